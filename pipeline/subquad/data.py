@@ -1,0 +1,155 @@
+"""The dataset contract: description, splits and the sealed test split. Imports numpy, not torch.
+
+Letters: B batch, L length, C channels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from subquad.errors import DataError
+from subquad.plugin import Config, Modality
+
+SplitName = Literal["train", "validation", "trainval", "test"]
+ArrayBatch = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """What is known of a data set without opening its test split.
+
+    Attributes:
+        modality: "series" (inputs float (B, L, C)) or "tokens" (inputs integer (B, L)).
+        max_len: padded length, from TRAIN only.
+        channels: C for series, 0 for tokens.
+        vocab_size: number of token ids for tokens (0 = padding), 0 for series.
+        num_classes: classes, 0 where there are none.
+        class_names: labels in index order.
+        sizes: samples of train, validation and trainval; never of test.
+        notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
+    """
+
+    modality: Modality
+    max_len: int
+    channels: int = 0
+    vocab_size: int = 0
+    num_classes: int = 0
+    class_names: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Split(ABC):
+    """Samples behind a global index 0 .. len-1."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        """A collated batch.
+
+        Args:
+            indices: (B,) int64, global indices.
+            epoch: randomness that belongs to a sample must be a pure function of (seed, epoch, global index).
+            seed: the run's seed.
+
+        Returns:
+            `inputs` (B, L, C) float32 or (B, L) int64, `keep` (B, L) bool, `labels` (B,) int64. L must not depend on
+            which samples share the batch, or losses would depend on how ranks cut it.
+        """
+
+
+@dataclass(frozen=True)
+class ArraySplit(Split):
+    """A split held in memory: every array has one row per sample."""
+
+    arrays: ArrayBatch
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        return {name: values[indices] for name, values in self.arrays.items()}
+
+
+class TestKey:
+    """The key to a sealed test split. `subquad.engine.seal` makes one when, and only when, it writes the ledger."""
+
+    __test__ = False  # not a pytest class
+    __slots__ = ("dataset", "reason")
+
+    def __init__(self, dataset: str, reason: str):
+        self.dataset = dataset
+        self.reason = reason
+
+
+class Dataset(ABC):
+    """A data set. Built as `cls(config, root)`, which must be cheap: no reading, no download.
+
+    Args:
+        config: the plugin's parameters.
+        root: the folder prepared data may be kept in.
+    """
+
+    def __init__(self, config: Config, root: Path):
+        self.config = config
+        self.root = root
+
+    def prepare(self) -> None:  # noqa: B027  (a data set that ships with a library has nothing to prepare)
+        """Download or generate what is missing: idempotent, checksummed, safe when several processes call it."""
+
+    @abstractmethod
+    def describe(self) -> DataSpec:
+        """Sizes, channels or vocabulary, classes, lengths. Never reads the test split."""
+
+    @abstractmethod
+    def load(self, name: SplitName) -> Split:
+        """Open a split. Call `split`, which guards the test split, instead."""
+
+    def split(self, name: SplitName, key: TestKey | None = None) -> Split:
+        """Open a split: "train" and "validation" are cut from TRAIN, "trainval" is all of it, "test" needs the key.
+
+        Raises:
+            DataError: the test split was asked for without its key.
+        """
+        if name == "test" and not isinstance(key, TestKey):
+            raise DataError("the test split is sealed: it opens once, in the final evaluation, and is recorded there")
+        return self.load(name)
+
+
+def stratified_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut a validation part that holds each class in proportion, and at least one sample of each.
+
+    Args:
+        labels: (N,) integer labels.
+        fraction: share of the samples that goes to validation, in (0, 1).
+        seed: of the draw; the same seed gives the same cut.
+
+    Returns:
+        sorted indices of the training part and of the validation part.
+
+    Raises:
+        DataError: a class has fewer than two samples.
+    """
+    generator = np.random.Generator(np.random.Philox(seed))
+    chosen: list[np.ndarray] = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise DataError(
+                f"class {label} has {len(members)} training sample: too few to cut a stratified validation split; "
+                "use protocol: fixed (all of TRAIN, a fixed number of epochs)"
+            )
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
+        chosen.append(generator.permutation(members)[:count])
+    validation = np.sort(np.concatenate(chosen))
+    return np.setdiff1d(np.arange(len(labels)), validation), validation
+
+

@@ -1,0 +1,70 @@
+"""Every exception subquad raises on purpose.
+
+SubquadError                      exit code 1
+├── UserError                     exit code 2: one line, no traceback, nothing left half-written
+│   ├── ConfigError               an experiment, study, recipe or override is wrong
+│   ├── PluginError               a plugin is unknown, ambiguous, broken or of another API version
+│   ├── DataError                 a data set is missing, malformed or used against its protocol
+│   ├── CheckpointError           no checkpoint can be used, or it belongs to another experiment
+│   └── RunError                  a run directory is missing, in use, or of another version
+├── TrainingFailed                exit code 1: the run stopped itself (diverged, no progress)
+└── Interrupted                   exit code 130 or 143: a signal arrived, the state was saved
+"""
+
+from __future__ import annotations
+
+import signal
+
+
+class SubquadError(Exception):
+    """Root of the tree; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class UserError(SubquadError):
+    """Something the user can mend: the message is one line that says what, where and what is allowed."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """An experiment, study, recipe or override that cannot be used."""
+
+
+class PluginError(UserError):
+    """A plugin that is unknown, ambiguous, broken or written for another plugin API."""
+
+
+class DataError(UserError):
+    """A data set that is missing, malformed or used against its protocol."""
+
+
+class CheckpointError(UserError):
+    """No checkpoint can be used, or it belongs to another experiment."""
+
+
+class RunError(UserError):
+    """A run directory that is missing, in use by another process, or of another format version."""
+
+
+class TrainingFailed(SubquadError):
+    """The run stopped itself: non-finite losses, or repeated failures without progress."""
+
+
+class Interrupted(SubquadError):
+    """A signal stopped the run after its state was saved.
+
+    Args:
+        signum: the signal's number.
+        message: what was saved and how to go on.
+    """
+
+    def __init__(self, signum: int, message: str):
+        super().__init__(message)
+        self.signum = signum
+        self.exit_code = 128 + int(signum)
+
+    @property
+    def signal_name(self) -> str:
+        return signal.Signals(self.signum).name

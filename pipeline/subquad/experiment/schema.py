@@ -1,0 +1,114 @@
+"""What an experiment may say: one frozen schema. Reading files, overrides and studies are its neighbours' work."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from subquad.plugin import Config, param
+
+FORMAT = 1
+"""Version of the experiment format; written into every run."""
+
+Protocol = Literal["honest", "fixed", "paper"]
+
+
+class Component(Config):
+    """A plugin by name, with its parameters; the plugin's own schema checks `params`."""
+
+    name: str = param(meaning="plugin name, `distribution:name`, or for a mixer `./file.py:Class`", min_length=1)
+    params: dict[str, Any] = Field(default_factory=dict, description="the plugin's parameters")
+
+
+class Train(Config):
+    """How one model is optimised. Sizes are global: they do not depend on the number of workers."""
+
+    epochs: int | None = param(20, meaning="passes over the training split", ge=1)
+    steps: int | None = param(None, meaning="optimiser steps, instead of epochs", ge=1)
+    batch_size: int = param(16, meaning="samples per optimiser step over all workers and micro-batches", ge=1)
+    micro_batch: int | None = param(
+        None, meaning="most samples one worker holds at once; more are accumulated; null: its whole share", ge=1
+    )
+    optimizer: Literal["adamw", "adam", "radam", "sgd"] = param("adamw", meaning="optimiser")
+    lr: float = param(1e-3, meaning="peak learning rate", gt=0)
+    weight_decay: float = param(0.0, meaning="weight decay, decoupled for adamw", ge=0)
+    beta1: float = param(0.9, meaning="first moment's decay; momentum for sgd", ge=0, lt=1)
+    beta2: float = param(0.999, meaning="second moment's decay; not used by sgd", ge=0, lt=1)
+    eps: float = param(1e-8, meaning="denominator's offset; not used by sgd", gt=0)
+    schedule: Literal["constant", "linear", "cosine", "one-cycle"] = param("constant", meaning="learning rate over steps")
+    warmup_steps: int = param(0, meaning="steps of linear warm-up; for one-cycle the length of the rise", ge=0)
+    min_lr_ratio: float = param(0.0, meaning="final over peak learning rate (linear, cosine)", ge=0, le=1)
+    clip_norm: float | None = param(None, meaning="largest gradient norm; null: no clipping", gt=0)
+    precision: Literal["fp64", "fp32", "bf16", "fp16"] = param(
+        "fp32", meaning="bf16 and fp16 are autocast over fp32 weights, fp16 with a loss scaler"
+    )
+    tf32: bool = param(False, meaning="allow TF32 matrix products on GPUs that have them")
+    compile: bool = param(False, meaning="torch.compile each block")
+    seed: int = param(0, meaning="of weights, sample order and dropout", ge=0, lt=2**32)
+    eval_every_epochs: int | None = param(1, meaning="epochs between evaluations; null: only at the end", ge=1)
+    eval_every_steps: int | None = param(None, meaning="steps between evaluations, instead of epochs", ge=1)
+    eval_batch_size: int | None = param(None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1)
+    patience: int | None = param(None, meaning="evaluations without improvement before stopping; null: never", ge=1)
+    checkpoint_every_steps: int | None = param(
+        None, meaning="steps between checkpoints besides those at evaluations; null: none besides", ge=1
+    )
+    keep_checkpoints: int = param(2, meaning="newest checkpoints kept, besides the best", ge=1)
+    log_every: int = param(10, meaning="steps between logged training metrics", ge=1)
+    loader_workers: int = param(0, meaning="processes that read data; the order does not depend on it", ge=0)
+    max_skipped_steps: int = param(
+        3, meaning="non-finite steps in a row, each skipped on all workers, before the run stops", ge=1
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Train:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give train.epochs or train.steps, and null for the other")
+        if self.eval_every_epochs is not None and self.eval_every_steps is not None:
+            raise ValueError("give train.eval_every_epochs or train.eval_every_steps, and null for the other")
+        if self.min_lr_ratio and self.schedule not in ("linear", "cosine"):
+            raise ValueError(f"train.min_lr_ratio has no effect with schedule {self.schedule}: use linear or cosine")
+        if self.optimizer == "sgd" and (self.beta2 != 0.999 or self.eps != 1e-8):
+            raise ValueError("train.beta2 and train.eps have no effect with optimizer sgd")
+        if self.tf32 and self.precision == "fp64":
+            raise ValueError("train.tf32 has no effect with precision fp64")
+        return self
+
+
+class Scale(Config):
+    """Where it runs."""
+
+    workers: int = param(1, meaning="training processes", ge=1)
+    cpus_per_worker: float = param(1.0, meaning="CPU cores Ray reserves for each worker", gt=0)
+    gpus_per_worker: float = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
+    strategy: Literal["ddp", "fsdp2"] = param("ddp", meaning="replicate the model, or shard it")
+    max_failures: int = param(3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0)
+    hang_timeout_s: float = param(300.0, meaning="seconds a worker may be silent in a collective call", gt=0)
+
+
+class Tracking(Config):
+    """MLflow."""
+
+    enabled: bool = param(True, meaning="send metrics to MLflow; the run directory has them in any case")
+    experiment: str | None = param(None, meaning="MLflow experiment; null: the experiment's name", min_length=1)
+    uri: str | None = param(None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1)
+    system_metrics: bool = param(True, meaning="record CPU, memory and GPU use")
+
+
+class Experiment(Config):
+    """One training run, fully said."""
+
+    format: Literal[1] = param(1, meaning="version of this format")
+    name: str = param("experiment", meaning="folder of its runs", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    protocol: Protocol = param(
+        "honest",
+        meaning="honest: checkpoint chosen on a validation part of TRAIN; fixed: all of TRAIN, last epoch; "
+        "paper: best test accuracy over epochs, labelled so",
+    )
+    dataset: Component
+    task: Component
+    backbone: Component
+    mixer: Component
+    train: Train = Field(default_factory=Train)
+    scale: Scale = Field(default_factory=Scale)
+    tracking: Tracking = Field(default_factory=Tracking)

@@ -1,0 +1,185 @@
+"""The light half of the plugin contract: what a plugin *says* about itself. Imports neither torch nor a data library.
+
+An entry point resolves to one of the four descriptors below, or, for a mixer in a single file, directly to a
+`subquad.nn.TokenMixer` or `subquad.nn.AttentionCore` subclass that carries `Config` and `facts` itself.
+The heavy half (what a plugin *does*) is in `subquad.nn` (mixers, backbones, tasks) and `subquad.data` (datasets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+API_VERSION = 1
+"""Version of the plugin contract. A plugin states the one it was written for; another one is refused by name."""
+
+Modality = Literal["series", "tokens"]
+Complexity = Literal["L", "L log L", "L^1.5", "L^2"]
+
+
+class Config(BaseModel):
+    """Base of every plugin's parameters: frozen, strict, unknown keys forbidden.
+
+    One schema feeds `subquad show`, config errors, search spaces and the docs, so declare fields with `param`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
+
+
+class MixerConfig(Config):
+    """Base of a mixer's parameters; override `check` for limits that depend on where the mixer stands."""
+
+    def check(self, site: Site) -> None:
+        """Raise ValueError, in one line naming the keys, where these parameters cannot work at this `site`.
+
+        Called before anything heavy starts. `site.max_len` is 0 while the length is not known yet.
+        """
+
+
+def param(
+    default: Any = ...,
+    *,
+    meaning: str,
+    symbol: str | None = None,
+    unit: str | None = None,
+    search: Sequence[Any] | None = None,
+    path: bool = False,
+    **limits: Any,
+) -> Any:
+    """A field of a `Config`.
+
+    Args:
+        default: the value when the user gives none; leave out for a required parameter.
+        meaning: one line for `subquad show` and the docs.
+        symbol: the paper's symbol.
+        unit: the unit, where there is one.
+        search: a sensible range for a search: a list of choices, or `(low, high)`.
+        path: the value is a path; a relative one is taken from the caller's working directory, not the worker's.
+        limits: pydantic's constraints: ge, gt, le, lt, min_length, ...
+    """
+    extra = {"symbol": symbol, "unit": unit, "search": list(search) if search is not None else None, "path": path}
+    kept = {key: value for key, value in extra.items() if value}
+    return Field(default, description=meaning, json_schema_extra=kept or None, **limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where one mixer stands in a network; everything it may know when it is built.
+
+    Attributes:
+        dim: model width D.
+        num_heads: heads H; `dim` is divisible by it.
+        max_len: longest sequence the mixer will meet, prefix tokens included; 0 while not known.
+        layer_index: 0 for the first layer.
+        is_last: True for the last layer (a mixer that hands a carry on builds no tail there).
+        causal: position t may only see positions <= t. Fixed here, never per call.
+        num_prefix_tokens: class and register tokens in front of the sequence.
+        grid: (height, width) of image patches, None for sequences.
+        seed: for mixers that draw fixed random features or indices when built.
+    """
+
+    dim: int
+    num_heads: int = 1
+    max_len: int = 0
+    layer_index: int = 0
+    is_last: bool = False
+    causal: bool = False
+    num_prefix_tokens: int = 0
+    grid: tuple[int, int] | None = None
+    seed: int = 0
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head, E = D / H."""
+        return self.dim // self.num_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a mixer claims; `subquad check` is there to prove it.
+
+    Attributes:
+        causal: "never", "optional" (built causal when the site asks) or "always".
+        padding_invariant: outputs at real tokens do not depend on how much padding follows, or what is in it.
+        cross: works with a query sequence of another length than the key sequence.
+        max_length: None when any length works, "site" when bound to `Site.max_len`, or a number.
+        stateful: keeps state over calls (must be declared in buffers, so that checkpoints hold it).
+        complexity: growth of time and memory in the sequence length L.
+    """
+
+    causal: Literal["never", "optional", "always"] = "never"
+    padding_invariant: bool = False
+    cross: bool = False
+    max_length: int | Literal["site"] | None = None
+    stateful: bool = False
+    complexity: Complexity = "L"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """What every descriptor carries.
+
+    Attributes:
+        config: the parameter schema, a `Config` subclass.
+        build: "module:attribute" of the class that does the work, imported only when it is needed; or the class.
+        summary: one line for `subquad list`.
+        paper: author, year, title or a URL; "" when there is none.
+        api: the plugin API this was written for.
+    """
+
+    config: type[Config]
+    build: Any
+    summary: str
+    paper: str = ""
+    api: int = API_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixerPlugin(Plugin):
+    """A token mixer; `build` names a `subquad.nn.TokenMixer` or `AttentionCore` taking `(config, site)`."""
+
+    facts: Facts = field(default_factory=Facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackbonePlugin(Plugin):
+    """A network around mixers; `build` names a `subquad.nn.Backbone` taking `(config, context)`.
+
+    Attributes:
+        kind: what tasks ask for: "encoder", "dual-encoder", "decoder", ...
+        inputs: the modalities it accepts.
+    """
+
+    kind: str
+    inputs: tuple[Modality, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPlugin(Plugin):
+    """Loss and metrics; `build` names a `subquad.nn.Task` taking `(config, spec)`.
+
+    Attributes:
+        backbones: kinds of backbone that fit.
+        metric: the metric that selects checkpoints, and
+        mode: whether the "max" or the "min" of it is best.
+    """
+
+    backbones: tuple[str, ...]
+    metric: str
+    mode: Literal["max", "min"] = "max"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetPlugin(Plugin):
+    """A data set; `build` names a `subquad.data.Dataset` taking `(config, root)`.
+
+    Attributes:
+        tasks: tasks that fit.
+        modality: "series" (float channels) or "tokens" (integer ids).
+    """
+
+    tasks: tuple[str, ...]
+    modality: Modality

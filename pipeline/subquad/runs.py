@@ -1,0 +1,153 @@
+"""The run directory: what lies where, and small readers and writers for it. Imports neither torch nor ray nor mlflow.
+
+    runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
+        experiment.yaml                the experiment, fully resolved (a study: study.yaml)
+        environment.json               versions, plugin distributions, hardware, git commit
+        metrics.jsonl                  one `Record` a line
+        attempts.jsonl                 one line for each start: attempt, step it started from, time, process
+        checkpoints/step-00001200/     see `subquad.engine.checkpoint`
+        best.json  last.json           which step, with its metrics
+        result.json                    written once, at the end
+        predictions.safetensors        per-sample arrays of the final evaluation
+        mlflow.json                    MLflow run id and how many records it has been sent
+        cells/<label>/                 a study's runs
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from subquad.errors import RunError
+
+EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
+METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
+BEST, LAST, PREDICTIONS, CELLS = "best.json", "last.json", "predictions.safetensors", "cells"
+
+RecordKind = Literal["train", "eval", "system", "event"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One line of metrics.jsonl.
+
+    Attributes:
+        kind: "train", "eval", "system" or "event".
+        step: optimiser steps done.
+        epoch: epochs done, fractional.
+        seconds: training time so far over all attempts, from a monotonic clock.
+        time: wall clock, seconds since 1970.
+        attempt: 1 for the first start, counted up at each resume.
+        split: the split an "eval" record is of.
+        metrics: values by name; non-finite ones are kept.
+        text: what an "event" says.
+    """
+
+    kind: RecordKind
+    step: int
+    epoch: float
+    seconds: float
+    time: float
+    attempt: int = 1
+    split: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    text: str = ""
+
+    def line(self) -> str:
+        """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity, -Infinity."""
+        data = {key: value for key, value in vars(self).items() if value not in ("", None)}
+        data["metrics"] = {name: _encode(value) for name, value in self.metrics.items()}
+        return json.dumps(data, allow_nan=False) + "\n"
+
+    @staticmethod
+    def parse(line: str) -> Record:
+        data = json.loads(line)
+        data["metrics"] = {name: float(value) for name, value in data.get("metrics", {}).items()}
+        return Record(**data)
+
+
+def _encode(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def read_records(run: Path, *, skip: int = 0) -> Iterator[Record]:
+    """Complete records of a run's metrics.jsonl, after the first `skip`; a torn last line is left out."""
+    path = run / METRICS
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            if number >= skip and line.endswith("\n"):
+                yield Record.parse(line)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Replace a JSON file whole."""
+    write_text(path, json.dumps(data, indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, or None where the file is missing, torn or not an object."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def read_result(run: Path) -> dict[str, Any] | None:
+    """A run's result.json, None while there is none. Keys: docs/run-directory.md."""
+    return read_json(run / RESULT)
+
+
+def is_study(folder: Path) -> bool:
+    return (folder / STUDY).exists()
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / EXPERIMENT).exists()
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """The runs of a study in cell order, or the run itself.
+
+    Raises:
+        RunError: the folder is neither.
+    """
+    if is_study(folder):
+        return sorted(path for path in (folder / CELLS).glob("*") if is_run(path))
+    if is_run(folder):
+        return [folder]
+    raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
+
+
+def new_folder(root: Path, name: str, digest: str) -> Path:
+    """Make `root/name/<stamp>-<hash>`, a folder nobody else has."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f".{number}" for number in range(2, 1000))):
+        folder = root / name / f"{stamp}-{digest[:8]}{suffix}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+    raise RunError(f"{root / name}: a thousand runs started in the same second")
