@@ -1,0 +1,102 @@
+"""The ranks of a run: who we are, small exact reductions, and wrapping a model for DDP or FSDP2."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from subquad.nn import Backbone
+
+
+@dataclass(frozen=True)
+class Group:
+    """This process among the ranks.
+
+    Attributes:
+        rank: 0 .. world_size-1.
+        world_size: number of training processes; with more than 1 a torch process group is up.
+        device: where this rank computes.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def add(self, values: Sequence[float]) -> list[float]:
+        """Sum a few float64 numbers over the ranks, element by element."""
+        if self.world_size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def add_tensors(self, sums: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Sum tensors by name over the ranks, in place."""
+        if self.world_size > 1:
+            for name in sorted(sums):
+                dist.all_reduce(sums[name])
+        return sums
+
+    def gather(self, value: Any) -> list[Any]:
+        """A small object of every rank, in rank order, on every rank. Between our own processes only."""
+        if self.world_size == 1:
+            return [value]
+        found: list[Any] = [None] * self.world_size
+        dist.all_gather_object(found, value)
+        return found
+
+    def barrier(self) -> None:
+        if self.world_size > 1:
+            dist.barrier()
+
+
+def wrap(model: Backbone, group: Group, strategy: str, compile_blocks: bool) -> nn.Module:
+    """Compile each block where asked, then replicate (DDP) or shard (FSDP2) the model.
+
+    FSDP2 works in place and returns the same module; its parameters become sharded tensors.
+    """
+    if compile_blocks:
+        for block in model.blocks:
+            block.compile()
+    if strategy == "fsdp2" and group.world_size > 1:
+        return _shard(model, group)
+    if group.world_size > 1:
+        return DistributedDataParallel(model, broadcast_buffers=False)
+    return model
+
+
+def _shard(model: Backbone, group: Group) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(group.device.type, (group.world_size,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def without_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
+    """The context of a micro-batch's backward pass: gradients travel with the last one only."""
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    if hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(last)  # type: ignore[operator]
+    return contextlib.nullcontext()
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The model without DDP's wrapper: evaluation then makes no collective call."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
