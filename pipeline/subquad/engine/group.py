@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from subquad.nn import Backbone
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Group:
@@ -28,7 +30,7 @@ class Group:
 
     rank: int = 0
     world_size: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     @property
     def first(self) -> bool:

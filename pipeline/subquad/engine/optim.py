@@ -20,17 +20,22 @@ def build_optimizer(train: Train, parameters: Iterable[nn.Parameter], *, sharded
     """
     chosen = [parameter for parameter in parameters if parameter.requires_grad]
     betas = (train.beta1, train.beta2)
-    common = {"lr": train.lr, "weight_decay": train.weight_decay}
-    kernel = {"foreach": True} if sharded else {"fused": True}
+    lr, decay, fused = train.lr, train.weight_decay, not sharded
     match train.optimizer:
         case "adamw":
-            return torch.optim.AdamW(chosen, betas=betas, eps=train.eps, **common, **kernel)
+            return torch.optim.AdamW(
+                chosen, lr=lr, betas=betas, eps=train.eps, weight_decay=decay, foreach=sharded, fused=fused
+            )
         case "adam":
-            return torch.optim.Adam(chosen, betas=betas, eps=train.eps, **common, **kernel)
+            return torch.optim.Adam(
+                chosen, lr=lr, betas=betas, eps=train.eps, weight_decay=decay, foreach=sharded, fused=fused
+            )
         case "radam":
-            return torch.optim.RAdam(chosen, betas=betas, eps=train.eps, foreach=True, **common)
+            return torch.optim.RAdam(chosen, lr=lr, betas=betas, eps=train.eps, weight_decay=decay, foreach=True)
         case "sgd":
-            return torch.optim.SGD(chosen, momentum=train.beta1, **common, **kernel)
+            return torch.optim.SGD(
+                chosen, lr=lr, momentum=train.beta1, weight_decay=decay, foreach=sharded, fused=fused
+            )
 
 
 def set_rates(optimizer: Optimizer, rates: Rates) -> None:

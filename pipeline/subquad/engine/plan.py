@@ -1,4 +1,4 @@
-"""Which samples each step uses: a pure function of (seed, epoch), whatever the number of workers or loader processes."""
+"""Which samples a step uses: a pure function of (seed, epoch), whatever the number of workers or loaders."""
 
 from __future__ import annotations
 

@@ -1,0 +1,209 @@
+"""Checkpoints that are whole or not there: safetensors and JSON, committed by a sha256 manifest written last.
+
+    checkpoints/step-00001200/
+        model.safetensors       parameters and buffers by canonical name
+        optimizer.safetensors   `<parameter>/<state>`
+        rng.safetensors         generator states, `<rank>/<generator>`
+        state.json              position, counters, best metric, ...
+        manifest.json           size and sha256 of the files above: without a manifest that fits there is no checkpoint
+
+No rename, append or link is needed, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from subquad.engine import faults
+from subquad.errors import CheckpointError
+from subquad.runs import read_json
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json")
+_FOLDER = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The contents of a checkpoint.
+
+    Attributes:
+        model, optimizer, rng: tensors by name.
+        state: JSON values.
+    """
+
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    rng: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+def folder_of(root: Path, step: int) -> Path:
+    return root / f"step-{step:08d}"
+
+
+def write(root: Path, step: int, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint; when this returns it is on the disk and committed.
+
+    Raises:
+        CheckpointError: the disk is full or not writable; older checkpoints are untouched.
+    """
+    folder = folder_of(root, step)
+    contents = {
+        "model.safetensors": save(dict(checkpoint.model)),
+        "optimizer.safetensors": save(dict(checkpoint.optimizer)),
+        "rng.safetensors": save(dict(checkpoint.rng)),
+        "state.json": _json(dict(checkpoint.state)),
+    }
+    manifest = {
+        "format": FORMAT,
+        "step": step,
+        "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in contents.items()},
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A step written again is uncommitted first, or a kill half-way would leave an old manifest on new files.
+        (folder / MANIFEST).unlink(missing_ok=True)
+        for name, data in contents.items():
+            faults.point(f"save.{name}")
+            _write(folder / name, data)
+        _sync(folder)
+        faults.point("save.manifest")
+        _write(folder / MANIFEST, _json(manifest))
+        _sync(folder)
+        _sync(root)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise _no_room(folder, error, sum(map(len, contents.values()))) from error
+    faults.point("save.done")
+    return folder
+
+
+def _json(data: Any) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as stream:
+        half = len(data) // 2
+        stream.write(data[:half])
+        faults.point("save.half")
+        stream.write(data[half:])
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _no_room(folder: Path, error: OSError, needed: int) -> CheckpointError:
+    try:
+        free = shutil.disk_usage(folder.parent).free
+    except OSError:
+        free = 0
+    return CheckpointError(
+        f"cannot write checkpoint {folder}: {error.strerror or error}; it needs {needed / 1e6:.1f} MB, "
+        f"{free / 1e6:.1f} MB are free; earlier checkpoints are intact, `subquad resume` goes on from them"
+    )
+
+
+def steps(root: Path) -> list[int]:
+    """Steps that have a folder, committed or not, oldest first."""
+    matches = (_FOLDER.fullmatch(path.name) for path in root.glob("step-*"))
+    return sorted(int(match.group(1)) for match in matches if match)
+
+
+def read(root: Path, step: int) -> Checkpoint:
+    """Read and verify one checkpoint.
+
+    Raises:
+        CheckpointError: it is not committed, damaged, or of another format.
+    """
+    folder = folder_of(root, step)
+    manifest = read_json(folder / MANIFEST)
+    if manifest is None:
+        raise CheckpointError(f"{folder}: no readable {MANIFEST}: the checkpoint was never finished or is damaged")
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {FORMAT}: "
+            "use the subquad version in the run's environment.json"
+        )
+    if manifest.get("step") != step:
+        raise CheckpointError(f"{folder / MANIFEST}: damaged: it speaks of step {manifest.get('step')!r}")
+    contents = {name: _verified(folder / name, manifest) for name in _FILES}
+    try:
+        model, optimizer, rng = (load(contents[name]) for name in _FILES[:3])
+        return Checkpoint(model, optimizer, rng, json.loads(contents["state.json"]))
+    except Exception as error:  # safetensors has no exception of its own to name
+        raise CheckpointError(f"{folder}: unreadable: {error}") from error
+
+
+def _verified(path: Path, manifest: Mapping[str, Any]) -> bytes:
+    try:
+        expected = manifest["files"][path.name]
+        size, digest = expected["bytes"], expected["sha256"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{path.parent / MANIFEST}: damaged: no entry for {path.name}") from error
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    if len(data) != size:
+        raise CheckpointError(f"{path}: {len(data)} bytes, the manifest says {size}: truncated or overwritten")
+    if _sha256(data) != digest:
+        raise CheckpointError(f"{path}: sha256 differs from the manifest: the file is damaged")
+    return data
+
+
+def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that verifies, walking back over damaged ones; None where there is none at all.
+
+    Args:
+        root: the run's checkpoints folder.
+        warn: told, in one line each, which checkpoints were passed over and why.
+
+    Raises:
+        CheckpointError: there are finished checkpoints, and every one is damaged.
+    """
+    damaged: list[str] = []
+    for step in reversed(steps(root)):
+        try:
+            return read(root, step)
+        except CheckpointError as error:
+            warn(f"passed over a bad checkpoint: {error}")
+            if (folder_of(root, step) / MANIFEST).exists():
+                damaged.append(str(error))
+    if damaged:
+        raise CheckpointError(f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}")
+    return None
+
+
+def prune(root: Path, keep: int, also: Iterable[int]) -> None:
+    """Delete all but the newest `keep` checkpoints and the steps in `also`."""
+    existing = steps(root)
+    for step in set(existing[:-keep]) - set(also):
+        folder = folder_of(root, step)
+        # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)

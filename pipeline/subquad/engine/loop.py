@@ -1,0 +1,186 @@
+"""The training loop: steps, logging, evaluation, checkpoints, stopping. It knows nothing of Ray."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from subquad.data import Split
+from subquad.engine import faults
+from subquad.engine.evaluate import evaluate
+from subquad.engine.feed import training_batches
+from subquad.engine.log import MetricsLog
+from subquad.engine.parts import Parts
+from subquad.engine.plan import Plan
+from subquad.engine.precision import parameter_dtype
+from subquad.engine.progress import Progress
+from subquad.engine.schedule import Schedule
+from subquad.engine.state import save
+from subquad.engine.step import Outcome, train_step
+from subquad.errors import TrainingFailed
+from subquad.experiment.schema import Train
+from subquad.plugin import TaskPlugin
+
+SYSTEM_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Course:
+    """What stays the same while a run trains.
+
+    Attributes:
+        run: the run's folder.
+        digest: the experiment's.
+        plan: which samples each step uses.
+        schedule: learning rate over updates.
+        training: the split that is trained on.
+        selection: the split that is evaluated while training; None for a fixed number of epochs.
+        selection_name: its name in the records.
+        task: the metric that selects, and its direction.
+        asked_to_stop: a signal number once this rank is asked to stop, else 0.
+        system: newest system metrics, empty where they are not wanted.
+    """
+
+    run: Path
+    digest: str
+    plan: Plan
+    schedule: Schedule
+    training: Split
+    selection: Split | None
+    selection_name: str
+    task: TaskPlugin
+    asked_to_stop: Callable[[], int]
+    system: Callable[[], dict[str, float]]
+
+
+def train(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> bool:
+    """Train from where `progress` stands to the end. Returns False where it was asked to stop and saved.
+
+    Raises:
+        TrainingFailed: too many non-finite steps in a row.
+    """
+    clock = _Clock(progress.seconds)
+    plan, settings = course.plan, parts.train
+    feed = training_batches(
+        course.training,
+        plan,
+        progress.step,
+        parts.group,
+        settings.micro_batch,
+        settings.loader_workers,
+        parameter_dtype(settings),
+    )
+    for micros in feed:
+        faults.point("step")
+        samples = len(plan.batch(progress.step)[1])
+        logged = (progress.step + 1) % settings.log_every == 0
+        rates = course.schedule(progress.updates)
+        outcome = train_step(parts, micros, samples, rates, extras=logged, stop=course.asked_to_stop() > 0)
+        progress.step += 1
+        progress.seconds = clock.seconds()
+        _count(course, progress, outcome, settings.max_skipped_steps, log)
+        if logged:
+            _log_step(course, progress, outcome, rates.lr, log)
+        clock.every(SYSTEM_SECONDS, lambda: _log_system(course, progress, log))
+        _milestones(parts, course, progress, log)
+        if progress.done:
+            return True
+        if outcome.stop:
+            _save(parts, course, progress, log)
+            return False
+    return True
+
+
+class _Clock:
+    """Training seconds over attempts, from a monotonic clock, and a coarse timer."""
+
+    def __init__(self, before: float):
+        self._start = time.monotonic() - before
+        self._fired = time.monotonic()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def every(self, interval: float, action: Callable[[], None]) -> None:
+        if time.monotonic() - self._fired >= interval:
+            self._fired = time.monotonic()
+            action()
+
+
+def _count(course: Course, progress: Progress, outcome: Outcome, limit: int, log: MetricsLog) -> None:
+    if outcome.finite:
+        progress.updates += 1
+        progress.skipped_in_a_row = 0
+        return
+    if outcome.absorbed:
+        return
+    progress.skipped += 1
+    progress.skipped_in_a_row += 1
+    cause = f"loss {outcome.loss}, gradient norm {outcome.grad_norm}"
+    _event(course, progress, log, f"step {progress.step} skipped on all workers: {cause}")
+    if progress.skipped_in_a_row >= limit:
+        raise TrainingFailed(
+            f"{limit} non-finite steps in a row, the last at step {progress.step} ({cause}): weights are as before them; "
+            f"lower train.lr, set train.clip_norm, or check the data of epoch {_epoch(course, progress):.2f}"
+        )
+
+
+def _epoch(course: Course, progress: Progress) -> float:
+    return progress.step / course.plan.steps_per_epoch
+
+
+def _event(course: Course, progress: Progress, log: MetricsLog, text: str) -> None:
+    log.add("event", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, text=text)
+
+
+def _log_step(course: Course, progress: Progress, outcome: Outcome, lr: float, log: MetricsLog) -> None:
+    values = {"loss": outcome.loss, "grad_norm": outcome.grad_norm, "lr": lr, **outcome.extras}
+    log.add("train", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, metrics=values)
+
+
+def _log_system(course: Course, progress: Progress, log: MetricsLog) -> None:
+    if values := course.system():
+        log.add("system", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, metrics=values)
+
+
+def _milestones(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
+    settings, plan = parts.train, course.plan
+    ends = progress.step == plan.total_steps
+    evaluates = ends or _due(settings, plan, progress.step)
+    if evaluates and course.selection is not None:
+        _select(parts, course, progress, log)
+    progress.done = ends or (settings.patience is not None and progress.stale >= settings.patience)
+    every = settings.checkpoint_every_steps
+    if evaluates or progress.done or (every is not None and progress.step % every == 0):
+        _save(parts, course, progress, log)
+
+
+def _due(settings: Train, plan: Plan, step: int) -> bool:
+    every = settings.eval_every_steps
+    if settings.eval_every_epochs is not None:
+        every = settings.eval_every_epochs * plan.steps_per_epoch
+    return every is not None and step % every == 0
+
+
+def _select(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
+    assert course.selection is not None
+    metrics = dict(evaluate(parts, course.selection).metrics)
+    epoch = _epoch(course, progress)
+    found = {"step": progress.step, "epoch": epoch, "split": course.selection_name, "metrics": metrics}
+    progress.evaluated(found, course.task.metric, course.task.mode)
+    log.add(
+        "eval",
+        step=progress.step,
+        epoch=epoch,
+        seconds=progress.seconds,
+        split=course.selection_name,
+        metrics=metrics,
+    )
+
+
+def _save(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
+    log.sync()
+    progress.records = log.count
+    save(course.run, parts, progress, course.digest)

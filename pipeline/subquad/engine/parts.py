@@ -1,0 +1,99 @@
+"""The objects of one training process, built from a checked experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from subquad.data import Dataset, DataSpec
+from subquad.engine.group import Group, bare, wrap
+from subquad.engine.optim import build_optimizer
+from subquad.engine.precision import LossScaler, parameter_dtype
+from subquad.engine.rng import seed_everything
+from subquad.experiment import Checked
+from subquad.experiment.schema import Train
+from subquad.nn import Backbone, BackboneContext, Task, TokenMixer
+from subquad.plugin import MixerConfig, Site
+from subquad.registry import build_class, make_mixer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one rank trains with.
+
+    Attributes:
+        train: the experiment's training settings.
+        group: the ranks.
+        task: loss and metrics.
+        model: the model as it is called in training (wrapped for several ranks).
+        optimizer: over the model's parameters.
+        scaler: fp16 loss scaling.
+    """
+
+    train: Train
+    group: Group
+    task: Task
+    model: nn.Module
+    optimizer: Optimizer
+    scaler: LossScaler
+
+    @property
+    def bare_model(self) -> nn.Module:
+        return bare(self.model)
+
+
+def build_dataset(checked: Checked, root: Path) -> Dataset:
+    """The data set, prepared."""
+    dataset: Dataset = build_class(checked.dataset)(checked.dataset_config, root)
+    dataset.prepare()
+    return dataset
+
+
+def build_model(checked: Checked, spec: DataSpec, task: Task) -> Backbone:
+    """The backbone with its mixers; the same seed draws the same weights on every rank.
+
+    Raises:
+        ConfigError, PluginError: the mixer cannot stand where the backbone puts it.
+    """
+    seed = checked.experiment.train.seed
+    seed_everything(seed)
+
+    def make(site: Site) -> TokenMixer:
+        _check_site(checked, site)
+        return make_mixer(checked.mixer, checked.mixer_config, site)
+
+    context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
+    model = build_class(checked.backbone)(checked.backbone_config, context)
+    return model.to(parameter_dtype(checked.experiment.train))
+
+
+def _check_site(checked: Checked, site: Site) -> None:
+    from subquad.errors import ConfigError
+
+    if not isinstance(checked.mixer_config, MixerConfig):
+        return
+    try:
+        checked.mixer_config.check(site)
+    except ValueError as error:
+        raise ConfigError(f"mixer.params: {error} (mixer {checked.mixer.found.name})") from error
+
+
+def build_task(checked: Checked, spec: DataSpec) -> Task:
+    return build_class(checked.task)(checked.task_config, spec)
+
+
+def build_parts(checked: Checked, spec: DataSpec, group: Group) -> Parts:
+    """Model, optimiser and task on this rank, with dropout's randomness seeded per rank."""
+    train, scale = checked.experiment.train, checked.experiment.scale
+    task = build_task(checked, spec)
+    torch.backends.cuda.matmul.allow_tf32 = train.tf32
+    torch.backends.cudnn.allow_tf32 = train.tf32
+    model = wrap(build_model(checked, spec, task).to(group.device), group, scale.strategy, train.compile)
+    sharded = scale.strategy == "fsdp2" and group.world_size > 1
+    optimizer = build_optimizer(train, bare(model).parameters(), sharded=sharded)
+    seed_everything(train.seed, 1, group.rank)
+    return Parts(train, group, task, model, optimizer, LossScaler.of(train))

@@ -1,0 +1,84 @@
+"""Taking a checkpoint of a run, and going on from one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from subquad.engine import checkpoint, rng
+from subquad.engine.checkpoint import Checkpoint
+from subquad.engine.parts import Parts
+from subquad.engine.progress import Progress
+from subquad.engine.rng import seed_everything
+from subquad.engine.tensors import load_model, load_optimizer, model_tensors, optimizer_tensors
+from subquad.errors import CheckpointError
+from subquad.runs import BEST, LAST, write_json
+
+CHECKPOINTS = "checkpoints"
+
+
+def save(run: Path, parts: Parts, progress: Progress, digest: str) -> None:
+    """Write a checkpoint; every rank must call it, the first one writes.
+
+    Args:
+        digest: the experiment's, so that a checkpoint cannot be mistaken for another experiment's.
+    """
+    model = model_tensors(parts.bare_model)
+    optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
+    generators = parts.group.gather((rng.tensors(), rng.numbers()))
+    progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
+    if parts.group.first:
+        states: dict[str, Tensor] = {}
+        for rank, (own, _) in enumerate(generators):
+            states |= {f"{rank}/{name}": one for name, one in own.items()}
+        state = {
+            "progress": dict(vars(progress)),
+            "experiment": digest,
+            "world_size": parts.group.world_size,
+            "rng": [numbers for _, numbers in generators],
+        }
+        _write(run, parts.train.keep_checkpoints, progress, Checkpoint(model, optimizer, states, state))
+    parts.group.barrier()
+
+
+def _write(run: Path, keep: int, progress: Progress, content: Checkpoint) -> None:
+    root = run / CHECKPOINTS
+    checkpoint.write(root, progress.step, content)
+    for name, found in ((BEST, progress.best), (LAST, progress.last)):
+        if found:
+            write_json(run / name, found)
+    checkpoint.prune(root, keep, [progress.best["step"]] if progress.best else [])
+
+
+def restore(parts: Parts, found: Checkpoint, digest: str) -> Progress:
+    """Put model, optimiser, scaler and generators where a checkpoint left them.
+
+    On another number of ranks the generators are seeded anew from the step: the sample order stays, dropout differs.
+
+    Raises:
+        CheckpointError: it belongs to another experiment.
+    """
+    if found.state.get("experiment") != digest:
+        raise CheckpointError(
+            "the checkpoint belongs to another experiment (its digest differs): "
+            "resume with the experiment.yaml of the run, or start a new run"
+        )
+    load_model(parts.bare_model, found.model)
+    load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)
+    progress = _progress(found.state["progress"])
+    parts.scaler.scale, parts.scaler.good_steps = progress.loss_scale, progress.scaler_good_steps
+    if found.state["world_size"] == parts.group.world_size:
+        prefix = f"{parts.group.rank}/"
+        own = {name[len(prefix) :]: one for name, one in found.rng.items() if name.startswith(prefix)}
+        rng.restore(own, found.state["rng"][parts.group.rank])
+    else:
+        seed_everything(parts.train.seed, 2, parts.group.rank, progress.step)
+    return progress
+
+
+def _progress(values: dict[str, Any]) -> Progress:
+    known = {one.name for one in fields(Progress)}
+    return Progress(**{name: value for name, value in values.items() if name in known})

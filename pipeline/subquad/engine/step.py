@@ -1,0 +1,122 @@
+"""One optimiser step: forward, backward, one agreement of all ranks, update or skip.
+
+The gradient is that of `sum(loss_sum) / sum(weight) + sum(penalty) / samples` over every rank and micro-batch, so it
+does not depend on how a global batch is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from subquad.engine import faults
+from subquad.engine.feed import Micro
+from subquad.engine.group import without_sync
+from subquad.engine.optim import set_rates
+from subquad.engine.parts import Parts
+from subquad.engine.precision import autocast
+from subquad.engine.schedule import Rates
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step did; equal on every rank.
+
+    Attributes:
+        loss: mean task loss over the global batch.
+        grad_norm: gradient norm before clipping.
+        finite: the update was made.
+        absorbed: it was not, and the fp16 scaler answers for it.
+        stop: some rank was asked to stop.
+        extras: means of the extra losses, where they were asked for.
+    """
+
+    loss: float
+    grad_norm: float
+    finite: bool
+    absorbed: bool
+    stop: bool
+    extras: dict[str, float] = field(default_factory=dict)
+
+
+def train_step(
+    parts: Parts, micros: Sequence[Micro], samples: int, rates: Rates, *, extras: bool = False, stop: bool = False
+) -> Outcome:
+    """Make one step.
+
+    Args:
+        micros: this rank's micro-batches.
+        samples: samples in the global batch.
+        rates: learning rate and momentum of this update.
+        extras: also return the means of the extra losses.
+        stop: this rank was asked to stop; all ranks learn of it.
+    """
+    weight, stops = _agree(parts, micros, stop)
+    parts.optimizer.zero_grad(set_to_none=True)
+    loss_sum, extra_sums = _backward(parts, micros, weight, samples, extras)
+    norm = _gradient_norm(parts)
+    local_loss, grad_norm = torch.stack((loss_sum.double(), norm.double())).tolist()
+    names = sorted(extra_sums)
+    broken = 0.0 if math.isfinite(local_loss) else 1.0
+    loss, broken, *means = parts.group.add([local_loss, broken, *(extra_sums[name] for name in names)])
+    finite = broken == 0.0 and math.isfinite(grad_norm)
+    absorbed = parts.scaler.absorbs(finite)
+    if finite:
+        _update(parts, norm, grad_norm, rates)
+    named = {name: total / samples for name, total in zip(names, means, strict=True)}
+    return Outcome(loss / weight, grad_norm, finite, absorbed, stops, named)
+
+
+def _agree(parts: Parts, micros: Sequence[Micro], stop: bool) -> tuple[float, bool]:
+    own = sum(parts.task.weight(batch) for batch, real in micros if real)
+    weight, stops = parts.group.add([own, float(stop)])
+    return max(weight, 1e-12), stops > 0
+
+
+def _backward(
+    parts: Parts, micros: Sequence[Micro], weight: float, samples: int, extras: bool
+) -> tuple[Tensor, dict[str, float]]:
+    # DDP and FSDP2 average gradients over ranks; the objective is a sum over them.
+    factor = parts.scaler.scale * parts.group.world_size
+    total = torch.zeros((), device=parts.group.device)
+    extra_sums: dict[str, float] = {}
+    for number, (batch, real) in enumerate(micros):
+        with without_sync(parts.model, last=number == len(micros) - 1):
+            with autocast(parts.train, parts.group.device):
+                output = parts.model(batch)
+                loss_sum, _ = parts.task.loss(output.outputs, batch)
+            if faults.point("loss"):
+                loss_sum = loss_sum * math.nan
+            objective = loss_sum / weight
+            if output.penalty is not None:
+                objective = objective + output.penalty.sum() / samples
+            (objective if real and factor == 1.0 else objective * (factor if real else 0.0)).backward()
+        if real:
+            total = total + loss_sum.detach()
+        for name, values in output.losses.items() if extras else ():
+            extra_sums[name] = extra_sums.get(name, 0.0) + (float(values.detach().sum()) if real else 0.0)
+    return total, extra_sums
+
+
+def _gradient_norm(parts: Parts) -> Tensor:
+    gradients = [one.grad for one in parts.bare_model.parameters() if one.grad is not None]
+    if parts.scaler.scale != 1.0:
+        for gradient in gradients:
+            gradient.mul_(1.0 / parts.scaler.scale)
+    norm = get_total_norm(gradients, foreach=True)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _update(parts: Parts, norm: Tensor, grad_norm: float, rates: Rates) -> None:
+    limit = parts.train.clip_norm
+    # Below the limit clipping multiplies by exactly 1.
+    if limit is not None and grad_norm + 1e-6 > limit:
+        clip_grads_with_norm_(parts.bare_model.parameters(), limit, norm, foreach=True)
+    set_rates(parts.optimizer, rates)
+    parts.optimizer.step()

@@ -1,0 +1,83 @@
+"""Model and optimiser as plain named tensors, and back: canonical names, whole tensors, tied weights once.
+
+Names are those of the model as its backbone wrote it, without the prefixes of DDP, FSDP2 or torch.compile, so that
+a checkpoint does not depend on how, or on how many ranks, it was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from subquad.errors import CheckpointError
+
+
+def named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and persistent buffers by name, each tensor once."""
+    persistent = set(model.state_dict(keep_vars=True))
+    yield from model.named_parameters()
+    for name, buffer in model.named_buffers():
+        if name in persistent:
+            yield name, buffer
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A detached CPU copy of the whole tensor; for a sharded one a collective call."""
+    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full.detach().to("cpu", copy=True).contiguous()
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Whole tensors of a model."""
+    return {name: whole(tensor) for name, tensor in named_state(model)}
+
+
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Whole optimiser state, named `<parameter>/<state>`; scalars become 0-d tensors."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            found[f"{name}/{key}"] = whole(value if isinstance(value, Tensor) else torch.tensor(value))
+    return found
+
+
+@torch.no_grad()
+def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy whole tensors into a model, sharded or not.
+
+    Raises:
+        CheckpointError: names or shapes differ; the first differences are named.
+    """
+    own = dict(named_state(model))
+    wrong = sorted(own.keys() ^ tensors.keys())
+    wrong += [name for name in own.keys() & tensors.keys() if own[name].shape != tensors[name].shape]
+    if wrong:
+        listed = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
+        raise CheckpointError(f"the checkpoint holds another model: {listed} differ")
+    for name, tensor in own.items():
+        tensor.copy_(_like(tensors[name], tensor))
+
+
+def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimiser the state that `optimizer_tensors` took, whatever it held before."""
+    optimizer.state.clear()
+    for name, parameter in model.named_parameters():
+        prefix = f"{name}/"
+        state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+        if state:
+            optimizer.state[parameter] = {key: _placed(value, parameter) for key, value in state.items()}
+
+
+def _placed(value: Tensor, parameter: nn.Parameter) -> Tensor:
+    # Optimisers keep their step count on the CPU; everything shaped like the parameter lives where it lives.
+    return _like(value, parameter).clone() if value.shape == parameter.shape and value.dim() else value.clone()
+
+
+def _like(value: Tensor, tensor: Tensor) -> Tensor:
+    if isinstance(tensor, DTensor):
+        return distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
+    return value.to(tensor.device)
