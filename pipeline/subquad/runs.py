@@ -1,16 +1,16 @@
 """The run directory: what lies where, and small readers and writers for it. Imports neither torch nor ray nor mlflow.
 
-    runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
-        experiment.yaml                the experiment, fully resolved (a study: study.yaml)
-        environment.json               versions, plugin distributions, hardware, git commit
-        metrics.jsonl                  one `Record` a line
-        attempts.jsonl                 one line for each start: attempt, step it started from, time, process
-        checkpoints/step-00001200/     see `subquad.engine.checkpoint`
-        best.json  last.json           which step, with its metrics
-        result.json                    written once, at the end
-        predictions.safetensors        per-sample arrays of the final evaluation
-        mlflow.json                    MLflow run id and how many records it has been sent
-        cells/<label>/                 a study's runs
+runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
+    experiment.yaml                the experiment, fully resolved (a study: study.yaml)
+    environment.json               versions, plugin distributions, hardware, git commit
+    metrics.jsonl                  one `Record` a line
+    attempts.jsonl                 one line for each start: attempt, step it started from, time, process
+    checkpoints/step-00001200/     see `subquad.engine.checkpoint`
+    best.json  last.json           which step, with its metrics
+    result.json                    written once, at the end
+    predictions.safetensors        per-sample arrays of the final evaluation
+    mlflow.json                    MLflow run id and how many records it has been sent
+    cells/<label>/                 a study's runs
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Record:
     def line(self) -> str:
         """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity, -Infinity."""
         data = {key: value for key, value in vars(self).items() if value not in ("", None)}
-        data["metrics"] = {name: _encode(value) for name, value in self.metrics.items()}
+        data["metrics"] = plain(self.metrics)
         return json.dumps(data, allow_nan=False) + "\n"
 
     @staticmethod
@@ -72,10 +72,15 @@ class Record:
         return Record(**data)
 
 
-def _encode(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+def plain(data: Any) -> Any:
+    """JSON values with non-finite floats as the strings NaN, Infinity and -Infinity, which `float` reads back."""
+    if isinstance(data, Mapping):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [plain(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return "NaN" if math.isnan(data) else ("Infinity" if data > 0 else "-Infinity")
+    return data
 
 
 def read_records(run: Path, *, skip: int = 0) -> Iterator[Record]:
@@ -101,8 +106,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Replace a JSON file whole."""
-    write_text(path, json.dumps(data, indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
+    """Replace a JSON file whole; see `plain` for non-finite numbers."""
+    write_text(path, json.dumps(plain(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

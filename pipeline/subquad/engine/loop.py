@@ -122,8 +122,8 @@ def _count(course: Course, progress: Progress, outcome: Outcome, limit: int, log
     _event(course, progress, log, f"step {progress.step} skipped on all workers: {cause}")
     if progress.skipped_in_a_row >= limit:
         raise TrainingFailed(
-            f"{limit} non-finite steps in a row, the last at step {progress.step} ({cause}): weights are as before them; "
-            f"lower train.lr, set train.clip_norm, or check the data of epoch {_epoch(course, progress):.2f}"
+            f"{limit} non-finite steps in a row, the last at step {progress.step} ({cause}); none of them reached the "
+            f"weights: lower train.lr, set train.clip_norm, or check the data of epoch {_epoch(course, progress):.2f}"
         )
 
 

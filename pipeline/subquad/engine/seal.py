@@ -17,15 +17,14 @@ from subquad.data import Dataset, Split, TestKey
 LEDGER = "test-openings.jsonl"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Opening:
-    """One line of the ledger.
+    """Who opens a test split.
 
     Attributes:
         dataset: its label.
-        experiment: sha256 of the experiment that opens it.
+        experiment: sha256 of the experiment.
         protocol: "honest", "fixed" or "paper".
-        reason: why it is opened.
         run: the run's folder.
         attempt: the run's attempt.
     """
@@ -33,23 +32,30 @@ class Opening:
     dataset: str
     experiment: str
     protocol: str
-    reason: str
     run: str
     attempt: int
 
 
-def open_test(dataset: Dataset, opening: Opening, ledgers: Sequence[Path]) -> Split:
-    """Record an opening and open the test split.
+@dataclass(frozen=True)
+class Seal:
+    """The test split of a run's data set, closed until `open` is called.
 
-    Args:
+    Attributes:
         dataset: the data set.
-        opening: what to record.
-        ledgers: files to append to; none on ranks other than the first, which record nothing of their own.
+        opening: who opens it.
+        ledgers: files that record each opening; none on ranks other than the first, which open with it.
     """
-    line = json.dumps({**vars(opening), "time": time.time()}, sort_keys=True) + "\n"
-    for ledger in ledgers:
-        with ledger.open("a", encoding="utf-8") as stream:
-            stream.write(line)
-            stream.flush()
-            os.fsync(stream.fileno())
-    return dataset.split("test", TestKey(opening.dataset, opening.reason))
+
+    dataset: Dataset
+    opening: Opening
+    ledgers: Sequence[Path]
+
+    def open(self, reason: str) -> Split:
+        """Record the opening with its reason, then open the split."""
+        line = json.dumps({**vars(self.opening), "reason": reason, "time": time.time()}, sort_keys=True) + "\n"
+        for ledger in self.ledgers:
+            with ledger.open("a", encoding="utf-8") as stream:
+                stream.write(line)
+                stream.flush()
+                os.fsync(stream.fileno())
+        return self.dataset.split("test", TestKey(self.opening.dataset, reason))

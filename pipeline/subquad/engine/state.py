@@ -81,4 +81,8 @@ def restore(parts: Parts, found: Checkpoint, digest: str) -> Progress:
 
 def _progress(values: dict[str, Any]) -> Progress:
     known = {one.name for one in fields(Progress)}
-    return Progress(**{name: value for name, value in values.items() if name in known})
+    progress = Progress(**{name: value for name, value in values.items() if name in known})
+    for found in (progress.best, progress.last):
+        if found:
+            found["metrics"] = {name: float(value) for name, value in found["metrics"].items()}
+    return progress

@@ -1,0 +1,77 @@
+"""A run's result.json. Its keys are described in docs/run-directory.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from subquad.data import DataSpec
+from subquad.engine.cost import count
+from subquad.engine.final import Final
+from subquad.engine.plan import Plan
+from subquad.engine.progress import Progress
+from subquad.engine.ticket import Ticket, dataset_label
+from subquad.plugin import TaskPlugin
+
+FORMAT = 1
+PROTOCOL_LABELS = {
+    "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
+    "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
+    "paper": "best test accuracy over epochs (the published convention; the checkpoint is chosen on the test split)",
+}
+
+
+def result_of(
+    ticket: Ticket, spec: DataSpec, plan: Plan, progress: Progress, attempt: int, final: Final
+) -> dict[str, Any]:
+    """The result of a finished run."""
+    cost = count(ticket.checked, spec)
+    return {
+        **_identity(ticket),
+        "status": "finished",
+        "reason": None,
+        "parameters": cost.parameters,
+        "flops_per_step": cost.flops_per_step,
+        "steps": progress.step,
+        "epochs": progress.step / plan.steps_per_epoch,
+        "seconds": progress.seconds,
+        "best": progress.best or None,
+        "last": progress.last or None,
+        "test": {
+            "metrics": dict(final.metrics),
+            "samples": final.samples,
+            "checkpoint": final.checkpoint,
+            "step": final.step,
+        },
+        "attempts": attempt,
+        "skipped_steps": progress.skipped,
+        "sizes": dict(spec.sizes),
+        "notes": [*spec.notes, *final.notes],
+    }
+
+
+def failure_of(ticket: Ticket, reason: str) -> dict[str, Any]:
+    """The result of a run that stopped itself."""
+    return {**_identity(ticket), "status": "failed", "reason": reason, "test": None, "best": None, "last": None}
+
+
+def _identity(ticket: Ticket) -> dict[str, Any]:
+    checked = ticket.checked
+    experiment, task = checked.experiment, checked.task.plugin
+    assert isinstance(task, TaskPlugin)
+    return {
+        "format": FORMAT,
+        "name": experiment.name,
+        "label": ticket.label,
+        "axes": ticket.axes,
+        "mixer": checked.mixer.found.name,
+        "dataset": dataset_label(checked),
+        "task": checked.task.found.name,
+        "backbone": checked.backbone.found.name,
+        "protocol": experiment.protocol,
+        "protocol_label": PROTOCOL_LABELS[experiment.protocol],
+        "seed": experiment.train.seed,
+        "metric": task.metric,
+        "mode": task.mode,
+        "workers": experiment.scale.workers,
+        "experiment": ticket.digest,
+    }

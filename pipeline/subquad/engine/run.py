@@ -1,0 +1,173 @@
+"""One run from its folder to its result: plan, data, model, loop, checkpoint, result. The same in every driver."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from subquad.data import Dataset, DataSpec
+from subquad.engine import attempts, checkpoint, environment
+from subquad.engine.attempts import Attempt
+from subquad.engine.final import conclude
+from subquad.engine.group import Group
+from subquad.engine.log import MetricsLog
+from subquad.engine.loop import Course, train
+from subquad.engine.parts import build_dataset, build_parts
+from subquad.engine.plan import Plan
+from subquad.engine.progress import Progress
+from subquad.engine.result import failure_of, result_of
+from subquad.engine.schedule import build_schedule
+from subquad.engine.seal import LEDGER, Opening, Seal
+from subquad.engine.state import CHECKPOINTS, restore
+from subquad.engine.ticket import Ticket, dataset_label
+from subquad.errors import SubquadError, TrainingFailed
+from subquad.experiment.schema import Experiment
+from subquad.plugin import TaskPlugin
+from subquad.runs import ENVIRONMENT, RESULT, read_result, write_json, write_text
+
+Status = Literal["finished", "failed", "stopped"]
+ERROR = "error.txt"
+
+
+@dataclass(frozen=True)
+class Signals:
+    """How the outside reaches a rank.
+
+    Attributes:
+        asked_to_stop: a signal number once the run shall save and stop, else 0.
+        system: newest system metrics.
+    """
+
+    asked_to_stop: Callable[[], int] = lambda: 0
+    system: Callable[[], dict[str, float]] = field(default=dict)
+
+
+def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
+    """Do a run, or go on with it; every rank calls this. The result is in the run's result.json.
+
+    Raises:
+        UserError: the run cannot be done as it is; nothing was trained.
+        Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the run can go on from
+            its newest checkpoint.
+    """
+    earlier = read_result(ticket.folder)
+    if earlier is not None and earlier.get("status") == "finished":
+        return "finished"
+    try:
+        return _train_run(ticket, group, signals)
+    except TrainingFailed as error:
+        _write_failure(ticket, group, str(error))
+        return "failed"
+    except SubquadError:
+        raise
+    except Exception:
+        if group.first or not (ticket.folder / ERROR).exists():
+            write_text(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
+        raise
+
+
+def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
+    checked = ticket.checked
+    dataset = build_dataset(checked, ticket.data_root)
+    spec = dataset.describe()
+    parts = build_parts(checked, spec, group)
+    plan = make_plan(checked.experiment, spec)
+    warnings: list[str] = []
+    found = checkpoint.newest_good(ticket.folder / CHECKPOINTS, warnings.append)
+    progress = restore(parts, found, ticket.digest) if found else Progress()
+    attempt = _start(ticket, group, plan, progress)
+    log = MetricsLog(ticket.folder if group.first else None, progress.records, attempt)
+    try:
+        for text in warnings:
+            log.add("event", step=progress.step, epoch=0.0, seconds=progress.seconds, text=text)
+        seal = Seal(dataset, _opening(ticket, attempt), _ledgers(ticket, group))
+        course = _course(ticket, dataset, seal, plan, signals)
+        if not progress.done and not train(parts, course, progress, log):
+            return "stopped"
+        final = conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
+    finally:
+        log.close()
+    if group.first:
+        write_json(ticket.folder / RESULT, result_of(ticket, spec, plan, progress, attempt, final))
+    group.barrier()
+    return "finished"
+
+
+def make_plan(experiment: Experiment, spec: DataSpec) -> Plan:
+    """The order of samples: the training part under the honest protocol, else all of TRAIN."""
+    settings = experiment.train
+    size = spec.sizes["train" if experiment.protocol == "honest" else "trainval"]
+    per_epoch = -(-size // settings.batch_size)
+    return Plan(size, settings.batch_size, settings.seed, settings.steps or (settings.epochs or 0) * per_epoch)
+
+
+def _course(ticket: Ticket, dataset: Dataset, seal: Seal, plan: Plan, signals: Signals) -> Course:
+    experiment, task = ticket.checked.experiment, ticket.checked.task.plugin
+    assert isinstance(task, TaskPlugin)
+    honest = experiment.protocol == "honest"
+    selection = None
+    if honest:
+        selection = dataset.split("validation")
+    elif experiment.protocol == "paper":
+        selection = seal.open("evaluation while training, the published convention (protocol: paper)")
+    return Course(
+        run=ticket.folder,
+        digest=ticket.digest,
+        plan=plan,
+        schedule=build_schedule(experiment.train, plan.total_steps),
+        training=dataset.split("train" if honest else "trainval"),
+        selection=selection,
+        selection_name="validation" if honest else "test",
+        task=task,
+        asked_to_stop=signals.asked_to_stop,
+        system=signals.system,
+    )
+
+
+def _start(ticket: Ticket, group: Group, plan: Plan, progress: Progress) -> int:
+    """Record this attempt, on the first rank; stop where attempts keep failing at one place."""
+    earlier = group.gather(attempts.read(ticket.folder))[0]
+    number = len(earlier) + 1
+    failures = attempts.failures_without_progress(earlier, ticket.session, progress.step)
+    limit = ticket.checked.experiment.scale.max_failures
+    if failures > limit:
+        raise TrainingFailed(
+            f"{failures} attempts in a row failed at or after step {progress.step} before reaching a new checkpoint "
+            f"(scale.max_failures: {limit}); the newest error: {_newest_error(ticket.folder)}"
+        )
+    if group.first:
+        attempts.append(
+            ticket.folder, Attempt(number, progress.step, plan.total_steps, ticket.session, group.world_size)
+        )
+        if not (ticket.folder / ENVIRONMENT).exists():
+            write_json(ticket.folder / ENVIRONMENT, environment.describe(ticket.checked))
+    return number
+
+
+def _newest_error(folder: Path) -> str:
+    try:
+        return (folder / ERROR).read_text(encoding="utf-8").strip().splitlines()[-1]
+    except (OSError, IndexError):
+        return "none was written: the process was killed"
+
+
+def _opening(ticket: Ticket, attempt: int) -> Opening:
+    return Opening(
+        dataset=dataset_label(ticket.checked),
+        experiment=ticket.digest,
+        protocol=ticket.checked.experiment.protocol,
+        run=str(ticket.folder),
+        attempt=attempt,
+    )
+
+
+def _ledgers(ticket: Ticket, group: Group) -> list[Path]:
+    return [ticket.folder / LEDGER, ticket.runs_root / LEDGER] if group.first else []
+
+
+def _write_failure(ticket: Ticket, group: Group, reason: str) -> None:
+    if group.first:
+        write_json(ticket.folder / RESULT, failure_of(ticket, reason))
