@@ -29,6 +29,7 @@ from subquad.errors import RunError
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
 BEST, LAST, PREDICTIONS, CELLS = "best.json", "last.json", "predictions.safetensors", "cells"
+PLAN, ERROR, LOCK, STOP = "plan.json", "error.txt", "lock", "stop"
 
 RecordKind = Literal["train", "eval", "system", "event"]
 

@@ -19,14 +19,12 @@ class Attempt:
     Attributes:
         attempt: 1 for the first start.
         from_step: step it went on from.
-        total_steps: steps of the whole run.
         session: one driver's lifetime; a restart by hand begins a new one.
         world_size: number of ranks.
     """
 
     attempt: int
     from_step: int
-    total_steps: int
     session: str
     world_size: int
 

@@ -134,6 +134,11 @@ def steps(root: Path) -> list[int]:
     return sorted(int(match.group(1)) for match in matches if match)
 
 
+def newest_step(root: Path) -> int:
+    """Step of the newest finished checkpoint, damaged or not; 0 where there is none."""
+    return max((step for step in steps(root) if (folder_of(root, step) / MANIFEST).exists()), default=0)
+
+
 def read(root: Path, step: int) -> Checkpoint:
     """Read and verify one checkpoint.
 

@@ -20,7 +20,7 @@ from subquad.engine.schedule import Schedule
 from subquad.engine.state import save
 from subquad.engine.step import Outcome, train_step
 from subquad.errors import TrainingFailed
-from subquad.experiment.schema import Train
+from subquad.experiment.schema import Experiment, Train
 from subquad.plugin import TaskPlugin
 
 SYSTEM_SECONDS = 10.0
@@ -32,7 +32,8 @@ class Course:
 
     Attributes:
         run: the run's folder.
-        digest: the experiment's.
+        experiment: what is trained, and
+        digest: its sha256.
         plan: which samples each step uses.
         schedule: learning rate over updates.
         training: the split that is trained on.
@@ -44,6 +45,7 @@ class Course:
     """
 
     run: Path
+    experiment: Experiment
     digest: str
     plan: Plan
     schedule: Schedule
@@ -183,4 +185,4 @@ def _select(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -
 def _save(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
     log.sync()
     progress.records = log.count
-    save(course.run, parts, progress, course.digest)
+    save(course.run, parts, progress, course.experiment, course.digest)

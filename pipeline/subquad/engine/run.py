@@ -26,10 +26,9 @@ from subquad.engine.ticket import Ticket, dataset_label
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Experiment
 from subquad.plugin import TaskPlugin
-from subquad.runs import ENVIRONMENT, RESULT, read_result, write_json, write_text
+from subquad.runs import ENVIRONMENT, ERROR, PLAN, RESULT, read_result, write_json, write_text
 
 Status = Literal["finished", "failed", "stopped"]
-ERROR = "error.txt"
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,16 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
 
 def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     checked = ticket.checked
+    attempt = _start(ticket, group)
     dataset = build_dataset(checked, ticket.data_root)
     spec = dataset.describe()
     parts = build_parts(checked, spec, group)
     plan = make_plan(checked.experiment, spec)
     warnings: list[str] = []
     found = checkpoint.newest_good(ticket.folder / CHECKPOINTS, warnings.append)
-    progress = restore(parts, found, ticket.digest) if found else Progress()
-    attempt = _start(ticket, group, plan, progress)
+    progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
+    if group.first:
+        write_json(ticket.folder / PLAN, {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch})
     log = MetricsLog(ticket.folder if group.first else None, progress.records, attempt)
     try:
         for text in warnings:
@@ -115,6 +116,7 @@ def _course(ticket: Ticket, dataset: Dataset, seal: Seal, plan: Plan, signals: S
         selection = seal.open("evaluation while training, the published convention (protocol: paper)")
     return Course(
         run=ticket.folder,
+        experiment=experiment,
         digest=ticket.digest,
         plan=plan,
         schedule=build_schedule(experiment.train, plan.total_steps),
@@ -127,21 +129,19 @@ def _course(ticket: Ticket, dataset: Dataset, seal: Seal, plan: Plan, signals: S
     )
 
 
-def _start(ticket: Ticket, group: Group, plan: Plan, progress: Progress) -> int:
+def _start(ticket: Ticket, group: Group) -> int:
     """Record this attempt, on the first rank; stop where attempts keep failing at one place."""
-    earlier = group.gather(attempts.read(ticket.folder))[0]
+    earlier, step = group.gather((attempts.read(ticket.folder), checkpoint.newest_step(ticket.folder / CHECKPOINTS)))[0]
     number = len(earlier) + 1
-    failures = attempts.failures_without_progress(earlier, ticket.session, progress.step)
+    failures = attempts.failures_without_progress(earlier, ticket.session, step)
     limit = ticket.checked.experiment.scale.max_failures
     if failures > limit:
         raise TrainingFailed(
-            f"{failures} attempts in a row failed at or after step {progress.step} before reaching a new checkpoint "
+            f"{failures} attempts in a row failed after step {step} before reaching a new checkpoint "
             f"(scale.max_failures: {limit}); the newest error: {_newest_error(ticket.folder)}"
         )
     if group.first:
-        attempts.append(
-            ticket.folder, Attempt(number, progress.step, plan.total_steps, ticket.session, group.world_size)
-        )
+        attempts.append(ticket.folder, Attempt(number, step, ticket.session, group.world_size))
         if not (ticket.folder / ENVIRONMENT).exists():
             write_json(ticket.folder / ENVIRONMENT, environment.describe(ticket.checked))
     return number

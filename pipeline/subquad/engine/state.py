@@ -15,16 +15,19 @@ from subquad.engine.progress import Progress
 from subquad.engine.rng import seed_everything
 from subquad.engine.tensors import load_model, load_optimizer, model_tensors, optimizer_tensors
 from subquad.errors import CheckpointError
+from subquad.experiment import differences
+from subquad.experiment.schema import Experiment
 from subquad.runs import BEST, LAST, write_json
 
 CHECKPOINTS = "checkpoints"
 
 
-def save(run: Path, parts: Parts, progress: Progress, digest: str) -> None:
+def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, digest: str) -> None:
     """Write a checkpoint; every rank must call it, the first one writes.
 
     Args:
-        digest: the experiment's, so that a checkpoint cannot be mistaken for another experiment's.
+        experiment: what is trained, so that a checkpoint cannot be mistaken for another experiment's, and
+        digest: its sha256.
     """
     model = model_tensors(parts.bare_model)
     optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
@@ -36,7 +39,8 @@ def save(run: Path, parts: Parts, progress: Progress, digest: str) -> None:
             states |= {f"{rank}/{name}": one for name, one in own.items()}
         state = {
             "progress": dict(vars(progress)),
-            "experiment": digest,
+            "digest": digest,
+            "experiment": experiment.model_dump(mode="json"),
             "world_size": parts.group.world_size,
             "rng": [numbers for _, numbers in generators],
         }
@@ -53,7 +57,7 @@ def _write(run: Path, keep: int, progress: Progress, content: Checkpoint) -> Non
     checkpoint.prune(root, keep, [progress.best["step"]] if progress.best else [])
 
 
-def restore(parts: Parts, found: Checkpoint, digest: str) -> Progress:
+def restore(parts: Parts, found: Checkpoint, experiment: Experiment, digest: str) -> Progress:
     """Put model, optimiser, scaler and generators where a checkpoint left them.
 
     On another number of ranks the generators are seeded anew from the step: the sample order stays, dropout differs.
@@ -61,10 +65,12 @@ def restore(parts: Parts, found: Checkpoint, digest: str) -> Progress:
     Raises:
         CheckpointError: it belongs to another experiment.
     """
-    if found.state.get("experiment") != digest:
+    if found.state.get("digest") != digest:
+        before = Experiment.model_validate(found.state["experiment"])
+        changed = ", ".join(differences(before, experiment)) or "the source file of its mixer"
         raise CheckpointError(
-            "the checkpoint belongs to another experiment (its digest differs): "
-            "resume with the experiment.yaml of the run, or start a new run"
+            f"the checkpoint belongs to another experiment; changed since: {changed}; "
+            "put that back to resume, or start a new run with `subquad train`"
         )
     load_model(parts.bare_model, found.model)
     load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)

@@ -1,0 +1,115 @@
+"""Training without Ray: in this process, or on several processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from subquad.drivers.payload import Payload
+from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.drivers.work import work
+from subquad.engine.group import Group
+from subquad.engine.run import Signals
+from subquad.errors import SubquadError, TrainingFailed
+from subquad.experiment.schema import Scale
+from subquad.runs import STOP, write_text
+from subquad.tracking import SystemSampler
+
+GRACE_SECONDS = 30.0
+
+
+def run_local(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool) -> int:
+    """Do the runs without Ray. Returns the signal that stopped them, 0 where none did.
+
+    Args:
+        payloads: the runs.
+        scale: number of workers and their devices.
+        folder: the run's or study's folder.
+        system: sample system metrics.
+    """
+    if scale.workers == 1:
+        with listening() as received:
+            sampler = SystemSampler().latest if system else dict
+            work(payloads, Group(device=device_of(0, scale)), Signals(lambda: received.signum, sampler))
+        return received.signum
+    stop = folder / STOP
+    stop.unlink(missing_ok=True)
+    with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
+        _run_processes(payloads, scale, stop, system, received)
+    return received.signum
+
+
+def device_of(rank: int, scale: Scale) -> torch.device:
+    """The device of a rank on this machine."""
+    return torch.device("cuda", rank) if scale.gpus_per_worker else torch.device("cpu")
+
+
+def _run_processes(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, received: Received) -> None:
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
+        failures = context.SimpleQueue()
+        arguments = (payloads, scale, scratch, str(stop), os.getpid(), system, failures)
+        processes = [
+            context.Process(target=_rank_main, args=(rank, *arguments), daemon=True) for rank in range(scale.workers)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            broken = _wait(processes)
+        finally:
+            _end(processes)
+        if not failures.empty():
+            raise failures.get()
+        if broken and not received.signum:
+            raise TrainingFailed(f"{broken}; `subquad resume` goes on from the newest checkpoint")
+
+
+def _wait(processes: Sequence[BaseProcess]) -> str:
+    """Wait until all have ended, or one has ended badly: then say which and how."""
+    while any(process.is_alive() for process in processes):
+        for rank, process in enumerate(processes):
+            process.join(timeout=0.05)
+            if process.exitcode:
+                code = process.exitcode
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                return f"worker {rank} {how}"
+    return ""
+
+
+def _end(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        process.join(timeout=0 if process.exitcode is not None else 2.0)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _rank_main(rank: int, payloads, scale: Scale, scratch: str, stop: str, parent: int, system: bool, failures) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C, through the stop file
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    device = device_of(rank, scale)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        init_method=f"file://{scratch}/rendezvous",
+        rank=rank,
+        world_size=scale.workers,
+        timeout=timedelta(seconds=scale.hang_timeout_s),
+    )
+    sampler = SystemSampler().latest if system and rank == 0 else dict
+    try:
+        work(payloads, Group(rank, scale.workers, device), Signals(stop_file_watch(Path(stop), parent), sampler))
+    except SubquadError as error:
+        if rank == 0:
+            failures.put(error)
+    dist.destroy_process_group()

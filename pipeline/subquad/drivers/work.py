@@ -1,0 +1,58 @@
+"""What every rank does, whichever driver started it: the same runs, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from filelock import FileLock, Timeout
+
+from subquad.drivers.payload import Payload, ticket_of
+from subquad.engine.group import Group
+from subquad.engine.run import Signals, train_run
+from subquad.engine.ticket import Ticket
+from subquad.errors import RunError, SubquadError
+
+# A killed driver's workers die within seconds; a run that goes on waits for them.
+TAKEOVER_SECONDS = 60.0
+
+
+def work(payloads: Sequence[Payload], group: Group, signals: Signals) -> None:
+    """Do the runs in order; a failed one does not keep the next from starting, a stop does.
+
+    Raises:
+        SubquadError: on every rank alike, where the runs cannot start on some rank (a plugin is missing there, ...).
+    """
+    for ticket in _agreed(payloads, group):
+        if group.device.type == "cpu":
+            torch.set_num_threads(max(1, int(ticket.checked.experiment.scale.cpus_per_worker)))
+        with _only_writer(ticket, group):
+            if train_run(ticket, group, signals) == "stopped":
+                return
+
+
+def _agreed(payloads: Sequence[Payload], group: Group) -> list[Ticket]:
+    """Resolve the plugins here; where that fails on any rank, every rank raises the first failure."""
+    tickets: list[Ticket] = []
+    failure: SubquadError | None = None
+    try:
+        tickets = [ticket_of(payload) for payload in payloads]
+    except SubquadError as error:
+        failure = error
+    failures = [one for one in group.gather(failure) if one is not None]
+    if failures:
+        raise failures[0]
+    return tickets
+
+
+def _only_writer(ticket: Ticket, group: Group) -> AbstractContextManager[object]:
+    if not group.first:
+        return contextlib.nullcontext()
+    lock = FileLock(ticket.folder / "writer.lock")
+    try:
+        lock.acquire(timeout=TAKEOVER_SECONDS)
+    except Timeout as error:
+        raise RunError(f"{ticket.folder}: another process is still writing this run") from error
+    return lock
