@@ -1,0 +1,92 @@
+"""What `train` and `resume` share: drive a session, then say what came of it and where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from subquad.drivers.drive import Outcome, drive
+from subquad.drivers.progress import Display
+from subquad.drivers.session import Session
+from subquad.errors import Interrupted, RunError
+from subquad.runs import read_result
+
+
+def writable(root: Path) -> Path:
+    """An absolute folder that files can be made in.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    root = root.resolve()
+    probe = root / "runs" / f".probe-{os.getpid()}"
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise RunError(f"--root {root}: {error.strerror}: runs cannot be written there") from error
+    return root
+
+
+def conduct(session: Session, *, local: bool, as_json: bool) -> int:
+    """Drive a session to its end and report it. Returns the exit code."""
+    console = Console(stderr=as_json)
+    outcome = drive(session, Display(None if as_json else console), local=local)
+    if as_json:
+        click.echo(json.dumps(_summary(session, outcome), default=str))
+    else:
+        _tell(session, outcome, console)
+    if outcome.signum:
+        name = signal.Signals(outcome.signum).name
+        raise Interrupted(
+            outcome.signum, f"stopped by {name} after saving; go on with: subquad resume {_short(session.folder)}"
+        )
+    return 1 if outcome.failed or outcome.unfinished else 0
+
+
+def _summary(session: Session, outcome: Outcome) -> dict:
+    return {
+        "folder": str(session.folder),
+        "runs": [{"folder": str(one.folder), "result": read_result(one.folder)} for one in session.tickets],
+        "failed": dict(outcome.failed),
+        "unfinished": list(outcome.unfinished),
+        "signal": outcome.signum,
+        "mlflow": vars(outcome.tracking),
+    }
+
+
+def _tell(session: Session, outcome: Outcome, console: Console) -> None:
+    from subquad.report import build, to_terminal, write
+
+    if any(read_result(one.folder) for one in session.tickets):
+        report = build([session.folder])
+        to_terminal(report, console)
+        if not outcome.signum:
+            write(report, session.folder, ("md", "csv", "html"))
+    lines = [f"files   {_short(session.folder)}"]
+    if outcome.tracking.uri:
+        lines.append(f"MLflow  {_tracking_line(outcome)}")
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _tracking_line(outcome: Outcome) -> str:
+    tracking = outcome.tracking
+    run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
+    if tracking.delivered:
+        return f"{tracking.uri}, run {run} (open with: subquad ui)"
+    return f"{tracking.uri}: {tracking.pending} records not delivered ({tracking.error}); later: subquad sync"
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

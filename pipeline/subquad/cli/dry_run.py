@@ -1,0 +1,51 @@
+"""`subquad train --dry-run`: the resolved experiment and what it would cost."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from subquad.drivers.session import data_root
+from subquad.engine.cost import count
+from subquad.engine.parts import build_dataset
+from subquad.engine.run import make_plan
+from subquad.experiment import Cell, Plan
+
+
+def show_costs(plan: Plan, *, as_json: bool) -> None:
+    """Print the resolved text, then parameters, steps and FLOPs of each run."""
+    rows = [_costs(cell) for cell in plan.cells]
+    if as_json:
+        click.echo(json.dumps({"name": plan.name, "study": plan.study, "experiment": plan.text, "runs": rows}))
+        return
+    click.echo(plan.text)
+    table = Table("run", "samples", "steps", "steps per epoch", "parameters", "FLOPs per step", "FLOPs in all")
+    for row in rows:
+        table.add_row(
+            row["label"],
+            f"{row['samples']:,}",
+            f"{row['steps']:,}",
+            f"{row['steps_per_epoch']:,}",
+            f"{row['parameters']:,}",
+            f"{row['flops_per_step']:.3g}",
+            f"{row['flops_per_step'] * row['steps']:.3g}",
+        )
+    console = Console()
+    console.print(table)
+    console.print("FLOPs: forward and backward, matrix products and attention; element-wise work and FFTs not counted")
+
+
+def _costs(cell: Cell) -> dict:
+    spec = build_dataset(cell.experiment, data_root()).describe()
+    course, cost = make_plan(cell.experiment.experiment, spec), count(cell.experiment, spec)
+    return {
+        "label": cell.label,
+        "samples": course.num_samples,
+        "steps": course.total_steps,
+        "steps_per_epoch": course.steps_per_epoch,
+        "parameters": cost.parameters,
+        "flops_per_step": cost.flops_per_step,
+    }

@@ -1,0 +1,94 @@
+"""Progress of a session, read from the runs' own files: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from subquad.engine.ticket import Ticket
+from subquad.runs import PLAN, Record, read_json, read_records, read_result
+
+INTERVAL_SECONDS = 0.5
+
+
+class Display:
+    """Shows where the runs of a session stand.
+
+    Args:
+        console: where to; None shows nothing.
+    """
+
+    def __init__(self, console: Console | None):
+        self._console = console
+        self._read: dict[Path, int] = {}
+
+    @contextmanager
+    def showing(self, tickets: Sequence[Ticket]) -> Iterator[None]:
+        """Follow the runs while the block runs."""
+        if self._console is None or not tickets:
+            yield
+            return
+        for ticket in tickets:
+            self._read[ticket.folder] = sum(1 for _ in read_records(ticket.folder))
+        over = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(tickets, over), name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _follow(self, tickets: Sequence[Ticket], over: threading.Event) -> None:
+        assert self._console is not None
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=self._console, disable=not self._console.is_terminal, transient=True) as bar:
+            shown = bar.add_task("starting", total=None)
+            ended: set[Path] = set()
+            while not over.wait(INTERVAL_SECONDS):
+                self._look(tickets, bar, shown, ended)
+            self._look(tickets, bar, shown, ended)
+
+    def _look(self, tickets: Sequence[Ticket], bar: Progress, shown: TaskID, ended: set[Path]) -> None:
+        for ticket in tickets:
+            if ticket.folder in ended:
+                continue
+            records = list(read_records(ticket.folder, skip=self._read[ticket.folder]))
+            self._read[ticket.folder] += len(records)
+            self._lines(ticket, records, bar)
+            if records:
+                plan = read_json(ticket.folder / PLAN) or {}
+                description = f"{escape(ticket.label)}  {_values(records[-1])}"
+                bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
+            if (result := read_result(ticket.folder)) is not None:
+                ended.add(ticket.folder)
+                bar.console.print(_result_line(ticket.label, result), highlight=False, markup=False)
+
+    def _lines(self, ticket: Ticket, records: Sequence[Record], bar: Progress) -> None:
+        for record in records:
+            if record.kind == "event":
+                bar.console.print(f"{ticket.label}: {record.text}", highlight=False, markup=False)
+            elif record.kind == "eval" and not bar.console.is_terminal:
+                text = f"{ticket.label}  epoch {record.epoch:g}  {record.split} {_values(record)}"
+                bar.console.print(text, highlight=False, markup=False)
+
+
+def _values(record: Record) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items() if record.kind != "system")
+
+
+def _result_line(label: str, result: dict) -> str:
+    if result["status"] == "failed":
+        return f"{label}: failed: {result['reason']}"
+    test = result["test"]
+    metric = result["metric"]
+    return (
+        f"{label}: test {metric} {float(test['metrics'][metric]):.4f} on {test['samples']} samples "
+        f"({test['checkpoint']} checkpoint, step {test['step']}; {result['seconds']:.1f} s)"
+    )

@@ -1,0 +1,137 @@
+"""A run or a study on disk: its folder, its experiments, and what is left to do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from subquad.engine.ticket import Ticket
+from subquad.errors import RunError
+from subquad.experiment import Cell, Plan, digest, dump, load
+from subquad.runs import (
+    CELLS,
+    EXPERIMENT,
+    LOCK,
+    STUDY,
+    is_run,
+    is_study,
+    new_folder,
+    read_json,
+    read_result,
+    write_json,
+    write_text,
+)
+
+OWNER = "owner.json"
+
+
+@dataclass(frozen=True)
+class Session:
+    """One driver's work on a run or study.
+
+    Attributes:
+        root: folder that holds `runs/` and the tracking database.
+        folder: the run's or study's folder.
+        plan: its experiments.
+        tickets: one for each cell, in order.
+    """
+
+    root: Path
+    folder: Path
+    plan: Plan
+    tickets: tuple[Ticket, ...]
+
+    @property
+    def pending(self) -> list[Ticket]:
+        """Tickets without a finished result; failed ones are tried again."""
+        return [one for one in self.tickets if (read_result(one.folder) or {}).get("status") != "finished"]
+
+
+def data_root() -> Path:
+    """Where prepared data live: $SUBQUAD_DATA, else the user's cache folder."""
+    given = os.environ.get("SUBQUAD_DATA")
+    return Path(given).resolve() if given else user_cache_path("subquad") / "data"
+
+
+def start(plan: Plan, root: Path) -> Session:
+    """Make the folders of a new run or study and write down what it is."""
+    folder = new_folder(root / "runs", plan.name, hashlib.sha256(plan.text.encode()).hexdigest())
+    if plan.study:
+        write_text(folder / STUDY, plan.text)
+    session = _session(plan, root, folder)
+    for ticket in session.tickets:
+        write_text(ticket.folder / EXPERIMENT, dump(ticket.checked.experiment))
+        _keep_source(ticket)
+    return session
+
+
+def _keep_source(ticket: Ticket) -> None:
+    source = ticket.checked.mixer.source
+    if source is not None:
+        write_text(ticket.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
+
+
+def reopen(folder: Path) -> Session:
+    """Read a run's or study's folder again.
+
+    Raises:
+        RunError: it is neither.
+        ConfigError: its experiment file does not load.
+    """
+    folder = folder.resolve()
+    if not is_study(folder) and not is_run(folder):
+        raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
+    if folder.parent.name == CELLS:
+        raise RunError(f"{folder} is a cell of a study: resume the study, {folder.parent.parent}")
+    plan = load(str(folder / (STUDY if is_study(folder) else EXPERIMENT)))
+    return _session(plan, folder.parent.parent.parent, folder)
+
+
+def _session(plan: Plan, root: Path, folder: Path) -> Session:
+    name = uuid.uuid4().hex
+
+    def ticket(cell: Cell) -> Ticket:
+        source = cell.experiment.mixer.source
+        return Ticket(
+            folder=folder / CELLS / cell.label if plan.study else folder,
+            label=cell.label,
+            axes=cell.axes,
+            checked=cell.experiment,
+            digest=digest(cell.experiment.experiment, source.sha256 if source else ""),
+            session=name,
+            data_root=data_root(),
+            runs_root=root / "runs",
+        )
+
+    return Session(root, folder, plan, tuple(map(ticket, plan.cells)))
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a run's or study's folder for the block.
+
+    Raises:
+        RunError: another process holds it; its process id and host are named.
+    """
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        owner = read_json(folder / OWNER) or {}
+        raise RunError(
+            f"{folder} is in use by process {owner.get('pid', '?')} on {owner.get('host', '?')}: wait for it, or "
+            "start a new run"
+        ) from error
+    try:
+        write_json(folder / OWNER, {"pid": os.getpid(), "host": os.uname().nodename})
+        yield
+    finally:
+        lock.release()

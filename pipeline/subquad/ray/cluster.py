@@ -1,0 +1,98 @@
+"""A Ray cluster of our own on this machine: never somebody else's, with a token, its dashboard on loopback only.
+
+Ray's placement-group cleaner asks a dashboard it finds by itself whether our job lives. With a second cluster on the
+host it may ask that one, and then kills healthy workers; so the dashboard gets a port we know, and the workers
+inherit its address.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from subquad.errors import ConfigError, UserError
+from subquad.experiment.schema import Scale
+
+# Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
+_SETTINGS = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Under `uv run` Ray would start every worker through uv again, from an uploaded copy of the working directory.
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def local_cluster(scale: Scale) -> Iterator[None]:
+    """Start a cluster on this machine for the block, and stop it behind.
+
+    Raises:
+        UserError: Ray is not installed.
+        ConfigError: the machine has fewer CPUs or GPUs than the experiment asks for.
+    """
+    check_room(scale)
+    port = free_port()
+    ours = _SETTINGS | {
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        try:
+            import ray
+        except ImportError as error:
+            raise UserError("Ray is not installed: `pip install 'subquad[ray]'`, or train with --local") from error
+        ray.init(
+            address="local",
+            include_dashboard=True,
+            dashboard_host="127.0.0.1",
+            dashboard_port=port,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def check_room(scale: Scale) -> None:
+    """Refuse what this machine cannot give; Ray would wait for it for ever."""
+    cpus, gpus = os.cpu_count() or 1, _gpus()
+    wanted = scale.workers * scale.cpus_per_worker
+    if wanted > cpus:
+        raise ConfigError(
+            f"scale.workers x scale.cpus_per_worker: {scale.workers} x {scale.cpus_per_worker:g} = {wanted:g} CPUs "
+            f"asked, this machine has {cpus}"
+        )
+    if scale.workers * scale.gpus_per_worker > gpus:
+        raise ConfigError(
+            f"scale.workers x scale.gpus_per_worker: {scale.workers} x {scale.gpus_per_worker:g} GPUs asked, "
+            f"this machine has {gpus}; scale.gpus_per_worker: 0 trains on the CPU"
+        )
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()

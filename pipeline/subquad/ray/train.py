@@ -1,0 +1,124 @@
+"""The Ray Train driver: N workers run `drivers.work`, and are started again when one of them dies."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from subquad.drivers.payload import Payload
+from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.errors import SubquadError, TrainingFailed, UserError
+from subquad.experiment.schema import Scale
+from subquad.ray.cluster import local_cluster
+from subquad.runs import STOP, write_text
+
+# Our own rule (scale.max_failures without a new checkpoint) ends a run that does not get on; this ends one that does.
+MOST_FAILURES = 1000
+MOST_CONTROLLER_FAILURES = 3
+GRACE_SECONDS = 60.0
+
+
+def run_ray(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool) -> int:
+    """Do the runs on a Ray cluster of our own. Returns the signal that stopped them, 0 where none did.
+
+    Args:
+        payloads: the runs; they share one group of workers.
+        scale: number of workers and what each gets.
+        folder: the run's or study's folder.
+        system: sample system metrics.
+
+    Raises:
+        UserError: the runs cannot start.
+        TrainingFailed: Ray gave up.
+    """
+    stop = folder / STOP
+    stop.unlink(missing_ok=True)
+    with (
+        listening(on_first=lambda signum: write_text(stop, str(signum))) as received,
+        tempfile.TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as storage,
+        local_cluster(scale),
+    ):
+        outcome = _fit_in_thread(payloads, scale, stop, storage, system, received)
+    _raise(outcome, received)
+    return received.signum
+
+
+def _fit_in_thread(
+    payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool, received: Received
+) -> dict[str, Any]:
+    """Fit in a side thread: there Ray leaves the signal handlers alone, and this thread can answer them."""
+    outcome: dict[str, Any] = {}
+
+    def fit() -> None:
+        try:
+            outcome["returned"] = _trainer(payloads, scale, stop, storage, system).fit().return_value
+        except BaseException as error:  # also what Ray raises as SystemExit
+            outcome["raised"] = error
+
+    thread = threading.Thread(target=fit, name="ray-train", daemon=True)
+    thread.start()
+    waited = 0.0
+    while thread.is_alive() and waited < GRACE_SECONDS:
+        thread.join(timeout=0.2)
+        waited += 0.2 if received.signum else 0.0
+    return outcome
+
+
+def _trainer(payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool):
+    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    resources = {"CPU": scale.cpus_per_worker} | ({"GPU": scale.gpus_per_worker} if scale.gpus_per_worker else {})
+    return TorchTrainer(
+        _worker_main,
+        train_loop_config={"payloads": list(payloads), "stop": str(stop), "system": system},
+        torch_config=TorchConfig(
+            backend="nccl" if scale.gpus_per_worker else "gloo", timeout_s=int(scale.hang_timeout_s)
+        ),
+        scaling_config=ScalingConfig(
+            num_workers=scale.workers, use_gpu=scale.gpus_per_worker > 0, resources_per_worker=resources
+        ),
+        run_config=RunConfig(
+            name="subquad",
+            storage_path=storage,
+            failure_config=FailureConfig(max_failures=MOST_FAILURES, controller_failure_limit=MOST_CONTROLLER_FAILURES),
+            checkpoint_config=CheckpointConfig(num_to_keep=1),
+        ),
+    )
+
+
+def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
+    """One rank. A user's mistake is returned, not raised: Ray would start the workers again for nothing."""
+    import ray.train
+    import ray.train.torch
+
+    from subquad.drivers.work import work
+    from subquad.engine.group import Group
+    from subquad.engine.run import Signals
+    from subquad.tracking import SystemSampler
+
+    context = ray.train.get_context()
+    group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
+    sampler = SystemSampler().latest if config["system"] and group.first else dict
+    try:
+        work(config["payloads"], group, Signals(stop_file_watch(Path(config["stop"])), sampler))
+    except SubquadError as error:
+        return {"error": str(error), "kind": type(error).__name__}
+    return {}
+
+
+def _raise(outcome: dict[str, Any], received: Received) -> None:
+    returned, raised = outcome.get("returned"), outcome.get("raised")
+    if returned and "error" in returned:
+        import subquad.errors
+
+        raise getattr(subquad.errors, returned["kind"], UserError)(returned["error"])
+    if raised is not None and not received.signum:
+        last = str(raised).strip().splitlines()
+        raise TrainingFailed(
+            f"Ray Train gave up: {type(raised).__name__}: {last[-1] if last else ''}; `subquad resume` goes on from "
+            "the newest checkpoint"
+        ) from raised
