@@ -1,0 +1,183 @@
+"""The UEA data set: splits, statistics and what is reported of them. N series, L padded length, C channels."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, SplitName, stratified_validation
+from subquad.errors import DataError
+from subquad_datasets.uea import UeaConfig
+from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, to_arrays
+from subquad_datasets.uea.download import download, verify
+from subquad_datasets.uea.header import Header, check_agree
+from subquad_datasets.uea.source import Files, archive_problems, bundled_folder, find_below, find_in, not_here
+from subquad_datasets.uea.ts import Cases, read_ts
+
+
+@dataclass(frozen=True)
+class SeriesSplit(ArraySplit):
+    """Padded series in memory.
+
+    Attributes:
+        notes: what a reader of a number on this split needs, such as how many series were clipped.
+    """
+
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Train:
+    """What is kept of the TRAIN file: arrays, and what TEST has to be treated with."""
+
+    arrays: ArrayBatch
+    normalizer: Normalizer
+    max_len: int
+    header: Header
+    notes: tuple[str, ...]
+    digest: str
+
+
+class UeaDataset(Dataset):
+    """One problem of the UEA archive. TRAIN is read once, TEST only by `load("test")`.
+
+    Reference: Bagnall et al., 2018, arXiv:1811.00075; preparation as in Zerveas et al., 2021, arXiv:2010.02803.
+    """
+
+    config: UeaConfig
+
+    def prepare(self) -> None:
+        """Download, where `download` is set and the files are nowhere yet."""
+        if self._find() is None and self.config.download and self.config.problem in archive_problems():
+            download(self.config.problem, self._downloaded)
+
+    def describe(self) -> DataSpec:
+        train = self._train
+        total = len(train.arrays["labels"])
+        try:
+            cut = [len(part) for part in self._cut]
+        except DataError:  # too few series of a class: `trainval` still works, `load("train")` says why it does not
+            cut = []
+        return DataSpec(
+            modality="series",
+            max_len=train.max_len,
+            channels=train.arrays["inputs"].shape[2],
+            num_classes=len(train.header.class_names),
+            class_names=train.header.class_names,
+            sizes={**dict(zip(("train", "validation"), cut, strict=False)), "trainval": total},
+            notes=train.notes,
+        )
+
+    def load(self, name: SplitName) -> SeriesSplit:
+        """Open a split.
+
+        Raises:
+            DataError: malformed or missing files, or too few series to cut a validation part.
+        """
+        if name == "test":
+            return self._test()
+        arrays = self._train.arrays
+        if name == "trainval":
+            return SeriesSplit(arrays, self._train.notes)
+        chosen = self._cut[("train", "validation").index(name)]
+        return SeriesSplit({key: values[chosen] for key, values in arrays.items()}, self._train.notes)
+
+    @property
+    def _downloaded(self) -> Path:
+        return self.root / "uea" / self.config.problem
+
+    def _find(self) -> Files | None:
+        problem = self.config.problem
+        if self.config.path is not None:
+            return find_below(Path(self.config.path), problem)
+        bundled = bundled_folder()
+        return (find_in(bundled / problem, problem) if bundled else None) or find_in(self._downloaded, problem)
+
+    @cached_property
+    def _files(self) -> Files:
+        found = self._find()
+        if found is None and self.config.download and self.config.problem in archive_problems():
+            raise DataError(
+                f"uea problem {self.config.problem!r} is not in {self._downloaded.parent}: prepare() fetches it"
+            )
+        if found is None:
+            raise not_here(self.config.problem)
+        return found
+
+    @cached_property
+    def _train(self) -> Train:
+        path = self._files.train
+        cases = self._read(path)
+        normalizer = fit_normalizer(cases.values) if self.config.normalize else no_normalizer(cases.values.shape[1])
+        _check_finite(path, normalizer.std)
+        max_len = self.config.max_len or int(cases.lengths.max())
+        arrays = to_arrays(cases, normalizer, max_len)
+        _check_finite(path, arrays["inputs"])
+        notes = [*_file_notes(self._files), *_train_notes(cases, normalizer), *_case_notes("TRAIN", cases, max_len)]
+        return Train(arrays, normalizer, max_len, cases.header, tuple(notes), _digest(cases))
+
+    @cached_property
+    def _cut(self) -> tuple[np.ndarray, np.ndarray]:
+        config = self.config
+        return stratified_validation(self._train.arrays["labels"], config.validation_fraction, config.split_seed)
+
+    def _test(self) -> SeriesSplit:
+        files, train = self._files, self._train
+        if files.test is None:
+            raise DataError(
+                f"{files.train.parent}: {files.stem}_TEST.ts is missing, so there is no test split "
+                f"and no result on these files can be reported as {files.stem}"
+            )
+        cases = self._read(files.test)
+        _check_test(files.test, cases, train)
+        arrays = to_arrays(cases, train.normalizer, train.max_len)
+        _check_finite(files.test, arrays["inputs"])
+        return SeriesSplit(arrays, tuple(_case_notes("TEST", cases, train.max_len)))
+
+    def _read(self, path: Path) -> Cases:
+        verify(path)
+        return read_ts(path, missing=self.config.missing)
+
+
+def _check_test(path: Path, cases: Cases, train: Train) -> None:
+    check_agree(train.header, cases.header, path)
+    if cases.header.channels != train.header.channels:
+        raise DataError(f"{path}: {cases.header.channels} channels, TRAIN has {train.header.channels}")
+    if _digest(cases) == train.digest:
+        raise DataError(f"{path}: holds the very series of TRAIN, so it tests nothing; get the archive's own file")
+
+
+def _check_finite(path: Path, values: np.ndarray) -> None:
+    """Refuse an overflow in statistics (C,) or inputs (N, L, C)."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        channel = int(np.argmin(finite.reshape(-1, values.shape[-1]).all(axis=0))) + 1
+        raise DataError(f"{path}: channel {channel} holds values too large for float32 arithmetic; rescale them")
+
+
+def _digest(cases: Cases) -> str:
+    return hashlib.sha256(cases.values.tobytes() + cases.lengths.tobytes()).hexdigest()
+
+
+def _file_notes(files: Files) -> list[str]:
+    notes = [] if files.stem == files.problem else [f"the files of {files.problem} are named {files.stem}"]
+    return notes if files.test else [*notes, f"no TEST file: not to be reported as {files.stem}"]
+
+
+def _train_notes(cases: Cases, normalizer: Normalizer) -> list[str]:
+    names = cases.header.class_names
+    absent = [name for index, name in enumerate(names) if index not in set(cases.labels.tolist())]
+    notes = [f"no TRAIN series of class {', '.join(absent)}"] if absent else []
+    if normalizer.constant:
+        notes.append(f"constant in TRAIN, set to 0: channel {', '.join(str(c + 1) for c in normalizer.constant)}")
+    return notes
+
+
+def _case_notes(name: str, cases: Cases, max_len: int) -> list[str]:
+    clipped = int((cases.lengths > max_len).sum())
+    notes = [f"{clipped} of {len(cases)} {name} series clipped to {max_len} steps"] if clipped else []
+    return [*notes, f"{cases.filled} {name} values interpolated"] if cases.filled else notes
