@@ -1,0 +1,37 @@
+"""Plugins in three stages: found (metadata only), loaded (only the one asked for), checked (keeps the contract).
+
+Importing this loads neither pydantic nor torch: what needs them imports them when it is called.
+"""
+
+from subquad.registry.facts import plugin_facts, verify_same
+from subquad.registry.files import Recipe, recipe, recipes
+from subquad.registry.found import GROUPS, Found, Kind, find
+from subquad.registry.guard import stdout_to_stderr
+from subquad.registry.loaded import Resolved, build_class, load_source, make_mixer, resolve
+from subquad.registry.parameters import ParameterRow, describe_config
+from subquad.registry.selection import blocked, choose, namesakes
+from subquad.registry.source import SourceFile
+
+__all__ = [
+    "GROUPS",
+    "Found",
+    "Kind",
+    "ParameterRow",
+    "Recipe",
+    "Resolved",
+    "SourceFile",
+    "blocked",
+    "build_class",
+    "choose",
+    "describe_config",
+    "find",
+    "load_source",
+    "make_mixer",
+    "namesakes",
+    "plugin_facts",
+    "recipe",
+    "recipes",
+    "resolve",
+    "stdout_to_stderr",
+    "verify_same",
+]

@@ -1,0 +1,66 @@
+"""What `list`, `show` and `doctor` share: tables of foreign text, and JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, cast, get_args
+
+import click
+
+from subquad.errors import PluginError
+from subquad.registry import Kind
+from subquad.registry.text import plain
+from subquad.suggest import did_you_mean
+
+PIPE_WIDTH = 200
+"""Columns when stdout is no terminal: rows stay whole for grep."""
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on stdout, ASCII only."""
+    click.echo(json.dumps(data, indent=2, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table; every cell is made safe for a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(encodable(plain(cell))) for cell in row))
+    terminal = sys.stdout.isatty()
+    Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
+
+
+def print_line(text: object = "") -> None:
+    """One line of foreign text."""
+    click.echo(encodable(plain(text)))
+
+
+def encodable(text: str) -> str:
+    """`text` with what stdout's encoding lacks written as escapes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def kind_of(word: str, also: Sequence[str] = ()) -> Kind:
+    """The kind a user means, also in the plural.
+
+    Args:
+        word: what was typed.
+        also: further words that are allowed.
+
+    Raises:
+        PluginError: no kind is called so.
+    """
+    known = [*get_args(Kind), *also]
+    for candidate in (word, word.removesuffix("es"), word.removesuffix("s")):
+        if candidate in known:
+            return cast(Kind, candidate)
+    raise PluginError(plain(f"no kind {word!r}{did_you_mean(word, known)}; kinds: {', '.join(known)}"))

@@ -1,0 +1,125 @@
+"""Guards around foreign code: what it raises, prints or changes stays its own affair."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from subquad.errors import Interrupted, PluginError
+from subquad.registry.text import cause
+
+
+@contextlib.contextmanager
+def blamed(label: str, *, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """Turn whatever foreign code raises, sys.exit and a KeyboardInterrupt of its own included, into a PluginError.
+
+    Args:
+        label: who is to blame for what: "mixer 'x' (dist 1.0) cannot be loaded".
+        passing: exceptions that go through unchanged. A real Ctrl-C and `Interrupted` always do.
+
+    Raises:
+        PluginError: the label and the cause, in one line.
+    """
+    with _watch_ctrl_c() as pressed:
+        try:
+            yield
+        except (Interrupted, *passing):
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and pressed:
+                raise
+            raise PluginError(f"{label}: {cause(error)}") from error
+
+
+@contextlib.contextmanager
+def _watch_ctrl_c() -> Iterator[list[int]]:
+    """Note real SIGINTs, to tell them from a KeyboardInterrupt that foreign code raises itself."""
+    pressed: list[int] = []
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield pressed
+        return
+
+    def note(signum: int, frame: Any) -> None:
+        pressed.append(signum)
+        previous(signum, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def state_kept() -> Iterator[None]:
+    """Put back what an import must not change: random states, torch's default dtype, the working directory."""
+    undo = [*_random_states(), *_torch_defaults(), *_working_directory()]
+    try:
+        yield
+    finally:
+        for step in undo:
+            step()
+
+
+def _random_states() -> Iterator[Callable[[], None]]:
+    python = random.getstate()
+    yield lambda: random.setstate(python)
+    if numpy := sys.modules.get("numpy"):
+        legacy = numpy.random.get_state()
+        yield lambda: numpy.random.set_state(legacy)
+    if torch := sys.modules.get("torch"):
+        state = torch.get_rng_state()
+        yield lambda: torch.set_rng_state(state)
+
+
+def _torch_defaults() -> Iterator[Callable[[], None]]:
+    torch = sys.modules.get("torch")
+    dtype = torch.get_default_dtype() if torch else None
+
+    def restore() -> None:
+        if loaded := sys.modules.get("torch"):  # perhaps by this very plugin
+            loaded.set_default_dtype(dtype or loaded.float32)
+
+    yield restore
+
+
+def _working_directory() -> Iterator[Callable[[], None]]:
+    with contextlib.suppress(OSError):  # the folder we stand in was removed: nothing to go back to
+        folder = os.getcwd()
+        yield lambda: os.chdir(folder)
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Send what is printed inside to stderr, by Python, by C code or by a child, so that stdout stays parsable."""
+    try:
+        saved = os.dup(1)
+    except OSError:  # started with stdout closed
+        yield
+        return
+    flush_output()
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        flush_output()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def flush_output() -> None:
+    """Empty Python's buffer of stdout, and the C library's."""
+    import ctypes
+
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, AttributeError):  # a platform without a C library to ask
+        ctypes.CDLL(None).fflush(None)

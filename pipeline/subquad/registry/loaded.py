@@ -1,0 +1,117 @@
+"""Resolve: from a name to a plugin that is loaded and checked, to its class, to a mixer.
+
+The contract is imported where it is used: `find` and `subquad list` do without pydantic and torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subquad.errors import PluginError, SubquadError
+from subquad.registry.found import Found, Kind
+from subquad.registry.guard import blamed, state_kept
+from subquad.registry.load import load, load_target
+from subquad.registry.selection import choose
+from subquad.registry.source import SourceFile, is_file_name, read_source, run_source
+
+if TYPE_CHECKING:
+    from subquad.nn import TokenMixer
+    from subquad.plugin import Config, Plugin, Site
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A plugin that is loaded and checked.
+
+    Attributes:
+        plugin: its descriptor.
+        found: where it came from.
+        source: its text, for a mixer in a file.
+    """
+
+    plugin: Plugin
+    found: Found
+    source: SourceFile | None = None
+
+
+def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+    """Load and check the one plugin that is asked for.
+
+    Args:
+        kind: "mixer", "backbone", "task" or "dataset".
+        name: a name, `distribution:name`, or for a mixer `./file.py:Class`.
+        base: folder a relative file starts from; the working directory where None.
+
+    Raises:
+        PluginError: unknown, ambiguous, blocked, broken or of another API version.
+    """
+    if kind in ("recipe", "space"):
+        raise PluginError(f"a {kind} is a YAML file, not a plugin that can be loaded")
+    if is_file_name(name):
+        if kind != "mixer":
+            raise PluginError(f"{kind} {name!r}: only a mixer may be given as a file")
+        return load_source(read_source(name, base))
+    found = choose(kind, name)
+    with state_kept():
+        return Resolved(check(found, load(found)), found)
+
+
+def load_source(source: SourceFile) -> Resolved:
+    """Rebuild a mixer from its source text alone, as a worker does.
+
+    Raises:
+        PluginError: the text was changed, or it is no mixer.
+    """
+    with state_kept():
+        plugin = check(source.found, run_source(source))
+    if not isinstance(plugin.build, type):
+        raise PluginError(f"{source.found}: in a file, build must be the class itself, not {plugin.build!r}")
+    return Resolved(plugin, source.found, source)
+
+
+def check(found: Found, thing: Any) -> Plugin:
+    """The descriptor that an entry point stands for; a mixer class is given one.
+
+    Raises:
+        PluginError: it breaks the contract.
+    """
+    from subquad.registry.contract import check_descriptor
+
+    if found.kind == "mixer" and isinstance(thing, type):
+        from subquad.registry.classes import check_class, describe_class
+
+        plugin = check_descriptor(found, describe_class(found, thing))
+        check_class(found, thing)
+        return plugin
+    return check_descriptor(found, thing)
+
+
+def build_class(resolved: Resolved) -> type:
+    """The class that does the work, imported now and checked.
+
+    Raises:
+        PluginError: it cannot be imported, extends the wrong base or does not implement it.
+    """
+    from subquad.registry.classes import check_class
+
+    build = resolved.plugin.build
+    with state_kept():
+        return check_class(resolved.found, load_target(resolved.found, build) if isinstance(build, str) else build)
+
+
+def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
+    """Build the mixer of one site; an attention core is given its projections, with a bias unless `config.bias` is off.
+
+    Raises:
+        PluginError: the constructor raised something that is not a `SubquadError`.
+    """
+    from subquad.nn import AttentionCore, AttentionMixer
+
+    cls = build_class(resolved)
+    with blamed(f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)):
+        mixer = cls(config, site)
+    if isinstance(mixer, AttentionCore):
+        return AttentionMixer(mixer, site, bias=getattr(config, "bias", True))
+    return mixer

@@ -1,0 +1,125 @@
+"""A parameter schema as rows: what `subquad show` and the docs print."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "multiple_of": "multiple of"}
+_LENGTHS = {"min_length": "length >=", "max_length": "length <="}
+_UNIONS = (typing.Union, types.UnionType)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterRow:
+    """One parameter.
+
+    Attributes:
+        name: dotted where schemas nest.
+        symbol: the paper's symbol, "" where it has none.
+        type: "int", "float or null", "ddp | fsdp2", ...
+        range: limits, "" where there are none.
+        default: the value when none is given; None also where one must be.
+        required: whether a value must be given.
+        search: a sensible range for a search, None where there is none.
+        unit: "" where it has none.
+        meaning: one line.
+    """
+
+    name: str
+    symbol: str
+    type: str
+    range: str
+    default: Any
+    required: bool
+    search: list[Any] | None
+    unit: str
+    meaning: str
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would stand in an experiment file."""
+        return "required" if self.required else json.dumps(self.default, default=str)
+
+
+def describe_config(config: type[BaseModel]) -> list[ParameterRow]:
+    """The parameters of a schema in order; those of nested schemas under dotted names."""
+    return list(_rows(config, "", ()))
+
+
+def _rows(config: type[BaseModel], prefix: str, above: tuple[type, ...]) -> Iterator[ParameterRow]:
+    for name, field in config.model_fields.items():
+        nested = _nested(field.annotation)
+        if nested and nested not in (*above, config):
+            yield from _rows(nested, f"{prefix}{name}.", (*above, config))
+        else:
+            yield _row(prefix + name, field)
+
+
+def _nested(annotation: Any) -> type[BaseModel] | None:
+    """The schema below a field, also where it may be null; None where the field holds a plain value."""
+    from pydantic import BaseModel
+
+    options = [one for one in _options(annotation) if one is not type(None)]
+    only = options[0] if len(options) == 1 else None
+    return only if isinstance(only, type) and issubclass(only, BaseModel) else None
+
+
+def _row(name: str, field: FieldInfo) -> ParameterRow:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    search = extra.get("search")
+    return ParameterRow(
+        name=name,
+        symbol=str(extra.get("symbol") or ""),
+        type=type_text(field.annotation),
+        range=", ".join(dict.fromkeys(_limits(field.metadata, field.annotation))),
+        default=None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
+        required=field.is_required(),
+        search=list(search) if isinstance(search, list) else None,
+        unit=str(extra.get("unit") or ""),
+        meaning=" ".join((field.description or "").split()),
+    )
+
+
+def type_text(annotation: Any) -> str:
+    """A type in a reader's words."""
+    if annotation is None or annotation is type(None):
+        return "null"
+    if annotation is Any:
+        return "any"
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_text(arguments[0])
+    if origin is Literal:
+        return " | ".join(str(value) for value in arguments)
+    if origin in _UNIONS:
+        return " or ".join(type_text(one) for one in arguments)
+    if origin is not None:
+        inside = ", ".join("..." if one is ... else type_text(one) for one in arguments)
+        return f"{type_text(origin)} of {inside}"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
+
+
+def _limits(metadata: list[Any], annotation: Any) -> Iterator[str]:
+    for mark in metadata:
+        values = {**getattr(mark, "__dict__", {}), **{key: getattr(mark, key, None) for key in (*_SIGNS, *_LENGTHS)}}
+        for key, sign in {**_SIGNS, **_LENGTHS}.items():
+            if values.get(key) is not None:
+                yield f"{sign} {values[key]}"
+        if values.get("pattern") is not None:
+            yield f"matches {getattr(values['pattern'], 'pattern', values['pattern'])}"
+    for option in _options(annotation):
+        if get_origin(option) is Annotated:
+            yield from _limits(list(option.__metadata__), option.__origin__)

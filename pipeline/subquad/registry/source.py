@@ -1,0 +1,125 @@
+"""A mixer in a single file, `./file.py:Class`: read, hashed and run from its text, so that it can travel as text."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from subquad.errors import PluginError
+from subquad.registry.found import Found
+from subquad.registry.guard import blamed
+from subquad.registry.text import plain
+from subquad.suggest import did_you_mean
+
+MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A mixer's file: everything another machine needs to rebuild it.
+
+    Attributes:
+        path: as the user wrote it; for messages only.
+        attribute: the class in it.
+        sha256: of the file's bytes.
+        text: its content.
+    """
+
+    path: str
+    attribute: str
+    sha256: str
+    text: str = field(repr=False)
+
+    @property
+    def found(self) -> Found:
+        """The file in the shape of an installed plugin, for messages and records."""
+        name = f"{self.path}:{self.attribute}"
+        return Found("mixer", name, "file", f"sha256:{self.sha256[:12]}", name)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a mixer's name means a file."""
+    return ".py:" in name
+
+
+def read_source(name: str, base: Path | None = None) -> SourceFile:
+    """Read `./file.py:Class`.
+
+    Args:
+        name: path and class.
+        base: folder a relative path starts from; the working directory where None.
+
+    Raises:
+        PluginError: it cannot be read, or does not look like Python source.
+    """
+    path, _, attribute = name.rpartition(":")
+    if not attribute.isidentifier():
+        raise PluginError(f"mixer {plain(name)!r}: {plain(attribute)!r} is not a class name, write ./file.py:Class")
+    content = _read(name, (base or Path.cwd()) / path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PluginError(
+            f"mixer {plain(name)!r}: the file is not UTF-8 ({error.reason} at byte {error.start})"
+        ) from None
+    return SourceFile(path, attribute, hashlib.sha256(content).hexdigest(), text)
+
+
+def _read(name: str, path: Path) -> bytes:
+    if not path.is_file():
+        problem = "is not a file" if path.exists() else "does not exist"
+        raise PluginError(f"mixer {plain(name)!r}: {plain(path)} {problem}")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PluginError(f"mixer {plain(name)!r}: {plain(path)} cannot be read ({error.strerror})") from None
+    if len(content) > MAX_BYTES:
+        raise PluginError(f"mixer {plain(name)!r}: {plain(path)} has more than {MAX_BYTES} bytes: not a mixer's source")
+    return content
+
+
+def run_source(source: SourceFile) -> Any:
+    """The attribute a source file defines; the file itself is not needed.
+
+    Raises:
+        PluginError: the text does not belong to the sha256, running it fails, or the attribute is missing.
+    """
+    if hashlib.sha256(source.text.encode("utf-8")).hexdigest() != source.sha256:
+        raise PluginError(f"{source.found}: the text was changed, its sha256 is another one")
+    module = _module(source)
+    try:
+        return getattr(module, source.attribute)
+    except AttributeError:
+        hint = did_you_mean(source.attribute, [name for name in vars(module) if not name.startswith("_")])
+        raise PluginError(f"{source.found}: {plain(source.path)} defines no {source.attribute}{hint}") from None
+
+
+def _module(source: SourceFile) -> ModuleType:
+    """The module of a source text, run once in this process. Its name is unique to the text."""
+    name = f"subquad_source_{source.sha256}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = source.path
+    # Registered first: pydantic and dataclasses look annotations up in sys.modules while the class is being made.
+    sys.modules[name] = module
+    try:
+        with blamed(f"{source.found} cannot be loaded"):
+            exec(_compiled(source), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _compiled(source: SourceFile) -> Any:
+    filename = f"{source.path}"
+    lines = source.text.splitlines(keepends=True)
+    linecache.cache[filename] = (len(source.text), None, lines, filename)  # tracebacks show lines without the file
+    return compile(source.text.removeprefix("\ufeff"), filename, "exec", dont_inherit=True)
