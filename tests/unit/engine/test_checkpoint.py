@@ -1,0 +1,144 @@
+"""Checkpoints: whole or not there, damage always found, walking back, pruning."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from subquad.engine import checkpoint
+from subquad.engine.checkpoint import Checkpoint, newest_good, newest_step, prune, read, steps, write
+from subquad.errors import CheckpointError
+
+FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
+
+
+def content(value: float = 1.0) -> Checkpoint:
+    return Checkpoint(
+        {"layer.weight": torch.full((3, 4), value), "count": torch.tensor(7)},
+        {"layer.weight/exp_avg": torch.full((3, 4), value / 2), "layer.weight/step": torch.tensor(3.0)},
+        {"0/torch": torch.arange(16, dtype=torch.uint8)},
+        {"progress": {"step": 1, "loss": float("nan")}},
+    )
+
+
+def test_what_is_written_is_read(tmp_path):
+    write(tmp_path, 12, content(3.5))
+    found = read(tmp_path, 12)
+    assert torch.equal(found.model["layer.weight"], torch.full((3, 4), 3.5))
+    assert found.model["count"].item() == 7
+    assert found.optimizer["layer.weight/step"].item() == 3.0
+    assert torch.equal(found.rng["0/torch"], torch.arange(16, dtype=torch.uint8))
+    assert found.state["progress"] == {"step": 1, "loss": "NaN"}
+    assert newest_step(tmp_path) == 12
+
+
+@pytest.mark.parametrize("kind", ["truncation", "bit flip"])
+def test_two_hundred_damages_are_all_found(tmp_path, kind):
+    generator = random.Random(0)
+    write(tmp_path, 1, content(1.0))
+    write(tmp_path, 2, content(2.0))
+    folder = checkpoint.folder_of(tmp_path, 2)
+    for _ in range(200):
+        path = folder / generator.choice(FILES)
+        whole = path.read_bytes()
+        place = generator.randrange(len(whole))
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(whole[:place] if kind == "truncation" else bytes(flipped))
+        told: list[str] = []
+        found = newest_good(tmp_path, told.append)
+        assert found is not None
+        assert found.model["layer.weight"][0, 0] == 1.0, (path.name, place)
+        assert len(told) == 1
+        assert "step-00000002" in told[0]
+        path.write_bytes(whole)
+    assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 2.0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_found(tmp_path, name):
+    write(tmp_path, 1, content())
+    (checkpoint.folder_of(tmp_path, 1) / name).unlink()
+    with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+        read(tmp_path, 1)
+
+
+def test_all_damaged_is_an_error_that_lists_each(tmp_path):
+    for step in (1, 2):
+        write(tmp_path, step, content())
+        (checkpoint.folder_of(tmp_path, step) / "state.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"all 2 checkpoints are damaged: .*step-00000002.*step-00000001"):
+        newest_good(tmp_path, lambda text: None)
+
+
+def test_unfinished_ones_are_no_damage(tmp_path):
+    checkpoint.folder_of(tmp_path, 5).mkdir(parents=True)
+    told: list[str] = []
+    assert newest_good(tmp_path, told.append) is None
+    assert "never finished" in told[0]
+    assert newest_good(tmp_path / "nothing", told.append) is None
+
+
+def test_another_format_says_so(tmp_path):
+    write(tmp_path, 1, content())
+    path = checkpoint.folder_of(tmp_path, 1) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    with pytest.raises(CheckpointError, match="checkpoint format 99, this subquad reads format 1"):
+        read(tmp_path, 1)
+
+
+def test_pruning_keeps_the_newest_and_the_named(tmp_path):
+    for step in range(1, 7):
+        write(tmp_path, step, content())
+    prune(tmp_path, 2, [1])
+    assert steps(tmp_path) == [1, 5, 6]
+
+
+def test_newest_is_by_step_not_by_time(tmp_path):
+    write(tmp_path, 20, content(20.0))
+    write(tmp_path, 3, content(3.0))
+    assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 20.0
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    write(tmp_path, 1, content(1.0))
+
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    with pytest.raises(CheckpointError, match=r"No space left on device; it needs .* MB, .* MB are free"):
+        write(tmp_path, 2, content())
+    assert steps(tmp_path) == [1]
+    assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 1.0
+
+
+KILLED = """
+import sys, pathlib, torch
+from subquad.engine.checkpoint import Checkpoint, write
+value = lambda x: Checkpoint({"w": torch.full((50,), x)}, {}, {"0/torch": torch.zeros(4, dtype=torch.uint8)}, {"a": 1})
+root = pathlib.Path(sys.argv[1])
+write(root, 1, value(1.0))
+write(root, 2, value(2.0))
+"""
+# Passings of the points while the first checkpoint is written; the counts below hit the second one.
+POINTS = [("save.model.safetensors", 2), ("save.optimizer.safetensors", 2), ("save.rng.safetensors", 2)]
+POINTS += [("save.state.json", 2), ("save.manifest", 2), ("save.done", 2)]
+POINTS += [("save.half", number) for number in (6, 7, 8, 9, 10)]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("point", "number"), POINTS)
+def test_a_kill_anywhere_in_a_save_leaves_a_good_checkpoint(tmp_path, point, number):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        env={"PATH": "", "SUBQUAD_FAULT": f"kill@{point}:{number}", "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == -9
+    found = newest_good(tmp_path, lambda text: None)
+    assert found is not None
+    assert found.model["w"][0] == (2.0 if point == "save.done" else 1.0)

@@ -1,0 +1,73 @@
+"""Sample order and how a global batch is cut."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subquad.engine.plan import Plan, epoch_order, evaluation_requests, requests, share
+
+sizes = st.integers(1, 300)
+batches = st.integers(1, 64)
+worlds = st.integers(1, 5)
+
+
+@given(sizes, st.integers(0, 2**32 - 1), st.integers(0, 1000))
+def test_an_epoch_is_a_permutation_and_a_pure_function(size, seed, epoch):
+    order = epoch_order(size, seed, epoch)
+    assert sorted(order) == list(range(size))
+    epoch_order.cache_clear()
+    assert np.array_equal(order, epoch_order(size, seed, epoch))
+
+
+def test_the_order_is_pinned():
+    # Philox streams are stable over NumPy versions; a change here would break exact resume of older runs.
+    assert epoch_order(10, 0, 0).tolist() == [0, 2, 9, 1, 8, 5, 4, 3, 6, 7]
+
+
+def test_seeds_and_epochs_give_other_orders():
+    orders = {tuple(epoch_order(50, seed, epoch)) for seed in range(4) for epoch in range(4)}
+    assert len(orders) == 16
+
+
+@given(sizes, batches, worlds, st.one_of(st.none(), st.integers(1, 10)), st.integers(0, 20))
+def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, micro, step):
+    plan = Plan(size, batch_size, 3, 100)
+    _, indices = plan.batch(step)
+    by_rank = [requests(plan, step, rank, world, micro) for rank in range(world)]
+    assert len({len(one) for one in by_rank}) == 1
+    real = [one.indices for rank in by_rank for one in rank if one.real]
+    assert np.array_equal(np.concatenate(real), indices)
+    assert all(len(one.indices) for rank in by_rank for one in rank)
+    assert all(len(one.indices) <= micro for rank in by_rank for one in rank if micro)
+
+
+def test_the_last_batch_of_an_epoch_is_kept():
+    plan = Plan(10, 4, 0, 6)
+    assert [len(plan.batch(step)[1]) for step in range(6)] == [4, 4, 2, 4, 4, 2]
+    assert [plan.batch(step)[0] for step in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert set(np.concatenate([plan.batch(step)[1] for step in range(3)])) == set(range(10))
+
+
+@given(st.integers(0, 60), worlds)
+def test_shares_differ_by_one_at_most(size, world):
+    lengths = [len(share(np.arange(size), rank, world)) for rank in range(world)]
+    assert sum(lengths) == size
+    assert max(lengths) - min(lengths) <= 1
+
+
+@given(sizes, worlds, batches)
+def test_evaluation_sees_each_sample_once(size, world, batch_size):
+    by_rank = [list(evaluation_requests(size, rank, world, batch_size)) for rank in range(world)]
+    assert len({len(one) for one in by_rank}) == 1
+    seen = np.concatenate([one.indices for rank in by_rank for one in rank if one.real])
+    assert np.array_equal(seen, np.arange(size))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_order_does_not_depend_on_the_number_of_ranks(world):
+    plan = Plan(37, 8, 5, 10)
+    for step in range(10):
+        ranks = [requests(plan, step, rank, world, None) for rank in range(world)]
+        joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
+        assert np.array_equal(joined, plan.batch(step)[1])

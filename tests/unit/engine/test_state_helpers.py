@@ -1,0 +1,145 @@
+"""Loss scaling, log cutting, attempts, generators, named tensors."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from subquad.engine import attempts, rng
+from subquad.engine.attempts import Attempt, failures_without_progress
+from subquad.engine.log import MetricsLog
+from subquad.engine.precision import LossScaler
+from subquad.engine.progress import Progress
+from subquad.engine.tensors import load_model, load_optimizer, model_tensors, optimizer_tensors
+from subquad.errors import CheckpointError
+from subquad.experiment.schema import Train
+from subquad.runs import METRICS, Record, read_records
+
+
+def test_the_scaler_backs_off_grows_and_knows_its_floor():
+    scaler = LossScaler.of(Train(precision="fp16"))
+    assert scaler.scale == 2.0**16
+    assert scaler.absorbs(False)
+    assert scaler.scale == 2.0**15
+    for _ in range(LossScaler.INTERVAL):
+        assert not scaler.absorbs(True)
+    assert scaler.scale == 2.0**16
+    scaler.scale = 1.0
+    assert not scaler.absorbs(False), "a non-finite step at scale 1 is a failure"
+    assert scaler.scale == 1.0
+    assert not LossScaler.of(Train()).absorbs(False)
+
+
+def test_the_log_is_cut_back_and_torn_lines_are_dropped(tmp_path):
+    log = MetricsLog(tmp_path, 0, 1)
+    for step in range(1, 6):
+        log.add("train", step=step, epoch=0.1, seconds=1.0, metrics={"loss": float("inf") if step == 2 else 1.0})
+    log.close()
+    with (tmp_path / METRICS).open("a") as stream:
+        stream.write('{"kind": "tra')
+    assert len(list(read_records(tmp_path))) == 5
+    again = MetricsLog(tmp_path, 3, 2)
+    again.add("event", step=3, epoch=0.1, seconds=1.0, text="resumed")
+    again.close()
+    records = list(read_records(tmp_path))
+    assert [one.step for one in records] == [1, 2, 3, 3]
+    assert [one.attempt for one in records] == [1, 1, 1, 2]
+    assert records[1].metrics["loss"] == float("inf")
+    for line in (tmp_path / METRICS).read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
+
+
+def test_records_survive_a_round_trip():
+    record = Record(kind="eval", step=1, epoch=0.5, seconds=2.0, time=3.0, split="test", metrics={"a": 0.25})
+    assert Record.parse(record.line()) == record
+
+
+def test_attempts_count_failures_at_one_place_in_one_session(tmp_path):
+    for number, (step, session) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
+        attempts.append(tmp_path, Attempt(number, step, session, 1))
+    with (tmp_path / "attempts.jsonl").open("a") as stream:
+        stream.write('{"torn')
+    found = attempts.read(tmp_path)
+    assert len(found) == 5
+    assert failures_without_progress(found, "b", 7) == 2
+    assert failures_without_progress(found, "b", 0) == 0
+    assert failures_without_progress(found, "a", 7) == 0
+    assert failures_without_progress(found[:3], "b", 0) == 2
+
+
+def test_generators_go_on_where_they_were():
+    rng.seed_everything(5, 1)
+    states, numbers = rng.tensors(), json.loads(json.dumps(rng.numbers()))
+    first = (random.random(), np.random.rand(), torch.rand(3))
+    rng.seed_everything(6)
+    rng.restore(states, numbers)
+    again = (random.random(), np.random.rand(), torch.rand(3))
+    assert first[:2] == again[:2]
+    assert torch.equal(first[2], again[2])
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.head = nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+
+
+def test_tied_weights_are_stored_once_and_scratch_not_at_all():
+    names = set(model_tensors(Tied()))
+    assert names == {
+        "embed.weight",
+        "norm.weight",
+        "norm.bias",
+        "norm.running_mean",
+        "norm.running_var",
+        "norm.num_batches_tracked",
+    }
+
+
+@pytest.mark.parametrize("name", ["adamw", "radam", "sgd"])
+def test_model_and_optimizer_go_on_bit_for_bit(name):
+    from subquad.engine.optim import build_optimizer
+
+    def make():
+        torch.manual_seed(0)
+        model = Tied()
+        return model, build_optimizer(Train(optimizer=name, lr=0.1), model.parameters())
+
+    def advance(model, optimizer):
+        optimizer.zero_grad()
+        model.norm(model.head(torch.ones(3, 4)) @ model.embed.weight).square().sum().backward()
+        optimizer.step()
+
+    model, optimizer = make()
+    for _ in range(7):
+        advance(model, optimizer)
+    other, other_optimizer = make()
+    load_model(other, model_tensors(model))
+    load_optimizer(other, other_optimizer, optimizer_tensors(model, optimizer))
+    advance(model, optimizer)
+    advance(other, other_optimizer)
+    assert all(torch.equal(one, model_tensors(other)[key]) for key, one in model_tensors(model).items())
+
+
+def test_another_model_is_refused_by_name():
+    with pytest.raises(CheckpointError, match=r"holds another model: embed\.weight, .* and 1 more differ"):
+        load_model(Tied(), {})
+
+
+def test_nan_is_never_best():
+    progress = Progress()
+    found = lambda value, step: {"step": step, "metrics": {"accuracy": value}}  # noqa: E731
+    assert not progress.evaluated(found(float("nan"), 1), "accuracy", "max")
+    assert progress.evaluated(found(0.5, 2), "accuracy", "max")
+    assert not progress.evaluated(found(0.5, 3), "accuracy", "max")
+    assert not progress.evaluated(found(float("inf"), 4), "accuracy", "max")
+    assert progress.best["step"] == 2
+    assert progress.stale == 2
+    assert progress.evaluated(found(0.4, 5), "accuracy", "min")
