@@ -1,0 +1,112 @@
+"""AGF, the attentive graph filter: self-attention as a learned filter on learned singular values and vectors.
+
+Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/agf.md the choices and numbers.
+Reference: Wi, Choi, Park 2025, Learning Advanced Self-Attention for Linear Transformers in the Singular Value Domain.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, param
+from subquad_plugins.agf.jacobi import pole
+
+FILTER_KEYS = ("order", "basis", "jacobi_a", "jacobi_b", "fix_identity", "coeff_activation", "sigma_map")
+BASIS_KEYS = ("basis", "jacobi_a", "jacobi_b", "sigma_map")
+
+
+class Config(MixerConfig):
+    """Parameters of AGF.
+
+    Limits: the best published settings lie within order 2..10, a -0.5..2, b -2..2. Up to order 32, with a and b in
+    -2..4, fp32 stays within 2e-4 of the polynomial's largest value; beyond, the rounding of sigma itself takes over.
+    """
+
+    order: int = param(
+        3, meaning="degree of the polynomial filter; 0: a constant", symbol="K", ge=0, le=32, search=range(2, 11)
+    )
+    basis: Literal["jacobi", "legendre", "chebyshev", "monomial"] = param("jacobi", meaning="polynomial basis")
+    jacobi_a: float = param(
+        1.0,
+        meaning="Jacobi parameter a; orthogonal for a > -1",
+        symbol="a",
+        ge=-2,
+        le=4,
+        search=(-0.5, 0.0, 1.0, 1.5, 2.0),
+    )
+    jacobi_b: float = param(
+        0.2,
+        meaning="Jacobi parameter b; orthogonal for b > -1",
+        symbol="b",
+        ge=-2,
+        le=4,
+        search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0),
+    )
+    fix_identity: bool = param(True, meaning="hold the constant term at 1, so that the filter starts as the identity")
+    coeff_activation: Literal["tanh", "none"] = param("tanh", meaning="bounds the learned coefficients, or does not")
+    sigma_map: Literal["unit", "symmetric"] = param(
+        "unit", meaning="what the polynomial sees: sigma in (0, 1), or 2 sigma - 1 in (-1, 1)"
+    )
+    vector_activation: Literal["softmax", "sigmoid", "tanh", "none"] = param(
+        "softmax", meaning="activation of the singular vectors, along features for U and tokens for V", symbol="rho"
+    )
+    ortho_weight: float = param(
+        0.1,
+        meaning="weight of the orthogonality loss; 0: not computed",
+        symbol="gamma",
+        ge=0,
+        search=(0.0, 1e-4, 1e-3, 1e-2, 1e-1, 0.5),
+    )
+    ortho_norm: Literal["l1", "frobenius"] = param(
+        "l1", meaning="norm of the orthogonality loss, over the head width squared"
+    )
+    mask_padding: bool = param(
+        True, meaning="leave padded tokens out of V (LRA code); false: they take part (UEA code)"
+    )
+    form: Literal["svd", "uv", "svd_scalar"] = param(
+        "svd", meaning="svd: AGF; uv: all singular values 1; svd_scalar: learned ones, the same for all tokens"
+    )
+
+    @model_validator(mode="after")
+    def _every_setting_counts(self) -> Config:
+        if self.form != "svd":
+            self._refuse(FILTER_KEYS, f"form {self.form}, which has no polynomial filter")
+        if self.order == 0:
+            self._refuse(BASIS_KEYS, "order 0, a constant filter")
+            if self.fix_identity:
+                self._refuse(("coeff_activation",), "order 0 and fix_identity, which leave nothing to learn")
+        if self.basis != "jacobi":
+            self._refuse(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
+        if self.ortho_weight == 0:
+            self._refuse(("ortho_norm",), "ortho_weight 0")
+        return self
+
+    @model_validator(mode="after")
+    def _no_pole(self) -> Config:
+        if self.basis != "jacobi" or self.form != "svd":
+            return self
+        k = pole(self.order, self.jacobi_a, self.jacobi_b)
+        if k is not None:
+            raise ValueError(
+                f"jacobi_a {self.jacobi_a:g} and jacobi_b {self.jacobi_b:g}: the Jacobi recurrence divides by zero at "
+                f"k = {k}, and order is {self.order}; use order {k - 1} or less, or a jacobi_a + jacobi_b that is not "
+                "-2, -3 or -4"
+            )
+        return self
+
+    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
+        for key in keys:
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+
+
+PLUGIN = MixerPlugin(
+    config=Config,
+    build="subquad_plugins.agf.mixer:AGF",
+    summary="attentive graph filter: learned singular values and vectors, Jacobi polynomial filter",
+    paper="Wi, Choi, Park 2025, Learning Advanced Self-Attention for Linear Transformers in the Singular Value Domain",
+    facts=Facts(causal="never", padding_invariant=True, complexity="L"),
+)

@@ -1,0 +1,23 @@
+"""Classification of whole sequences. Light half."""
+
+from __future__ import annotations
+
+from subquad.plugin import Config as PluginConfig
+from subquad.plugin import TaskPlugin, param
+
+
+class Config(PluginConfig):
+    """Parameters of classification."""
+
+    label_smoothing: float = param(
+        0.0, meaning="share of the target spread evenly over all classes; the reported loss includes it", ge=0, lt=1
+    )
+
+
+PLUGIN = TaskPlugin(
+    config=Config,
+    build="subquad_plugins.classification.task:Classification",
+    summary="cross entropy; accuracy, macro F1 and loss",
+    backbones=("encoder",),
+    metric="accuracy",
+)

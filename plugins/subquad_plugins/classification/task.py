@@ -1,0 +1,81 @@
+"""Cross entropy over whole sequences, with metrics from a confusion matrix that adds up exactly over batches and ranks.
+
+Letters: B batch, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from subquad.data import DataSpec
+from subquad.errors import DataError
+from subquad.nn import Batch, Task
+from subquad_plugins.classification import Config
+
+
+class Classification(Task):
+    """Loss weight is the number of samples.
+
+    Args:
+        config: see `Config`.
+        spec: of a data set with at least two classes.
+
+    Raises:
+        DataError: it has fewer.
+    """
+
+    def __init__(self, config: Config, spec: DataSpec):
+        super().__init__(config, spec)
+        self.label_smoothing = config.label_smoothing
+        if spec.num_classes < 2:
+            raise DataError(
+                f"task classification needs a data set with at least 2 classes, this one has {spec.num_classes}"
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        return self.spec.num_classes
+
+    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        losses = self._losses(outputs, batch["labels"])
+        return losses.sum(), torch.tensor(float(len(losses)), device=losses.device)
+
+    def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`loss` () float64 and `confusion` (C, C) int64, rows the true class, columns the predicted one."""
+        labels, classes = batch["labels"], self.spec.num_classes
+        confusion = torch.bincount(labels * classes + outputs.argmax(-1), minlength=classes**2)
+        return {
+            "loss": self._losses(outputs, labels).double().sum(),
+            "confusion": confusion.view(classes, classes),
+        }
+
+    def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """`accuracy` and `macro_f1` as shares in [0, 1], and the mean `loss`; NaN where there was no sample.
+
+        Macro F1 is the mean over classes that occur among labels or predictions.
+        """
+        confusion = sums["confusion"].double()
+        count = float(confusion.sum())
+        if not count:
+            return dict.fromkeys(("accuracy", "macro_f1", "loss"), math.nan)
+        true, named = confusion.sum(1), confusion.sum(0)
+        f1 = 2 * confusion.diagonal() / (true + named)
+        return {
+            "accuracy": float(confusion.trace()) / count,
+            "macro_f1": float(f1[true + named > 0].mean()),
+            "loss": float(sums["loss"]) / count,
+        }
+
+    def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`predicted` and `label`, (B,) int64 each."""
+        return {"predicted": outputs.argmax(-1), "label": batch["labels"]}
+
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(B,), in fp32 at least."""
+        wide = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+        return F.cross_entropy(wide, labels, reduction="none", label_smoothing=self.label_smoothing)

@@ -1,0 +1,74 @@
+"""The encoder: embedding, layers around a token mixer, pooling and head. Light half.
+
+Both published models are settings of it: docs/encoder.md has the parameters of the UEA and of the Long Range Arena one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import BackbonePlugin, param
+from subquad.plugin import Config as PluginConfig
+
+
+class Config(PluginConfig):
+    """Parameters of the encoder."""
+
+    depth: int = param(2, meaning="layers", ge=1, le=256)
+    dim: int = param(64, meaning="model width", symbol="D", ge=1)
+    heads: int = param(2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1)
+    ffn_dim: int | None = param(None, meaning="width of the feed-forward part; null: four times dim", ge=1)
+    norm: Literal["pre", "post"] = param(
+        "pre", meaning="layer norm before each part (LRA) or after its residual sum (UEA)"
+    )
+    activation: Literal["gelu", "relu"] = param("gelu", meaning="activation of the feed-forward part")
+    dropout: float = param(0.1, meaning="dropout of embeddings, mixer outputs and both feed-forward layers", ge=0, lt=1)
+    positions: Literal["learned", "sinusoidal", "none"] = param(
+        "learned", meaning="what is added to tell positions apart"
+    )
+    position_init: Literal["normal", "uniform"] = param(
+        "normal", meaning="start of learned positions: normal with deviation 0.02 (LRA), or uniform in +-0.02 (UEA)"
+    )
+    input_scale: bool = param(False, meaning="multiply embedded inputs by the square root of dim (UEA)")
+    mask_mixer: bool = param(True, meaning="tell mixers which positions are padding; the UEA protocol does not")
+    final_norm: bool = param(True, meaning="layer norm after the last layer")
+    final_activation: Literal["none", "gelu", "relu"] = param(
+        "none", meaning="activation after the final norm; gelu in UEA"
+    )
+    head: Literal["mean", "mean_padded", "cls", "last", "flatten"] = param(
+        "mean",
+        meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class token, the last real "
+        "token, or all positions with padding zeroed (UEA)",
+    )
+    head_hidden: int | None = param(None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1)
+    head_dropout: float = param(0.0, meaning="dropout before pooling; 0.1 in UEA", ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.dim % self.heads:
+            raise ValueError(
+                f"dim {self.dim} is not divisible by heads {self.heads}: use heads {_divisor(self.dim, self.heads)}, "
+                f"or dim {-(-self.dim // self.heads) * self.heads}"
+            )
+        if self.positions != "learned" and self.position_init != "normal":
+            raise ValueError(
+                f"position_init has no effect with positions {self.positions}: leave it at normal, "
+                "or use positions learned"
+            )
+        return self
+
+
+def _divisor(dim: int, heads: int) -> int:
+    """The divisor of `dim` nearest to `heads`."""
+    return min((n for n in range(1, dim + 1) if dim % n == 0), key=lambda n: (abs(n - heads), n))
+
+
+PLUGIN = BackbonePlugin(
+    config=Config,
+    build="subquad_plugins.encoder.backbone:Encoder",
+    summary="transformer encoder around any token mixer, for series and tokens",
+    kind="encoder",
+    inputs=("series", "tokens"),
+)
