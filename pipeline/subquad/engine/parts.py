@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Parts:
         model: the model as it is called in training (wrapped for several ranks).
         optimizer: over the model's parameters.
         scaler: fp16 loss scaling.
+        parameters: those the optimiser trains, listed once because walking the modules costs more than a small step.
     """
 
     train: Train
@@ -40,6 +42,7 @@ class Parts:
     model: nn.Module
     optimizer: Optimizer
     scaler: LossScaler
+    parameters: Sequence[nn.Parameter]
 
     @property
     def bare_model(self) -> nn.Module:
@@ -96,4 +99,9 @@ def build_parts(checked: Checked, spec: DataSpec, group: Group) -> Parts:
     sharded = scale.strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, bare(model).parameters(), sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
-    return Parts(train, group, task, model, optimizer, LossScaler.of(train))
+    return Parts(train, group, task, model, optimizer, LossScaler.of(train), trained(optimizer))
+
+
+def trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    """The parameters an optimiser updates."""
+    return [one for group in optimizer.param_groups for one in group["params"]]

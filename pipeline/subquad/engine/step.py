@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -61,7 +60,7 @@ def train_step(
     parts.optimizer.zero_grad(set_to_none=True)
     loss_sum, extra_sums = _backward(parts, micros, weight, samples, extras)
     norm = _gradient_norm(parts)
-    local_loss, grad_norm = torch.stack((loss_sum.double(), norm.double())).tolist()
+    local_loss, grad_norm = float(loss_sum), float(norm)
     names = sorted(extra_sums)
     broken = 0.0 if math.isfinite(local_loss) else 1.0
     loss, broken, *means = parts.group.add([local_loss, broken, *(extra_sums[name] for name in names)])
@@ -81,10 +80,10 @@ def _agree(parts: Parts, micros: Sequence[Micro], stop: bool) -> tuple[float, bo
 
 def _backward(
     parts: Parts, micros: Sequence[Micro], weight: float, samples: int, extras: bool
-) -> tuple[Tensor, dict[str, float]]:
+) -> tuple[Tensor | float, dict[str, float]]:
     # DDP and FSDP2 average gradients over ranks; the objective is a sum over them.
     factor = parts.scaler.scale * parts.group.world_size
-    total = torch.zeros((), device=parts.group.device)
+    total: Tensor | float = 0.0
     extra_sums: dict[str, float] = {}
     for number, (batch, real) in enumerate(micros):
         with without_sync(parts.model, last=number == len(micros) - 1):
@@ -105,7 +104,7 @@ def _backward(
 
 
 def _gradient_norm(parts: Parts) -> Tensor:
-    gradients = [one.grad for one in parts.bare_model.parameters() if one.grad is not None]
+    gradients = [one.grad for one in parts.parameters if one.grad is not None]
     if parts.scaler.scale != 1.0:
         for gradient in gradients:
             gradient.mul_(1.0 / parts.scaler.scale)
@@ -117,6 +116,6 @@ def _update(parts: Parts, norm: Tensor, grad_norm: float, rates: Rates) -> None:
     limit = parts.train.clip_norm
     # Below the limit clipping multiplies by exactly 1.
     if limit is not None and grad_norm + 1e-6 > limit:
-        clip_grads_with_norm_(parts.bare_model.parameters(), limit, norm, foreach=True)
+        clip_grads_with_norm_(parts.parameters, limit, norm, foreach=True)
     set_rates(parts.optimizer, rates)
     parts.optimizer.step()

@@ -1,0 +1,1 @@
+"""The engine's own costs, measured as differences within one process."""
