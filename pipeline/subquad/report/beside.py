@@ -1,0 +1,98 @@
+"""A row beside its published rows: comparable, or not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from subquad.report import ledger
+from subquad.report.cells import Cell
+from subquad.report.ledger import Condition, PublishedRow
+from subquad.report.rows import Row
+
+_SELECTION = {
+    "honest": "checkpoint chosen on validation",
+    "fixed": "last epoch of a fixed length",
+    "paper": "best test accuracy over epochs",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A published row and whether a run's row may be held against it.
+
+    Attributes:
+        reasons: every condition that differs; empty where comparable.
+    """
+
+    published: PublishedRow
+    reasons: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        return "comparable" if not self.reasons else f"not comparable: {'; '.join(self.reasons)}"
+
+    def verdict_within(self, limit: int) -> str:
+        """The verdict with its first reasons, and how many more there are."""
+        if len(self.reasons) <= limit:
+            return self.verdict
+        return f"not comparable: {'; '.join(self.reasons[:limit])}; and {len(self.reasons) - limit} more"
+
+    @property
+    def reference(self) -> str:
+        """`wi2025agf Table 1`."""
+        return f"{self.published.source} {self.published.table}"
+
+
+def published_beside(row: Row) -> list[Beside]:
+    """Published rows of the row's mixer on its data set, each with its verdict."""
+    cell = next(iter(row.counted or row.cells))
+    keys = cell.result.published_keys if cell.result else {}
+    found = ledger.find(row.mixer, keys.get("benchmark", row.dataset), row.metric)
+    return [Beside(published=one, reasons=_reasons(row, cell, one)) for one in found]
+
+
+def _reasons(row: Row, cell: Cell, published: PublishedRow) -> tuple[str, ...]:
+    condition = ledger.condition(published, row.mixer)
+    reasons = ["conditions unknown"] if condition is None else list(_differences(row, cell, condition))
+    if not row.counted:
+        reasons.append("no finished run")
+    if any("stand-in" in note for note in row.notes):
+        reasons.append("stand-in data, published: the real data")
+    if not published.target:
+        reasons.extend(published.cautions[:1])
+    return tuple(reasons)
+
+
+def _differences(row: Row, cell: Cell, condition: Condition) -> Iterator[str]:
+    protocol, words = condition.protocol
+    if row.protocol != protocol:
+        yield f"{_SELECTION.get(row.protocol, row.protocol)}, published: {words}"
+    yield from _unlike(cell, condition.expect)
+    variants = [{f"mixer.params.{key}": (key, value) for key, value in one.items()} for one in condition.mixer]
+    yield from min((list(_unlike(cell, one)) for one in variants), key=len, default=[])
+    samples = cell.result.test.samples if cell.result and cell.result.test else None
+    if samples is not None and condition.samples is not None and samples != condition.samples:
+        yield f"{samples} test samples, published {condition.samples}"
+
+
+def _unlike(cell: Cell, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
+    for key, (word, value) in expect.items():
+        if key not in cell.experiment:
+            yield f"{word} not stated, published {_said(value)}"
+        elif not _same(cell.experiment[key], value):
+            yield f"{word} {_said(cell.experiment[key])}, published {_said(value)}"
+
+
+def _same(found: Any, value: Any) -> bool:
+    if isinstance(found, bool) or isinstance(value, bool):
+        return found is value
+    numbers = isinstance(found, int | float) and isinstance(value, int | float)
+    return found == value if numbers else str(found) == str(value)
+
+
+def _said(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "on", False: "off"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,42 @@
+"""Writing a report's files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from subquad.errors import ConfigError
+from subquad.report import markdown, page, sheet
+from subquad.report.build import Report
+from subquad.runs import write_text
+from subquad.suggest import did_you_mean
+
+WRITERS = {"md": markdown.render, "csv": sheet.render, "html": page.render}
+"""Format -> what renders it."""
+
+FORMATS = tuple(WRITERS)
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    """Formats from `md,csv,html`.
+
+    Raises:
+        ConfigError: one is unknown, or there is none.
+    """
+    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in chosen or ("",):
+        if name not in WRITERS:
+            raise ConfigError(f"--format: {name!r} is none of {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}")
+    return chosen
+
+
+def write(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write `report.<format>` files; the same runs give the same bytes.
+
+    Returns:
+        the files written, in the order of `formats`.
+    """
+    paths = [folder / f"report.{name}" for name in formats]
+    for path, name in zip(paths, formats, strict=True):
+        write_text(path, WRITERS[name](report))
+    return paths

@@ -1,0 +1,46 @@
+"""The report as GitHub Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from subquad.report import table
+from subquad.report.build import Report
+from subquad.report.method import METHOD
+from subquad.report.table import Table
+
+_ACTIVE = re.compile(r"([\\`*_\[\]|~!])")
+
+
+def escape(text: str) -> str:
+    """`text` so that Markdown shows it as it is; links, emphasis, pipes and HTML do nothing."""
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _ACTIVE.sub(r"\\\1", plain)
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    parts = ["# Report", _list(report.headlines), "## Results", _table(table.results(report))]
+    parts += [_list(f"{name}: {label}" for name, label in table.protocols(report))]
+    if notes := table.notes(report):
+        parts += ["Notes:", _list(notes)]
+    if (published := table.published(report)).lines:
+        parts += ["## Beside published rows", _table(published)]
+    if (pairs := table.comparisons(report)).lines:
+        parts += ["## Differences between mixers", _table(pairs), METHOD]
+    return "\n\n".join(parts) + "\n"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)
+
+
+def _table(content: Table) -> str:
+    marks = ["---:" if index in content.numeric else "---" for index in range(len(content.headers))]
+    head = [[escape(header) for header in content.headers], marks]
+    return "\n".join(_line(cells) for cells in [*head, *([escape(cell) for cell in line] for line in content.lines)])
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

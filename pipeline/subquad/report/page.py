@@ -1,0 +1,63 @@
+"""The report as one HTML page that loads nothing: style and charts are inside, scripts are forbidden by its policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from subquad.report import ledger, svg, table
+from subquad.report.build import Report
+from subquad.report.curves import Chart, Panel, panels
+from subquad.report.method import METHOD
+from subquad.report.provenance import source_of
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    css = _file("page.css")
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    return environment.from_string(_file("page.html.j2")).render(
+        report=report,
+        title=_title(report),
+        css=Markup(css),
+        policy=policy(css),
+        results=table.results(report),
+        published=table.published(report),
+        comparisons=table.comparisons(report),
+        protocols=table.protocols(report),
+        notes=table.notes(report),
+        sources=_sources(report),
+        method=METHOD,
+        panels=[(panel, _draw(panel, index)) for index, panel in enumerate(panels(report))],
+        provenance=[source_of(cell) for cell in report.cells],
+    )
+
+
+def policy(css: str) -> str:
+    """Content security policy: nothing may load or run, except this very style sheet."""
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _draw(panel: Panel, index: int) -> list[tuple[Chart, Markup]]:
+    return [(chart, svg.draw(chart, f"chart-{index}-{number}")) for number, chart in enumerate(panel.charts)]
+
+
+def _sources(report: Report) -> list[tuple[str, str]]:
+    """Short name and paper of every published row shown."""
+    shown = sorted({one.published.source for beside in report.published for one in beside})
+    return [(name, ledger.source_title(name)) for name in shown]
+
+
+def _title(report: Report) -> str:
+    datasets = list(dict.fromkeys(row.dataset for row in report.rows))
+    shown = ", ".join(datasets[:3]) + (f" and {len(datasets) - 3} more" if len(datasets) > 3 else "")
+    return f"Token mixers on {shown}"
+
+
+def _file(name: str) -> str:
+    return (files("subquad.report") / name).read_text(encoding="utf-8")

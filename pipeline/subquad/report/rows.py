@@ -1,0 +1,153 @@
+"""Rows of the table: runs that differ in nothing but their seed. Other protocols and settings are rows of their own."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from subquad.report import settings
+from subquad.report.cells import PROTOCOL_LABELS, Cell
+from subquad.report.settings import Setting
+from subquad.report.text import Spread, clean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row.
+
+    Attributes:
+        label: the mixer's name in tables.
+        mixer: the plugin's name.
+        setting: the keys that tell this row from others of the same data set, mixer and protocol.
+        metric: what selects checkpoints, and is compared.
+        mode: whether its "max" or its "min" is best.
+        cells: all runs, whatever became of them.
+        counted: the finished runs behind the means, one a seed.
+        score: the metric on the test split.
+        last_score: the same after the last epoch, where the protocol reports the best test score over epochs.
+        seconds: training time.
+    """
+
+    dataset: str
+    label: str
+    mixer: str
+    protocol: str
+    setting: Setting
+    metric: str
+    mode: str
+    cells: tuple[Cell, ...]
+    counted: tuple[Cell, ...]
+    score: Spread | None
+    last_score: Spread | None
+    macro_f1: Spread | None
+    seconds: Spread | None
+
+    @property
+    def name(self) -> str:
+        """The mixer with what tells it from its variants."""
+        return f"{self.label} ({settings.short(self.setting)})" if self.setting else self.label
+
+    @property
+    def parameters(self) -> int | None:
+        return next((cell.result.parameters for cell in self.counted if cell.result), None)
+
+    @property
+    def flops_per_step(self) -> int | None:
+        return next((cell.result.flops_per_step for cell in self.counted if cell.result), None)
+
+    @property
+    def best_epochs(self) -> tuple[float, ...]:
+        """Epoch of the chosen checkpoint, per seed."""
+        return tuple(cell.result.best.epoch for cell in self.counted if cell.result and cell.result.best)
+
+    @property
+    def protocol_label(self) -> str:
+        known = next((cell.result.protocol_label for cell in self.cells if cell.result), "")
+        return clean(known) or PROTOCOL_LABELS.get(self.protocol, self.protocol)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(cell.seed for cell in self.counted)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the runs say a reader of their numbers must know, each once."""
+        found = (clean(note) for cell in self.cells if cell.result for note in cell.result.notes)
+        return tuple(dict.fromkeys(found))
+
+
+def make_rows(cells: Sequence[Cell]) -> list[Row]:
+    """Rows, ordered by data set, protocol, mixer and setting."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.dataset, cell.protocol, cell.label), []).append(cell)
+    return [row for key in sorted(groups) for row in _rows_of(groups[key])]
+
+
+def _rows_of(cells: list[Cell]) -> list[Row]:
+    keys = settings.varying(cell.settings for cell in cells)
+    variants: dict[Setting, list[Cell]] = {}
+    for cell in cells:
+        setting = tuple((clean(key), clean(cell.settings.get(key, "none"))) for key in keys)
+        variants.setdefault(setting, []).append(cell)
+    return [_row(setting, variants[setting]) for setting in sorted(variants, key=_natural)]
+
+
+def _natural(setting: Setting) -> list[tuple[float, str]]:
+    """Numbers in their order, words after them."""
+    return [(_number(value), value) for _, value in setting]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf
+
+
+def _row(setting: Setting, cells: list[Cell]) -> Row:
+    first = next((cell for cell in cells if cell.result), cells[0])
+    metric = first.result.metric if first.result else "accuracy"
+    counted = _one_per_seed(cells)
+    return Row(
+        dataset=first.dataset,
+        label=first.label,
+        mixer=first.mixer,
+        protocol=first.protocol,
+        setting=setting,
+        metric=metric,
+        mode=first.result.mode if first.result else "max",
+        cells=tuple(cells),
+        counted=counted,
+        score=_spread(cell.score(metric) for cell in counted),
+        last_score=_spread(cell.last_score(metric) for cell in counted) if first.protocol == "paper" else None,
+        macro_f1=_spread(cell.score("macro_f1") for cell in counted),
+        seconds=_spread(cell.result.seconds for cell in counted if cell.result),
+    )
+
+
+def _one_per_seed(cells: list[Cell]) -> tuple[Cell, ...]:
+    """Finished runs by seed; of several with one seed the newest, because folders are named by their time."""
+    newest = {cell.seed: cell for cell in sorted(cells, key=lambda cell: cell.folder.name) if cell.counts}
+    return tuple(newest[seed] for seed in sorted(newest))
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    return Spread.of([value for value in values if value is not None and math.isfinite(value)])
+
+
+def status_of(row: Row) -> str:
+    """What became of a row's runs: `2 finished, 1 failed (three non-finite steps in a row)`."""
+    counted = {cell.folder for cell in row.counted}
+    states = Counter(_state(cell, cell.folder in counted) for cell in row.cells)
+    order = sorted(states, key=lambda state: (state != "finished", state))
+    return ", ".join(f"{states[state]} {state}" for state in order)
+
+
+def _state(cell: Cell, counted: bool) -> str:
+    reason = cell.result.reason if cell.result else None
+    if cell.status == "finished" and not counted:
+        return "finished again (a newer run of the seed counts)" if cell.counts else "finished without a test score"
+    return f"{cell.status} ({clean(reason)})" if reason else cell.status

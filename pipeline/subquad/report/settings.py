@@ -1,0 +1,60 @@
+"""What makes two runs the same experiment but for the seed, and what tells their rows apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_NOT_SETTINGS = ("format", "name", "scale", "tracking", "train.seed")
+_NO_EFFECT = ("train.micro_batch", "train.loader_workers", "train.log_every", "train.keep_checkpoints")
+_PREFIXES = tuple(f"{name}." for name in _NOT_SETTINGS)
+
+Setting = tuple[tuple[str, str], ...]
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Leaves of a nested mapping by dotted key."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            leaves.update(flatten(value, f"{prefix}{key}."))
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+def settings_of(experiment: Mapping[str, Any], axes: Iterable[str] = ()) -> dict[str, str]:
+    """Settings a score may depend on, as text by dotted key; where it runs only if the study varies it."""
+    swept = set(axes)
+    return {
+        key: _text(value)
+        for key, value in flatten(experiment).items()
+        if key != "train.seed" and (key in swept or not _ignored(key))
+    }
+
+
+def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Keys whose values differ within a group of settings, sorted."""
+    members = list(group)
+    keys = sorted({key for member in members for key in member})
+    return tuple(key for key in keys if len({member.get(key) for member in members}) > 1)
+
+
+def differing(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[str, ...]:
+    """`train.lr 0.001 / 0.0003`, for settings outside the mixer in which two rows differ."""
+    keys = [key for key in varying([first, second]) if not key.startswith("mixer.")]
+    return tuple(f"{key} {first.get(key, 'none')} / {second.get(key, 'none')}" for key in keys)
+
+
+def short(setting: Setting) -> str:
+    """`order=4, lr=0.001`: the last word of each key."""
+    return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in setting)
+
+
+def _ignored(key: str) -> bool:
+    return key in _NOT_SETTINGS or key in _NO_EFFECT or key.startswith(_PREFIXES)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,64 @@
+"""The report as CSV (RFC 4180, UTF-8): one record per row of the table, numbers unrounded."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from subquad.report import text
+from subquad.report.beside import Beside
+from subquad.report.build import Report
+from subquad.report.rows import Row, status_of
+from subquad.report.text import Spread
+
+Value = str | int | float | None
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def neutral(value: Value) -> Value:
+    """Text that a spreadsheet would run as a formula, behind an apostrophe; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(_FORMULA) else value
+
+
+def render(report: Report) -> str:
+    """All records, each ended by CR LF."""
+    records = [_record(row, beside) for row, beside in zip(report.rows, report.published, strict=True)]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\r\n")
+    writer.writerow(records[0])
+    writer.writerows([neutral(value) for value in record.values()] for record in records)
+    return stream.getvalue()
+
+
+def _record(row: Row, beside: tuple[Beside, ...]) -> dict[str, Value]:
+    return {
+        "dataset": row.dataset,
+        "mixer": row.label,
+        "setting": "; ".join(f"{key}={value}" for key, value in row.setting),
+        "protocol": row.protocol,
+        "protocol_label": row.protocol_label,
+        "seeds": len(row.counted),
+        "runs": len(row.cells),
+        "status": status_of(row),
+        "metric": row.metric,
+        "unit": text.unit(row.metric),
+        **_spread("score", row.score, row.metric),
+        **_spread("last_score", row.last_score, row.metric),
+        **_spread("macro_f1", row.macro_f1, "macro_f1"),
+        **_spread("seconds", row.seconds, "seconds"),
+        "parameters": row.parameters,
+        "flops_per_step": row.flops_per_step,
+        "best_epochs": " ".join(f"{epoch:g}" for epoch in row.best_epochs),
+        "published": "; ".join(f"{one.published.value:g}" for one in beside),
+        "published_source": "; ".join(f"{one.published.model}, {one.reference}" for one in beside),
+        "verdict": " | ".join(one.verdict for one in beside),
+        "cautions": " | ".join("; ".join(one.published.cautions) for one in beside),
+        "notes": "; ".join(row.notes),
+    }
+
+
+def _spread(name: str, value: Spread | None, metric: str) -> dict[str, Value]:
+    mean = None if value is None else text.scaled(value.mean, metric)
+    std = None if value is None or value.std is None else text.scaled(value.std, metric)
+    return {f"{name}_mean": mean, f"{name}_std": std}

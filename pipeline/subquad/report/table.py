@@ -1,0 +1,169 @@
+"""The report's tables as text, the same for every format: results, published rows, pairs of mixers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from subquad.report import text
+from subquad.report.beside import Beside
+from subquad.report.build import Report
+from subquad.report.compare import Comparison
+from subquad.report.rows import Row, status_of
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        headers: one a column.
+        lines: cells, row by row.
+        numeric: columns that are aligned right.
+    """
+
+    headers: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Column:
+    header: str
+    cell: Callable[[Row, tuple[Beside, ...]], str]
+    numeric: bool = False
+
+
+def results(report: Report) -> Table:
+    """One line per row, with the published rows in short."""
+    columns = _columns(report)
+    pairs = list(zip(report.rows, report.published, strict=True))
+    return Table(
+        headers=tuple(column.header for column in columns),
+        lines=tuple(tuple(column.cell(row, beside) for column in columns) for row, beside in pairs),
+        numeric=frozenset(index for index, column in enumerate(columns) if column.numeric),
+    )
+
+
+def _columns(report: Report) -> list[_Column]:
+    rows = report.rows
+    metrics = {row.metric for row in rows}
+    score = f"test {_with_unit(next(iter(metrics)))}" if len(metrics) == 1 else "test score"
+    columns = [
+        _Column("data set", lambda row, _: row.dataset),
+        _Column("mixer", lambda row, _: row.name),
+        _Column("protocol", lambda row, _: row.protocol),
+        _Column("seeds", lambda row, _: str(len(row.counted)), numeric=True),
+        _Column(score, lambda row, _: _score(row, len(metrics) > 1), numeric=True),
+        _Column("last epoch", lambda row, _: text.spread(row.last_score, row.metric), numeric=True),
+        _Column("macro-F1 (%)", lambda row, _: text.spread(row.macro_f1, "macro_f1"), numeric=True),
+        _Column("published", lambda _, beside: "; ".join(_in_short(one) for one in beside) or text.DASH),
+        _Column("status", lambda row, _: status_of(row)),
+        _Column("parameters", lambda row, _: text.count(row.parameters), numeric=True),
+        _Column("training", lambda row, _: _training(row), numeric=True),
+        _Column("FLOPs/step", lambda row, _: text.si(row.flops_per_step), numeric=True),
+        _Column("best epoch", lambda row, _: text.span(row.best_epochs), numeric=True),
+    ]
+    return [column for column in columns if _wanted(column.header, rows)]
+
+
+def _wanted(header: str, rows: tuple[Row, ...]) -> bool:
+    """Columns that would be empty in every row are left out."""
+    known = {
+        "last epoch": any(row.last_score for row in rows),
+        "FLOPs/step": any(row.flops_per_step for row in rows),
+        "macro-F1 (%)": any(row.macro_f1 for row in rows),
+    }
+    return known.get(header, True)
+
+
+def _with_unit(metric: str) -> str:
+    unit = text.unit(metric)
+    return f"{metric} ({unit})" if unit else metric
+
+
+def _score(row: Row, named: bool) -> str:
+    shown = text.spread(row.score, row.metric)
+    if row.score is None:
+        return shown
+    label = f" {_with_unit(row.metric)}" if named else ""
+    return f"{shown}{label}{' best on test' if row.protocol == 'paper' else ''}"
+
+
+def _training(row: Row) -> str:
+    return text.duration(row.seconds.mean if row.seconds else None)
+
+
+def _in_short(one: Beside) -> str:
+    return f"{one.published.value:g} ({'comparable' if not one.reasons else 'not comparable'})"
+
+
+def published(report: Report) -> Table:
+    """One line per row and published row, with the verdict and its reasons."""
+    lines = [
+        (
+            row.dataset,
+            row.name,
+            row.protocol,
+            text.spread(row.score, row.metric),
+            f"{one.published.value:g}",
+            f"{one.published.model}, {one.reference}",
+            one.verdict,
+            "; ".join(one.published.cautions) or text.DASH,
+        )
+        for row, beside in zip(report.rows, report.published, strict=True)
+        for one in beside
+    ]
+    headers = ("data set", "mixer", "protocol", "ours", "published", "source", "verdict", "caution")
+    return Table(headers, tuple(lines), frozenset({3, 4}))
+
+
+def comparisons(report: Report) -> Table:
+    """One line per pair of mixers."""
+    headers = ("data set", "pair", "protocol", "difference", "95 % interval", "p (Holm)", "seeds", "over", "verdict")
+    lines = tuple((*_comparison(one), "; ".join(one.notes) or text.DASH) for one in report.comparisons)
+    return Table((*headers, "notes"), lines, frozenset({3, 4, 5, 6}))
+
+
+def _comparison(one: Comparison) -> tuple[str, ...]:
+    return (
+        one.first.dataset,
+        f"{one.first.name} − {one.second.name}",
+        one.first.protocol,
+        *_estimate(one),
+        str(one.seeds),
+        one.basis,
+        one.verdict,
+    )
+
+
+def _estimate(one: Comparison) -> tuple[str, str, str]:
+    """Difference, interval and adjusted p-value."""
+    metric, estimate = one.first.metric, one.estimate
+    if estimate is None:
+        return text.DASH, text.DASH, text.DASH
+    adjusted = text.DASH if one.adjusted is None else f"{one.adjusted:.3f}"
+    return (
+        text.points(estimate.difference, metric),
+        f"[{text.points(estimate.low, metric)}, {text.points(estimate.high, metric)}]",
+        "< 0.001" if adjusted == "0.000" else adjusted,
+    )
+
+
+def protocols(report: Report) -> list[tuple[str, str]]:
+    """What each protocol in the table means."""
+    return sorted({(row.protocol, row.protocol_label) for row in report.rows})
+
+
+def notes(report: Report) -> list[str]:
+    """What runs say a reader of their numbers must know, with the rows it is said of where it is not all of them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in report.rows:
+        for note in row.notes:
+            found.setdefault((row.dataset, note), []).append(row.name)
+    rows = Counter(row.dataset for row in report.rows)
+    return [
+        f"{dataset}: {note}" + ("" if len(names) == rows[dataset] else f" ({', '.join(dict.fromkeys(names))})")
+        for (dataset, note), names in found.items()
+    ]

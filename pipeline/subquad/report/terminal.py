@@ -1,0 +1,52 @@
+"""The report on a terminal. Names are shown as plain text: no markup, no escape sequences."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from subquad.report import table
+from subquad.report.build import Report
+
+_NARROW = 110
+_SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "parameters", "best epoch"})
+_KEPT_WHOLE = frozenset({"data set", "mixer", "protocol"})
+_REASONS = 3
+
+
+def to_terminal(report: Report, console: Console) -> None:
+    """Print the table, what its protocols mean, the published rows with their verdicts, and the headlines."""
+    _print_table(table.results(report), console)
+    for name, label in table.protocols(report):
+        _line(console, f"{name}: {label}", "dim")
+    for line in (*table.notes(report), *_published(report)):
+        _line(console, line, "dim")
+    for line in report.headlines:
+        _line(console, line, "bold")
+
+
+def _published(report: Report) -> list[str]:
+    return [
+        f"{row.dataset}, {row.name} ({row.protocol}): published {one.published.value:g} ({one.published.model}, "
+        f"{one.reference}), {one.verdict_within(_REASONS)}"
+        for row, beside in zip(report.rows, report.published, strict=True)
+        for one in beside
+    ]
+
+
+def _print_table(content: table.Table, console: Console) -> None:
+    hidden = {"published"} | (_SIDE_COLUMNS if console.width < _NARROW else frozenset())
+    shown = [index for index, header in enumerate(content.headers) if header not in hidden]
+    grid = RichTable(box=None, header_style="bold", pad_edge=False)
+    for index in shown:
+        header = content.headers[index]
+        side = "right" if index in content.numeric else "left"
+        grid.add_column(Text(header), justify=side, overflow="fold", no_wrap=header in _KEPT_WHOLE)
+    for line in content.lines:
+        grid.add_row(*(Text(line[index]) for index in shown))
+    console.print(grid)
+
+
+def _line(console: Console, text: str, style: str) -> None:
+    console.print(Text(text, style=style), soft_wrap=True)

@@ -1,0 +1,106 @@
+"""Numbers and names as a reader sees them. Percent metrics are shown in percent, everything else as it is."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PERCENT_METRICS = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
+"""Metrics that are fractions in a run's files and percent in a report."""
+
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over seeds.
+
+    Attributes:
+        mean: of the values.
+        std: sample standard deviation, None with a single value.
+        count: values.
+    """
+
+    mean: float
+    std: float | None
+    count: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Spread | None:
+        """None where there is no value."""
+        if not values:
+            return None
+        mean = math.fsum(values) / len(values)
+        if len(values) == 1:
+            return Spread(mean, None, 1)
+        return Spread(mean, math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (len(values) - 1)), len(values))
+
+
+def clean(text: str) -> str:
+    """`text` on one line: control, format and surrogate characters (ANSI escapes, newlines, bidi marks) as \\x1b."""
+    return "".join(
+        one if unicodedata.category(one)[0] != "C" else one.encode("unicode_escape").decode() for one in text
+    )
+
+
+def unit(metric: str) -> str:
+    return "%" if metric in PERCENT_METRICS else ""
+
+
+def scaled(value: float, metric: str) -> float:
+    """A metric's value in the unit of the report."""
+    return 100.0 * value if metric in PERCENT_METRICS else value
+
+
+def number(value: float, metric: str) -> str:
+    """One value of a metric, without its unit."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{100.0 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4g}"
+
+
+def spread(value: Spread | None, metric: str) -> str:
+    """`98.56 ± 0.16`; without ± for one seed."""
+    if value is None:
+        return DASH
+    mean = number(value.mean, metric)
+    return mean if value.std is None else f"{mean} ± {number(value.std, metric)}"
+
+
+def points(difference: float, metric: str) -> str:
+    """A difference in percentage points, or in the metric's own unit."""
+    return f"{100.0 * difference:.1f}" if metric in PERCENT_METRICS else f"{difference:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as a person says them."""
+    if seconds is None or not math.isfinite(seconds):
+        return DASH
+    for size, name in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.1f} s"
+
+
+def count(value: int | None) -> str:
+    return DASH if value is None else f"{value:,}"
+
+
+def si(value: float | None) -> str:
+    """A large count with an SI prefix."""
+    if value is None:
+        return DASH
+    for size, name in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g}"
+
+
+def span(values: Sequence[float]) -> str:
+    """`12`, or `9 to 14` where seeds differ."""
+    if not values:
+        return DASH
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

@@ -1,0 +1,170 @@
+"""Run directories as training leaves them, without training: configuration, records, predictions, result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+
+from subquad.experiment.schema import Experiment
+from subquad.runs import EXPERIMENT, METRICS, PREDICTIONS, STUDY, Record, write_json, write_text
+
+LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
+
+
+class RunFactory:
+    """Writes run directories below `root`; every argument of `run` is a fact of the run."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def study(self, name: str = "study") -> Path:
+        folder = self.root / name
+        write_text(folder / STUDY, "name: study\n")
+        return folder
+
+    def run(self, folder: Path | str, **facts: Any) -> Path:
+        path = Path(folder) if isinstance(folder, Path) else self.root / folder
+        known = {**DEFAULTS, **facts}
+        write_text(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
+        write_json(path / "environment.json", ENVIRONMENT)
+        write_text(path / METRICS, "".join(record.line() for record in records(known)))
+        if known["status"] is not None:
+            write_json(path / "result.json", result(known))
+        if known["correct"] is not None and known["status"] == "finished":
+            save_file(predictions(known["correct"]), path / PREDICTIONS)
+        return path
+
+    def cell(self, study: Path, **facts: Any) -> Path:
+        known = {**DEFAULTS, **facts}
+        place = f"{known['dataset']}-{known['mixer']}-{known['protocol']}-{known['seed']}-{known['folder']}"
+        return self.run(study / "cells" / place.replace("/", "_"), **facts)
+
+
+DEFAULTS: dict[str, Any] = {
+    "dataset": "JapaneseVowels", "mixer": "agf", "label": None, "seed": 0, "protocol": "honest", "status": "finished",
+    "reason": None, "correct": None, "accuracy": None, "last": 0.9, "macro_f1": None, "metric": "accuracy",
+    "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
+    "seconds": 61.5, "epochs": 4, "folder": "x", "format": 1, "published": None, "test": True, "axes": {},
+}  # fmt: skip
+
+ENVIRONMENT = {
+    "python": "3.11.9",
+    "platform": "Linux",
+    "packages": {"subquad": "0.1.0", "torch": "2.13.0"},
+    "plugins": [
+        {"kind": "mixer", "name": "agf", "distribution": "acme-mixers", "version": "1.2", "sha256": "0f3c" * 16}
+    ],
+    "gpus": [],
+    "git": {"commit": "1234567890abcdef", "dirty": True},
+}
+
+
+def experiment(known: dict[str, Any]) -> dict[str, Any]:
+    train = {"epochs": known["epochs"], "batch_size": 16, "optimizer": "radam", "lr": 1e-3, "seed": known["seed"]}
+    written = {
+        "name": "quickstart",
+        "protocol": known["protocol"],
+        "dataset": {"name": "uea", "params": {"problem": known["dataset"]}},
+        "task": {"name": "classification", "params": {}},
+        "backbone": {"name": "encoder", "params": {"depth": 2, "dim": 128, "heads": 8, **known["backbone"]}},
+        "mixer": {"name": known["mixer"], "params": known["params"]},
+        "train": {**train, **known["train"]},
+    }
+    return Experiment.model_validate(written).model_dump(mode="json")
+
+
+def result(known: dict[str, Any]) -> dict[str, Any]:
+    finished = known["status"] == "finished"
+    accuracy = score(known)
+    metrics = {known["metric"]: accuracy, "loss": 0.3, "macro_f1": known["macro_f1"] or accuracy}
+    evaluated = {"step": 40, "epoch": 2.0, "split": "validation", "metrics": metrics}
+    last = {**evaluated, "epoch": 4.0, "metrics": {known["metric"]: known["last"]}}
+    last["split"] = "test" if known["protocol"] == "paper" else "validation"
+    samples = known["samples"] or (len(known["correct"]) if known["correct"] is not None else 370)
+    test = {"metrics": metrics, "samples": samples, "checkpoint": "best", "step": 40}
+    return {
+        "format": known["format"],
+        "status": known["status"],
+        "reason": known["reason"],
+        "name": "quickstart",
+        "label": "cell",
+        "axes": {"mixer": known["label"] or known["mixer"], "seed": known["seed"], **known["axes"]},
+        "mixer": known["mixer"],
+        "dataset": known["dataset"],
+        "task": "classification",
+        "backbone": "encoder",
+        "protocol": known["protocol"],
+        "protocol_label": LABELS.get(known["protocol"], ""),
+        "seed": known["seed"],
+        "metric": known["metric"],
+        "mode": known["mode"],
+        "parameters": 6_970_899 if finished else None,
+        "flops_per_step": known["flops"],
+        "steps": 80,
+        "epochs": 4.0,
+        "seconds": known["seconds"],
+        "best": evaluated if finished else None,
+        "last": last if finished else None,
+        "test": test if finished and known["test"] else None,
+        "attempts": 1,
+        "skipped_steps": 0,
+        "workers": 1,
+        "notes": known["notes"],
+        "experiment": "feedbeef",
+        **({"published_keys": {"benchmark": known["published"]}} if known["published"] else {}),
+    }
+
+
+def score(known: dict[str, Any]) -> float:
+    if known["accuracy"] is not None:
+        return known["accuracy"]
+    return float(np.mean(known["correct"])) if known["correct"] is not None else 0.9
+
+
+def predictions(correct: np.ndarray) -> dict[str, np.ndarray]:
+    """Nine classes in turn; a wrong answer is the next class."""
+    label = np.arange(len(correct), dtype=np.int64) % 9
+    return {"predicted": np.where(correct, label, (label + 1) % 9), "label": label}
+
+
+def records(known: dict[str, Any]) -> list[Record]:
+    """A training loss every tenth step and an evaluation every epoch, as smooth curves."""
+    end = score(known)
+    split = "test" if known["protocol"] == "paper" else "validation"
+    train = [
+        Record(
+            kind="train", step=step, epoch=step / 20, seconds=step, time=0.0, metrics={"loss": 2.2 / (1 + step / 20)}
+        )
+        for step in range(10, 81, 10)
+    ]
+    evaluations = [
+        Record(
+            kind="eval", step=20 * epoch, epoch=epoch, seconds=epoch, time=0.0, split=split,
+            metrics={"accuracy": end * (1 - 0.5**epoch), "loss": 1.0 / epoch},
+        )
+        for epoch in range(1, 5)
+    ]  # fmt: skip
+    return [*train, *evaluations]
+
+
+def correctness(samples: int, wrong: int, start: int = 0) -> np.ndarray:
+    """(N,) bool with `wrong` errors from sample `start` on."""
+    found = np.ones(samples, dtype=bool)
+    found[start : start + wrong] = False
+    return found
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> RunFactory:
+    return RunFactory(tmp_path / "runs")
+
+
+@pytest.fixture
+def answers():
+    """`answers(samples, wrong, start)`: correctness of one run."""
+    return correctness
