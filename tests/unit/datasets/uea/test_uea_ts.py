@@ -63,6 +63,11 @@ def test_long_line_and_one_step(write) -> None:
     np.testing.assert_array_equal(cases.lengths, [200_000, 1])
 
 
+def test_series_length_binds_equally_long_series_only(write) -> None:
+    header = "@equalLength false\n@seriesLength 9\n@classLabel true up down\n@data\n"
+    np.testing.assert_array_equal(read_ts(write("a.ts", "1,2:up\n1,2,3:down\n", header)).lengths, [2, 3])
+
+
 def test_labels_are_positions_in_the_sorted_strings(write) -> None:
     header = "@classLabel true 1.0 2.0 10.0\n@data\n"
     cases = read_ts(write("a.ts", "0:1.0\n0:2.0\n0:10.0\n", header))
