@@ -31,7 +31,8 @@ class DataSpec:
         vocab_size: number of token ids for tokens (0 = padding), 0 for series.
         num_classes: classes, 0 where there are none.
         class_names: labels in index order.
-        sizes: samples of train, validation and trainval; never of test.
+        sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
+            is too small to cut a validation part.
         notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
     """
 
@@ -151,5 +152,3 @@ def stratified_validation(labels: np.ndarray, fraction: float, seed: int) -> tup
         chosen.append(generator.permutation(members)[:count])
     validation = np.sort(np.concatenate(chosen))
     return np.setdiff1d(np.arange(len(labels)), validation), validation
-
-

@@ -39,8 +39,8 @@ def show_costs(plan: Plan, *, as_json: bool) -> None:
 
 
 def _costs(cell: Cell) -> dict:
-    spec = build_dataset(cell.experiment, data_root()).describe()
-    course, cost = make_plan(cell.experiment.experiment, spec), count(cell.experiment, spec)
+    dataset = build_dataset(cell.experiment, data_root())
+    course, cost = make_plan(cell.experiment.experiment, dataset), count(cell.experiment, dataset.describe())
     return {
         "label": cell.label,
         "samples": course.num_samples,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from subquad.data import Dataset, DataSpec
+from subquad.data import Dataset, SplitName
 from subquad.engine import attempts, checkpoint, environment
 from subquad.engine.attempts import Attempt
 from subquad.engine.final import conclude
@@ -74,7 +74,7 @@ def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     dataset = build_dataset(checked, ticket.data_root)
     spec = dataset.describe()
     parts = build_parts(checked, spec, group)
-    plan = make_plan(checked.experiment, spec)
+    plan = make_plan(checked.experiment, dataset)
     warnings: list[str] = []
     found = checkpoint.newest_good(ticket.folder / CHECKPOINTS, warnings.append)
     progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
@@ -97,10 +97,16 @@ def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     return "finished"
 
 
-def make_plan(experiment: Experiment, spec: DataSpec) -> Plan:
-    """The order of samples: the training part under the honest protocol, else all of TRAIN."""
+def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
+    """The order of samples: the training part under the honest protocol, else all of TRAIN.
+
+    Raises:
+        DataError: no validation part can be cut from TRAIN.
+    """
     settings = experiment.train
-    size = spec.sizes["train" if experiment.protocol == "honest" else "trainval"]
+    name: SplitName = "train" if experiment.protocol == "honest" else "trainval"
+    sizes = dataset.describe().sizes
+    size = sizes[name] if name in sizes else len(dataset.split(name))
     per_epoch = -(-size // settings.batch_size)
     return Plan(size, settings.batch_size, settings.seed, settings.steps or (settings.epochs or 0) * per_epoch)
 

@@ -1,0 +1,175 @@
+"""Exact resume, and results that do not depend on how a batch is cut."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+from conftest import cli, digests, only_run, run_here
+
+from subquad.runs import read_json, read_records, read_result
+
+# fp64 without dropout: what is left between two ways of cutting a batch is rounding.
+PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")
+
+
+def losses(run):
+    return np.array([one.metrics["loss"] for one in read_records(run) if one.kind == "train"])
+
+
+def test_a_run_from_folder_to_result(ticket):
+    run = ticket()
+    assert run_here(run) == "finished"
+    result = read_result(run.folder)
+    assert result["status"] == "finished"
+    assert result["steps"] == 39
+    assert result["test"]["samples"] == 60
+    assert result["test"]["checkpoint"] == "best"
+    assert 0 <= result["test"]["metrics"]["accuracy"] <= 1
+    assert result["parameters"] > 1000
+    assert result["flops_per_step"] > 0
+    assert read_json(run.folder / "best.json") == result["best"]
+    assert (run.folder / "predictions.safetensors").exists()
+    assert len(list(read_records(run.folder))) == 39 + 3
+
+
+def test_the_test_split_opens_once_and_is_in_the_ledgers(ticket, tmp_path):
+    run = ticket()
+    run_here(run)
+    run_here(run)
+    for ledger in (run.folder / "test-openings.jsonl", tmp_path / "runs" / "test-openings.jsonl"):
+        (line,) = map(json.loads, ledger.read_text().splitlines())
+        assert line["protocol"] == "honest"
+        assert line["reason"].startswith("final evaluation of the best checkpoint")
+        assert line["experiment"] == run.digest
+
+
+def test_the_paper_protocol_is_labelled_everywhere(ticket):
+    run = ticket("protocol=paper")
+    run_here(run)
+    result = read_result(run.folder)
+    assert result["best"]["split"] == "test"
+    assert result["test"]["metrics"]["accuracy"] == result["best"]["metrics"]["accuracy"]
+    assert "best test accuracy over epochs" in result["protocol_label"]
+    assert {one.split for one in read_records(run.folder) if one.kind == "eval"} == {"test"}
+    reasons = [json.loads(line)["reason"] for line in (run.folder / "test-openings.jsonl").read_text().splitlines()]
+    assert "published convention" in reasons[0]
+
+
+def test_fixed_epochs_train_on_everything_and_test_the_last_weights(ticket):
+    run = ticket("protocol=fixed")
+    run_here(run)
+    result = read_result(run.folder)
+    assert result["best"] is None
+    assert result["test"]["checkpoint"] == "last"
+    assert result["steps"] == 3 * -(-result["sizes"]["trainval"] // 16)
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, 13, 14, 38])
+def test_stopping_and_going_on_changes_nothing(ticket, stop_at):
+    whole, halted = ticket(), ticket()
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    assert run_here(halted, lambda: 15 if next(calls) == stop_at else 0) == "stopped"
+    assert read_result(halted.folder) is None
+    assert run_here(halted) == "finished"
+    assert digests(halted.folder) == digests(whole.folder)
+    assert np.array_equal(losses(halted.folder), losses(whole.folder))
+    mine, theirs = read_result(halted.folder), read_result(whole.folder)
+    assert mine["test"] == theirs["test"]
+    assert mine["best"] == theirs["best"]
+    assert mine["attempts"] == 2
+
+
+@pytest.mark.parametrize("precision", ["fp64", "bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", ["radam", "sgd"])
+def test_other_precisions_and_optimizers_go_on_exactly(ticket, precision, optimizer):
+    overrides = (f"train.precision={precision}", f"train.optimizer={optimizer}", "train.schedule=one-cycle")
+    whole, halted = ticket(*overrides), ticket(*overrides)
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    run_here(halted, lambda: 15 if next(calls) == 20 else 0)
+    run_here(halted)
+    assert digests(halted.folder) == digests(whole.folder)
+    assert np.isfinite(losses(whole.folder)).all()
+
+
+@pytest.mark.parametrize("micro", [1, 5, 16])
+def test_accumulation_gives_the_same_curve(ticket, micro):
+    whole, cut = ticket(*PLAIN), ticket(*PLAIN, f"train.micro_batch={micro}")
+    run_here(whole)
+    run_here(cut)
+    np.testing.assert_allclose(losses(cut.folder), losses(whole.folder), rtol=0, atol=1e-10)
+
+
+@pytest.mark.ci
+def test_loader_processes_do_not_change_the_order(ticket):
+    here, there = ticket(), ticket("train.loader_workers=2")
+    run_here(here)
+    run_here(there)
+    assert np.array_equal(losses(there.folder), losses(here.folder))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17",)])
+def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
+    curves = []
+    for workers in (1, 2):
+        root = tmp_path / f"w{workers}"
+        cli(["train", str(small), "--local", "--root", str(root), f"scale.workers={workers}", *PLAIN, *extra], tmp_path)
+        curves.append(losses(only_run(root)))
+    assert len(curves[0]) == len(curves[1])
+    np.testing.assert_allclose(curves[1], curves[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.ci
+def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
+    roots = [tmp_path / name for name in ("plain", "sharded")]
+    cli(["train", str(small), "--local", "--root", str(roots[0]), *PLAIN], tmp_path)
+    sharded = ["scale.workers=2", "scale.strategy=fsdp2"]
+    stopped = cli(
+        ["train", str(small), "--local", "--root", str(roots[1]), *PLAIN, *sharded],
+        tmp_path,
+        fault="kill@step:21",
+        check=1,
+    )
+    assert "killed by SIGKILL" in stopped.stderr
+    run = only_run(roots[1])
+    text = (run / "experiment.yaml").read_text()
+    (run / "experiment.yaml").write_text(text.replace("workers: 2", "workers: 1").replace("fsdp2", "ddp"))
+    cli(["resume", str(run), "--local"], tmp_path)
+    assert read_result(run)["attempts"] == 2
+    np.testing.assert_allclose(losses(run), losses(only_run(roots[0])), rtol=0, atol=1e-6)
+
+
+def kill_and_resume(small, root, faults):
+    """Kill a run at each fault in turn, go on, and return its folder."""
+    first, *rest = [*faults, ""]
+    cli(["train", str(small), "--local", "--root", str(root)], root.parent, fault=first, check=None)
+    run = only_run(root)
+    for fault in rest:
+        cli(["resume", str(run), "--local"], root.parent, fault=fault, check=None)
+    return run
+
+
+@pytest.mark.ci
+def test_kills_leave_no_trace(small, tmp_path):
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole")], tmp_path)
+    faults = ["kill@step:5", "kill@save.half:3", "kill@step:17", "kill@save.manifest:2"]
+    killed = kill_and_resume(small, tmp_path / "killed", faults)
+    assert digests(killed) == digests(only_run(tmp_path / "whole"))
+    assert read_result(killed)["attempts"] == 5
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("number", range(20))
+def test_twenty_kills_at_random_places(small, tmp_path, number):
+    generator = random.Random(number)
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole")], tmp_path)
+    points = [f"kill@step:{generator.randint(1, 39)}", f"kill@save.half:{generator.randint(1, 15)}"]
+    points += [f"kill@save.{name}:{generator.randint(1, 3)}" for name in ("manifest", "done", "state.json")]
+    killed = kill_and_resume(small, tmp_path / "killed", [points[number % 5]])
+    assert read_result(killed)["attempts"] == 2
+    assert digests(killed) == digests(only_run(tmp_path / "whole"))

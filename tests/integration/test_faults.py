@@ -1,0 +1,164 @@
+"""What a run does when something breaks: non-finite steps, signals, damaged checkpoints, a run in use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from conftest import cli, digests, only_run, run_here
+from filelock import FileLock
+from safetensors.torch import load_file
+
+from subquad.engine import faults
+from subquad.errors import CheckpointError
+from subquad.runs import read_records, read_result
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """Make the loss of given steps NaN, in this process."""
+
+    def arm(*steps: int) -> None:
+        faults._PASSED.clear()
+        monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", step, "") for step in steps])
+
+    return arm
+
+
+def weights_at(run, step):
+    return load_file(run / "checkpoints" / f"step-{step:08d}" / "model.safetensors")
+
+
+def test_a_non_finite_step_never_reaches_the_weights(ticket, poison):
+    run = ticket("train.checkpoint_every_steps=1", "train.keep_checkpoints=100", "train.epochs=1")
+    poison(5)
+    assert run_here(run) == "finished"
+    before, after, later = (weights_at(run.folder, step) for step in (4, 5, 6))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert any(not torch.equal(after[name], later[name]) for name in after)
+    assert read_result(run.folder)["skipped_steps"] == 1
+    (event,) = [one for one in read_records(run.folder) if one.kind == "event"]
+    assert event.text.startswith("step 5 skipped on all workers: loss nan")
+
+
+def test_three_in_a_row_stop_the_run_with_the_cause(ticket, poison):
+    run = ticket()
+    poison(20, 21, 22)
+    assert run_here(run) == "failed"
+    result = read_result(run.folder)
+    assert result["status"] == "failed"
+    assert "3 non-finite steps in a row, the last at step 22 (loss nan" in result["reason"]
+    assert "lower train.lr" in result["reason"]
+
+
+def test_a_failed_run_is_tried_again_from_its_checkpoint(ticket, poison):
+    run, whole = ticket(), ticket()
+    poison(20, 21, 22)
+    run_here(run)
+    poison()
+    assert run_here(run) == "finished"
+    run_here(whole)
+    assert digests(run.folder) == digests(whole.folder)
+
+
+def test_fp16_backs_off_without_calling_it_a_failure(ticket, poison):
+    run = ticket("train.precision=fp16", "train.epochs=1")
+    poison(2, 3, 4, 5)
+    assert run_here(run) == "finished"
+    assert read_result(run.folder)["skipped_steps"] == 0
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+def test_a_damaged_checkpoint_is_passed_over_and_told(ticket, damage):
+    run, whole = ticket(), ticket()
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    run_here(run, lambda: 15 if next(calls) == 30 else 0)
+    path = run.folder / "checkpoints" / "step-00000030" / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    if damage == "truncate":
+        path.write_bytes(data[:-7])
+    elif damage == "flip":
+        data[-3] ^= 16
+        path.write_bytes(data)
+    else:
+        path.unlink()
+    assert run_here(run) == "finished"
+    assert digests(run.folder) == digests(whole.folder)
+    events = [one.text for one in read_records(run.folder) if one.kind == "event"]
+    assert any("passed over a bad checkpoint" in text and "step-00000030" in text for text in events)
+
+
+def test_another_experiment_cannot_take_over_a_checkpoint(ticket):
+    from dataclasses import replace
+
+    run = ticket()
+    calls = iter(range(1, 10**6))
+    run_here(run, lambda: 15 if next(calls) == 3 else 0)
+    other = ticket("train.lr=0.5")
+    with pytest.raises(CheckpointError, match=r"belongs to another experiment; changed since: train\.lr"):
+        run_here(replace(other, folder=run.folder))
+
+
+def test_a_run_in_use_is_refused(small, tmp_path):
+    stopped = cli(
+        ["train", str(small), "--local", "--root", str(tmp_path)], tmp_path, fault="kill@step:3", check=-signal.SIGKILL
+    )
+    assert stopped.stdout == ""
+    run = only_run(tmp_path)
+    with FileLock(run / "lock"):
+        done = cli(["resume", str(run), "--local"], tmp_path, check=2)
+    assert "is in use by process" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ci)])
+def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, workers):
+    settings = ["train.epochs=5000", f"scale.workers={workers}", "train.eval_every_epochs=null"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "subquad.cli.main", "train", str(small), "--local", "--root", str(tmp_path), *settings],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(one.step > 3 for folder in (tmp_path / "runs").glob("small/*") for one in read_records(folder)):
+            break
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    run = only_run(tmp_path)
+    assert f"stopped by {number.name} after saving; go on with: subquad resume" in errors
+    assert "Traceback" not in errors
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    assert int(newest.name.removeprefix("step-")) > 3
+    assert read_result(run) is None
+
+
+@pytest.mark.ci
+def test_nan_on_one_rank_is_skipped_on_all(small, tmp_path):
+    # The marker makes the fault fire in one of the two ranks only.
+    fault = f"nan@loss:5:{tmp_path / 'fired'}"
+    cli(["train", str(small), "--local", "--root", str(tmp_path), "scale.workers=2"], tmp_path, fault=fault)
+    result = read_result(only_run(tmp_path))
+    assert result["status"] == "finished"
+    assert result["skipped_steps"] == 1
+
+
+@pytest.mark.ci
+def test_a_raising_rank_ends_the_others_and_the_run_goes_on(small, tmp_path):
+    arguments = ["train", str(small), "--local", "--root", str(tmp_path), "scale.workers=2"]
+    done = cli(arguments, tmp_path, fault=f"raise@step:9:{tmp_path / 'fired'}", check=1)
+    assert "`subquad resume` goes on" in done.stderr
+    run = only_run(tmp_path)
+    assert "injected fault at step" in (run / "error.txt").read_text()
+    cli(["resume", str(run), "--local"], tmp_path)
+    assert read_result(run)["status"] == "finished"

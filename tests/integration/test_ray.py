@@ -1,0 +1,145 @@
+"""The Ray Train driver: the same numbers as without Ray, worker death, driver death, strangers' clusters, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from conftest import cli, digests, only_run
+
+from subquad.runs import read_records, read_result
+
+pytestmark = pytest.mark.ci
+
+
+def newborn(before: set[int]) -> list[psutil.Process]:
+    """Ray or subquad processes that were not there before."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if process.info["pid"] not in before and ("ray" in words or "subquad" in words):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def nothing_left():
+    """No process of ours stays behind."""
+    before = set(psutil.pids())
+    yield
+    _, alive = psutil.wait_procs(newborn(before), timeout=20)
+    assert not alive, [process.cmdline() for process in alive]
+
+
+def test_ray_gives_the_local_numbers_and_leaves_nothing(small, tmp_path, nothing_left):
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "local")], tmp_path)
+    done = cli(["train", str(small), "--root", str(tmp_path / "ray")], tmp_path)
+    local, through_ray = only_run(tmp_path / "local"), only_run(tmp_path / "ray")
+    assert digests(through_ray) == digests(local)
+    assert read_result(through_ray)["test"] == read_result(local)["test"]
+    assert "test accuracy" in done.stdout
+    assert done.stderr == ""
+
+
+def test_two_workers_survive_two_kills(small, tmp_path, nothing_left):
+    settings = ["scale.workers=2"]
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
+    fault = f"kill@step:9:{tmp_path / 'one'},kill@save.manifest:2:{tmp_path / 'two'}"
+    cli(["train", str(small), "--root", str(tmp_path / "killed"), *settings], tmp_path, fault=fault)
+    killed = only_run(tmp_path / "killed")
+    assert (tmp_path / "one").exists()
+    assert (tmp_path / "two").exists()
+    assert read_result(killed)["attempts"] == 3
+    assert digests(killed) == digests(only_run(tmp_path / "whole"))
+
+
+def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, nothing_left):
+    settings = ["scale.max_failures=1", "train.eval_every_epochs=null"]
+    done = cli(["train", str(small), "--root", str(tmp_path), *settings], tmp_path, fault="raise@step:4", check=1)
+    result = read_result(only_run(tmp_path))
+    assert result["status"] == "failed"
+    assert "2 attempts in a row failed after step 0" in result["reason"]
+    assert "injected fault at step" in result["reason"]
+    assert "injected fault at step" in done.stdout
+
+
+def start(arguments, tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "subquad.cli.main", *arguments],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_steps(tmp_path, steps, process):
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and process.poll() is None:
+        for folder in (tmp_path / "runs").glob("small/*"):
+            if any(one.step > steps for one in read_records(folder)):
+                return
+    pytest.fail(f"no step in time: {process.communicate(timeout=5) if process.poll() is not None else 'running'}")
+
+
+def test_ctrl_c_saves_through_ray(small, tmp_path, nothing_left):
+    process = start(["train", str(small), "--root", str(tmp_path), "train.epochs=50000"], tmp_path)
+    wait_for_steps(tmp_path, 3, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "stopped by SIGINT after saving; go on with: subquad resume" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_killed_driver_leaves_a_run_that_goes_on(small, tmp_path, nothing_left):
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), "train.epochs=60"], tmp_path)
+    process = start(["train", str(small), "--root", str(tmp_path / "ray"), "train.epochs=60"], tmp_path)
+    wait_for_steps(tmp_path / "ray", 3, process)
+    process.kill()
+    process.communicate()
+    run = only_run(tmp_path / "ray")
+    cli(["resume", str(run)], tmp_path)
+    assert digests(run) == digests(only_run(tmp_path / "whole"))
+
+
+def test_a_strangers_cluster_is_neither_used_nor_lethal(small, tmp_path):
+    """A second head on the host, and RAY_ADDRESS pointing at it, change nothing."""
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert stranger.stdout is not None
+    address = json.loads(stranger.stdout.readline())
+    try:
+        cli(["train", str(small), "--root", str(tmp_path)], tmp_path, RAY_ADDRESS=address)
+    finally:
+        assert stranger.stdin is not None
+        stranger.communicate("\n", timeout=60)
+    assert read_result(only_run(tmp_path))["attempts"] == 1
+
+
+STRANGER = """
+import json, sys
+import ray
+context = ray.init(address="local", num_cpus=1, log_to_driver=False, logging_level="ERROR")
+print(json.dumps(context.address_info["gcs_address"]), flush=True)
+sys.stdin.readline()
+ray.shutdown()
+"""
+
+
+def test_more_than_the_machine_has_is_refused_at_once(small, tmp_path):
+    done = cli(["train", str(small), "--root", str(tmp_path), "scale.workers=64"], tmp_path, check=2)
+    assert "scale.workers" in done.stderr
+    assert "this machine has" in done.stderr
+    done = cli(["train", str(small), "--root", str(tmp_path), "scale.gpus_per_worker=8"], tmp_path, check=2)
+    assert "scale.gpus_per_worker" in done.stderr
