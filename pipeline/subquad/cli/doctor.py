@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from subquad.cli.tables import print_json, print_line, print_table
+from subquad.cli.tables import kind_of, print_json, print_line, print_table
 from subquad.registry.health import Report, environment_warnings, examine
 from subquad.registry.versions import VersionCheck, check_versions
 
 
 @click.command("doctor", short_help="Probe every plugin in a process of its own and check versions.")
+@click.argument("kind", required=False)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -23,9 +24,10 @@ from subquad.registry.versions import VersionCheck, check_versions
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; default: the number of cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(timeout: float, jobs: int | None, as_json: bool) -> int:
-    """Probe every installed plugin in a child process. Exit code 1 where any is broken, else 0."""
-    reports = examine(timeout, jobs, done=None if as_json else _progress)
+def command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
+    """Probe each installed plugin, of one KIND or all, in a child process. Exit code 1 where any is broken, else 0."""
+    chosen = kind_of(kind) if kind else None
+    reports = examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
     warnings, versions = environment_warnings(), check_versions()
     if as_json:
         print_json(

@@ -14,7 +14,6 @@ from subquad.plugin import (
     Config,
     DatasetPlugin,
     Facts,
-    MixerConfig,
     MixerPlugin,
     Plugin,
     TaskPlugin,
@@ -68,18 +67,13 @@ def check_config(found: Found, config: Any) -> None:
     """Refuse a parameter schema that would let unknown keys or later changes through.
 
     Raises:
-        PluginError: it is not a `Config` subclass (for a mixer a `MixerConfig`), frozen, with extra keys forbidden.
+        PluginError: it is not a `Config` subclass, frozen, with extra keys forbidden.
     """
-    wanted = MixerConfig if found.kind == "mixer" else Config
-    if not (isinstance(config, type) and issubclass(config, wanted)):
-        raise PluginError(
-            f"{found}: config is {plain(repr(config))}, not a subclass of subquad.plugin.{wanted.__name__}"
-        )
+    if not (isinstance(config, type) and issubclass(config, Config)):
+        raise PluginError(f"{found}: config is {plain(repr(config))}, not a subclass of subquad.plugin.Config")
     settings = config.model_config
     if not settings.get("frozen") or settings.get("extra") != "forbid":
-        raise PluginError(
-            f"{found}: {config.__name__} must stay frozen and forbid extra keys, as {wanted.__name__} does"
-        )
+        raise PluginError(f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does")
 
 
 def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, Literal
 
 from subquad.registry.files import folder_of
-from subquad.registry.found import Found, canonical, find, metadata_faults
+from subquad.registry.found import Found, Kind, canonical, find, metadata_faults
 from subquad.registry.selection import ALLOWED, allowed_distributions, ambiguous, blocked, namesakes
 from subquad.registry.text import plain
 
@@ -53,11 +53,18 @@ class _Outcome:
     torch_loaded: bool
 
 
-def examine(timeout: float, jobs: int | None = None, done: Callable[[Report], None] | None = None) -> list[Report]:
-    """Probe all installed plugins, several at a time.
+def examine(
+    timeout: float,
+    *,
+    kind: Kind | None = None,
+    jobs: int | None = None,
+    done: Callable[[Report], None] | None = None,
+) -> list[Report]:
+    """Probe installed plugins, several at a time.
 
     Args:
         timeout: seconds that one plugin's imports may take.
+        kind: only plugins of this kind; all where None.
         jobs: processes at a time; the number of cores where None.
         done: called with each report as it comes, from a worker thread.
     """
@@ -69,7 +76,7 @@ def examine(timeout: float, jobs: int | None = None, done: Callable[[Report], No
         return report
 
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        return list(pool.map(one, find()))
+        return list(pool.map(one, find(kind)))
 
 
 def environment_warnings() -> list[str]:

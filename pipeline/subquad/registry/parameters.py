@@ -13,8 +13,16 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "multiple_of": "multiple of"}
-_LENGTHS = {"min_length": "length >=", "max_length": "length <="}
+_SIGNS = {
+    "ge": ">=",
+    "gt": ">",
+    "le": "<=",
+    "lt": "<",
+    "multiple_of": "multiple of",
+    "min_length": "length >=",
+    "max_length": "length <=",
+    "pattern": "matches",
+}
 _UNIONS = (typing.Union, types.UnionType)
 
 
@@ -112,14 +120,12 @@ def _options(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
 
 
-def _limits(metadata: list[Any], annotation: Any) -> Iterator[str]:
-    for mark in metadata:
-        values = {**getattr(mark, "__dict__", {}), **{key: getattr(mark, key, None) for key in (*_SIGNS, *_LENGTHS)}}
-        for key, sign in {**_SIGNS, **_LENGTHS}.items():
-            if values.get(key) is not None:
-                yield f"{sign} {values[key]}"
-        if values.get("pattern") is not None:
-            yield f"matches {getattr(values['pattern'], 'pattern', values['pattern'])}"
+def _limits(marks: list[Any], annotation: Any) -> Iterator[str]:
+    for mark in marks:
+        for key, sign in _SIGNS.items():
+            if (bound := getattr(mark, key, None)) is not None:
+                yield f"{sign} {getattr(bound, 'pattern', bound)}"
+        yield from _limits(getattr(mark, "metadata", []), None)  # a Field(...) inside Annotated holds its own marks
     for option in _options(annotation):
         if get_origin(option) is Annotated:
             yield from _limits(list(option.__metadata__), option.__origin__)

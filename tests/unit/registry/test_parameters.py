@@ -1,0 +1,75 @@
+"""A schema as rows."""
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from subquad.experiment.schema import Experiment
+from subquad.plugin import Config, param
+from subquad.registry import describe_config
+
+
+class Inner(Config):
+    depth: int = param(2, meaning="layers", ge=1, lt=9)
+
+
+class Outer(Config):
+    order: int = param(3, meaning="degree of\n  the filter", symbol="K", search=(1, 8), ge=0, le=32)
+    rate: float | None = param(None, meaning="step", unit="1/s", gt=0)
+    form: Literal["a", "b"] = param("a", meaning="form")
+    name: str = param(meaning="a name", min_length=1, max_length=9, pattern="^[a-z]+$")
+    sizes: tuple[int, ...] = param((1, 2), meaning="sizes")
+    table: dict[str, Any] = Field(default_factory=dict)
+    even: Annotated[int, Field(multiple_of=2)] | None = None
+    inner: Inner = Field(default_factory=Inner)
+    maybe: Inner | None = None
+    tree: "list[Outer] | None" = None
+
+
+ROWS = {row.name: row for row in describe_config(Outer)}
+
+
+def test_order_is_the_schemas_and_nested_names_are_dotted():
+    assert list(ROWS) == [
+        *("order", "rate", "form", "name", "sizes", "table", "even", "inner.depth", "maybe.depth", "tree")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "range_", "default"),
+    [
+        ("order", "int", ">= 0, <= 32", "3"),
+        ("rate", "float or null", "> 0", "null"),
+        ("form", "a | b", "", '"a"'),
+        ("name", "str", "length >= 1, length <= 9, matches ^[a-z]+$", "required"),
+        ("sizes", "tuple of int, ...", "", "[1, 2]"),
+        ("table", "dict of str, any", "", "{}"),
+        ("even", "int or null", "multiple of 2", "null"),
+        ("inner.depth", "int", ">= 1, < 9", "2"),
+        ("tree", "list of Outer or null", "", "null"),
+    ],
+)
+def test_type_range_and_default(name, type_, range_, default):
+    row = ROWS[name]
+    assert (row.type, row.range, row.default_text) == (type_, range_, default)
+
+
+def test_symbol_search_unit_and_meaning():
+    assert (ROWS["order"].symbol, ROWS["order"].search, ROWS["order"].meaning) == ("K", [1, 8], "degree of the filter")
+    assert (ROWS["rate"].unit, ROWS["rate"].search, ROWS["rate"].symbol) == ("1/s", None, "")
+
+
+def test_a_schema_that_holds_itself_ends():
+    class Node(Config):
+        value: int = 1
+        below: "Node | None" = None
+
+    Node.model_rebuild(_types_namespace={"Node": Node})
+    assert [row.name for row in describe_config(Node)] == ["value", "below"]
+
+
+def test_the_experiment_schema_has_a_meaning_for_every_key():
+    rows = describe_config(Experiment)
+    assert {"train.lr", "scale.workers", "tracking.uri", "mixer.name"} <= {row.name for row in rows}
+    assert [row.name for row in rows if not row.meaning] == []

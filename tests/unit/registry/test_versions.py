@@ -1,0 +1,45 @@
+"""Floors of known security faults."""
+
+import pytest
+
+from subquad.registry import versions
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("2.13.0+cpu", (2, 13)),
+        ("2.11.0rc1", (2, 11)),
+        ("13", (13,)),
+        ("1!2.3", (2, 3)),
+        ("", ()),
+        ("10.0.1", (10, 0, 1)),
+    ],
+)
+def test_release_numbers(text, numbers):
+    assert versions.release(text) == numbers
+
+
+@pytest.mark.parametrize(
+    ("running", "ok"),
+    [((3, 11, 13), False), ((3, 11, 14), True), ((3, 12, 11), False), ((3, 13, 13), True), ((3, 15, 0), True)],
+)
+def test_python_is_measured_against_its_own_series(running, ok):
+    assert versions.check_python(running).ok is ok
+
+
+@pytest.mark.parametrize(("installed", "ok"), [("2.10.9", False), ("2.11.0", True), ("2.11", True), ("10.0", True)])
+def test_a_package_below_its_floor_is_reported(monkeypatch, installed, ok):
+    monkeypatch.setattr(versions, "FLOORS", {"torch": ("2.11.0", "why")})
+    monkeypatch.setattr(versions, "version", lambda name: installed)
+    (_, check) = versions.check_versions()
+    assert (check.package, check.installed, check.floor, check.ok) == ("torch", installed, "2.11.0", ok)
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
+    monkeypatch.setattr(versions, "FLOORS", {"no-such-package": ("1.0", "why")})
+    assert [check.package for check in versions.check_versions()] == ["python"]
+
+
+def test_every_floor_can_be_compared():
+    assert all(versions.release(floor) and why for floor, why in versions.FLOORS.values())
