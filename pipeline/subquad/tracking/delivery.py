@@ -1,0 +1,106 @@
+"""One look at all runs of a driver: send what is new. Runs in the process that `Publisher` starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from subquad.tracking.contracts import Plan, Summary, TrackedRun
+from subquad.tracking.courier import Courier, RunCourier, StudyCourier, started
+from subquad.tracking.progress import load
+from subquad.tracking.secrets import mask
+from subquad.tracking.spool import unsent
+
+if TYPE_CHECKING:
+    from subquad.tracking.mlflow import Store
+
+
+class Delivery:
+    """Carries a plan's runs to its store, again and again until `final`."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._store: Store | None = None
+        uri = mask(plan.uri)
+        self._cells: list[Courier] = [
+            RunCourier(run, uri, plan.experiment, cell=plan.study is not None) for run in plan.runs
+        ]
+        self._parent: Courier | None = None
+        if plan.study is not None:
+            head = TrackedRun(plan.study, plan.study.name, tags={"subquad.kind": "study"})
+            self._parent = StudyCourier(head, uri, plan.experiment, [run.folder for run in plan.runs])
+
+    def look(self, *, final: bool) -> str | None:
+        """Send what is new; never raises.
+
+        Returns:
+            Why something could not be sent, None where all could.
+        """
+        try:
+            for courier in self._everyone:
+                if courier.folder.exists():
+                    courier.prepare()
+            return self._carry(self._connected(), final)
+        except Exception as error:  # whatever a server, a disk or MLflow may raise must not reach training
+            self._store = None
+            return reason(error)
+
+    def summary(self, error: str | None) -> Summary:
+        """What is delivered by now."""
+        return summarise(self._plan, error)
+
+    def _connected(self) -> Store:
+        if self._store is None:
+            from subquad.tracking.mlflow import connect
+
+            self._store = connect(self._plan.uri, self._plan.experiment, self._plan.artifacts)
+        return self._store
+
+    @property
+    def _everyone(self) -> list[Courier]:
+        return [self._parent, *self._cells] if self._parent else self._cells
+
+    def _carry(self, store: Store, final: bool) -> str | None:
+        parent_id = None
+        if self._parent is not None and self._parent.started():
+            parent_id = self._parent.step(store, None, final=False).run_id
+        errors = [self._try(courier, store, parent_id, final) for courier in self._cells if courier.started()]
+        if self._parent is not None and self._parent.started() and final:
+            errors.append(self._try(self._parent, store, None, final))
+        return next((error for error in errors if error), None)
+
+    def _try(self, courier: Courier, store: Store, parent_id: str | None, final: bool) -> str | None:
+        """One run's trouble does not keep the others back, a server that is gone does."""
+        try:
+            courier.step(store, parent_id, final=final)
+        except Exception as error:  # as in `look`
+            store.check()
+            return reason(error)
+        return None
+
+
+def summarise(plan: Plan, error: str | None) -> Summary:
+    """What is delivered, from the run directories alone; starts nothing and asks nobody."""
+    uri, cell = mask(plan.uri), plan.study is not None
+    folders = {run.label: run.folder for run in plan.runs}
+    found = {label: load(folder) for label, folder in folders.items()}
+    here = {label: one if one and one.uri == uri else None for label, one in found.items()}
+    parent = load(plan.study) if plan.study else None
+    pending = sum(unsent(folders[label], one) for label, one in here.items())
+    open_ones = [label for label, one in here.items() if not (one and one.done) and started(folders[label], cell=cell)]
+    heads = [one for one in (parent, *here.values()) if one and one.experiment_id]
+    return Summary(
+        delivered=error is None and not pending and not open_ones and (parent is None or parent.done),
+        pending=pending,
+        uri=uri,
+        experiment_id=heads[0].experiment_id if heads else None,
+        parent_run_id=parent.run_id if parent else None,
+        run_ids=tuple(one.run_id for one in here.values() if one and one.run_id),
+        error=error,
+    )
+
+
+def reason(error: BaseException) -> str:
+    """An exception as one line without credentials."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = mask(lines[0] if lines else "")[:400]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

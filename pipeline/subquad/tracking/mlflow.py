@@ -1,0 +1,194 @@
+"""The one module that imports MLflow: a store with an experiment, opened safely, and the few calls subquad makes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import requests
+from filelock import FileLock
+
+from subquad.tracking.address import is_http, sqlite_path, sqlite_uri
+from subquad.tracking.points import Point
+from subquad.tracking.settings import CLIENT
+
+for _name, _value in CLIENT.items():
+    os.environ.setdefault(_name, _value)
+
+# MLflow reads some settings when it is imported, hence the order.
+from mlflow import MlflowClient  # noqa: E402
+from mlflow.entities import Metric, Param, RunTag  # noqa: E402
+from mlflow.exceptions import MlflowException  # noqa: E402
+
+KEY, PARENT = "subquad.key", "mlflow.parentRunId"
+METRICS_PER_CALL = 1000
+_PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
+_PROBE_SECONDS = 2.5  # each to connect and to answer: a dead server costs at most 5 s
+_DOWN = (502, 503, 504)
+_LOCK_SECONDS = 120
+
+
+class StoreDown(Exception):
+    """A tracking server does not answer."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What the store holds of a run."""
+
+    params: Mapping[str, str]
+    parent_run_id: str | None
+
+
+class Store:
+    """One experiment of one MLflow store. Made by `connect`."""
+
+    def __init__(self, client: MlflowClient, uri: str, experiment_id: str):
+        self._client = client
+        self._uri = uri
+        self.experiment_id = experiment_id
+
+    def check(self) -> None:
+        """Raise StoreDown, within 5 s, where a server does not answer."""
+        _check_server(self._uri)
+
+    def run(self, run_id: str) -> RunState | None:
+        """A run's state, None where the store has no such run or its user deleted it."""
+        try:
+            found = self._client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        if found.info.lifecycle_stage != "active" or found.info.experiment_id != self.experiment_id:
+            return None
+        return RunState(dict(found.data.params), found.data.tags.get(PARENT))
+
+    def find(self, key: str) -> str | None:
+        """Id of the run that was made with this key."""
+        found = self._client.search_runs([self.experiment_id], f"tags.`{KEY}` = '{key}'", max_results=1)
+        return found[0].info.run_id if found else None
+
+    def create(self, label: str, key: str, parent_run_id: str | None, started: float) -> str:
+        """Make a run and return its id; `started` is in seconds since 1970."""
+        tags = {KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL"}
+        if parent_run_id:
+            tags[PARENT] = parent_run_id
+        made = self._client.create_run(self.experiment_id, start_time=int(started * 1000), tags=tags, run_name=label)
+        return made.info.run_id
+
+    def send_points(self, run_id: str, points: Sequence[Point]) -> None:
+        """Metric values; sending one again changes nothing."""
+        metrics = [Metric(point.key, point.value, point.time_ms, point.step) for point in points]
+        for start in range(0, len(metrics), METRICS_PER_CALL):
+            self._client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_CALL])
+
+    def send_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        """Parameters that the run does not have."""
+        rows = iter([Param(key, value) for key, value in params.items()])
+        while chunk := list(islice(rows, _PAIRS_PER_CALL)):
+            self._client.log_batch(run_id, params=chunk)
+
+    def send_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Tags; an existing one is replaced."""
+        rows = iter([RunTag(key, value) for key, value in tags.items()])
+        while chunk := list(islice(rows, _PAIRS_PER_CALL)):
+            self._client.log_batch(run_id, tags=chunk)
+
+    def reopen(self, run_id: str) -> None:
+        """Mark a run as running."""
+        self._client.update_run(run_id, status="RUNNING")
+
+    def close_run(self, run_id: str, status: str, ended: float) -> None:
+        """Mark a run as FINISHED, FAILED or KILLED; `ended` is in seconds since 1970."""
+        self._client.set_terminated(run_id, status, end_time=int(ended * 1000))
+
+    def send_text(self, run_id: str, text: str, name: str) -> None:
+        """An artefact from a text."""
+        self._client.log_text(run_id, text, name)
+
+    def send_file(self, run_id: str, path: Path, folder: str | None = None) -> None:
+        """An artefact from a file."""
+        self._client.log_artifact(run_id, str(path), folder)
+
+
+def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
+    """Open a store and its experiment, making either where it is missing.
+
+    Args:
+        uri: the store, absolute.
+        experiment: the experiment's name.
+        artifacts: folder for the artefacts of a new experiment; None: the server decides.
+
+    Raises:
+        StoreDown: a server does not answer.
+        MlflowException: the store refuses.
+    """
+    _check_server(uri)
+    database = sqlite_path(uri)
+    if database is None:
+        return _open(uri, experiment, artifacts)
+    database.parent.mkdir(parents=True, exist_ok=True)
+    # MLflow destroys a new sqlite file that several processes open at once.
+    with FileLock(f"{database}.lock", timeout=_LOCK_SECONDS):
+        if not database.exists():
+            _create_database(database)
+        return _open(uri, experiment, artifacts)
+
+
+def _create_database(database: Path) -> None:
+    """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no half database."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    draft = database.with_name(f"{database.name}.new")
+    draft.unlink(missing_ok=True)
+    with _quiet():
+        SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
+    os.replace(draft, database)
+
+
+def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
+    with _quiet():
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    found = client.get_experiment_by_name(experiment)
+    if found is None:
+        return Store(client, uri, _create_experiment(client, experiment, artifacts))
+    if found.lifecycle_stage != "active":
+        raise MlflowException(f"experiment {experiment!r} was deleted: restore it, or name another one")
+    return Store(client, uri, found.experiment_id)
+
+
+def _create_experiment(client: MlflowClient, name: str, artifacts: Path | None) -> str:
+    try:
+        return client.create_experiment(name, artifact_location=artifacts.as_uri() if artifacts else None)
+    except MlflowException:
+        found = client.get_experiment_by_name(name)  # another process was faster
+        if found is None or found.lifecycle_stage != "active":
+            raise
+        return found.experiment_id
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """MLflow's own tables use a loader that SQLAlchemy 2.1 deprecates; nothing subquad could change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The ``noload`` loader strategy", category=DeprecationWarning)
+        yield
+
+
+def _check_server(uri: str) -> None:
+    if not is_http(uri):
+        return
+    try:
+        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=(_PROBE_SECONDS, _PROBE_SECONDS))
+    except requests.exceptions.SSLError:
+        return  # it is there; MLflow's own settings say which certificates to trust
+    except requests.exceptions.RequestException as error:
+        raise StoreDown(f"{uri}: no answer ({type(error).__name__})") from error
+    if answer.status_code in _DOWN:
+        raise StoreDown(f"{uri}: answers {answer.status_code}")
