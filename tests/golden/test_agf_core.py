@@ -1,4 +1,4 @@
-"""The AGF mixer against the authors' LRA core (padding mask, constant term fixed), and its filter against their basis."""
+"""AGF against the authors' LRA core (padding mask, constant term fixed), and its filter against their basis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AGF mixer and its oracle against the authors' UEA layer: outputs, loss, every gradient, in float64 and float32."""
+"""AGF and its oracle against the authors' UEA layer: outputs, loss, every gradient, in float64 and float32."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ BASIS_KEYS = ("basis", "jacobi_a", "jacobi_b", "sigma_map")
 class Config(MixerConfig):
     """Parameters of AGF.
 
-    Limits: the best published settings lie within order 2..10, a -0.5..2, b -2..2. Up to order 32, with a and b in
-    -2..4, fp32 stays within 2e-4 of the polynomial's largest value; beyond, the rounding of sigma itself takes over.
+    Limits: the best published settings lie within order 2..10, a -0.5..2, b -2..2. Where the polynomials are orthogonal
+    (a, b > -1) fp32 stays within 2e-4 of their largest value up to order 32; beyond, the rounding of sigma takes over.
     """
 
     order: int = param(

@@ -1,0 +1,45 @@
+"""Recall, the control task: name the value of one key out of a list of key-value pairs. Light half.
+
+Generated, not downloaded. It separates mixers that carry content along the sequence from a network that cannot: read at
+the last position, `identity` sees nothing but the queried key, whose value is drawn independently, so it stays at
+chance, 1 / num_values.
+"""
+
+from __future__ import annotations
+
+from pydantic import model_validator
+
+from subquad.plugin import Config as PluginConfig
+from subquad.plugin import DatasetPlugin, param
+
+
+class Config(PluginConfig):
+    """Parameters of the recall task."""
+
+    num_pairs: int = param(16, meaning="pairs in a sequence; its length is one more", ge=1, le=100_000)
+    num_keys: int = param(16, meaning="different keys; those of one sequence are distinct", ge=1, le=100_000)
+    num_values: int = param(8, meaning="different values, the classes", ge=2, le=10_000)
+    train_size: int = param(4096, meaning="sequences to train on", ge=1, le=10_000_000)
+    validation_size: int = param(512, meaning="further sequences of TRAIN for validation", ge=1, le=10_000_000)
+    test_size: int = param(
+        1024, meaning="sequences of the sealed test split, from a stream of their own", ge=1, le=10_000_000
+    )
+    seed: int = param(0, meaning="of the data; independent of the training seed", ge=0, lt=2**32)
+
+    @model_validator(mode="after")
+    def _distinct_keys(self) -> Config:
+        if self.num_pairs > self.num_keys:
+            raise ValueError(
+                f"num_pairs {self.num_pairs} is more than num_keys {self.num_keys}, but the keys of a sequence are "
+                f"distinct: use num_keys {self.num_pairs} or more"
+            )
+        return self
+
+
+PLUGIN = DatasetPlugin(
+    config=Config,
+    build="subquad_datasets.recall.dataset:Recall",
+    summary="control task: recall the value of a key from a list of pairs; chance without mixing",
+    tasks=("classification",),
+    modality="tokens",
+)

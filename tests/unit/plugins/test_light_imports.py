@@ -1,0 +1,35 @@
+"""The light halves of built-in plugins import neither torch nor a data library, and name a heavy half that exists."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+LIGHT = [
+    "subquad_plugins.agf",
+    "subquad_plugins.softmax",
+    "subquad_plugins.identity",
+    "subquad_plugins.encoder",
+    "subquad_plugins.classification",
+    "subquad_datasets.recall",
+]
+
+
+def test_descriptors_load_without_torch():
+    code = (
+        f"import sys, importlib; [importlib.import_module(name) for name in {LIGHT!r}]; "
+        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_the_heavy_half_can_be_imported(module):
+    plugin = importlib.import_module(module).PLUGIN
+    heavy, _, name = plugin.build.partition(":")
+    assert callable(getattr(importlib.import_module(heavy), name))
+    assert plugin.summary
