@@ -26,7 +26,7 @@ class Config(BaseModel):
     One schema feeds `subquad show`, config errors, search spaces and the docs, so declare fields with `param`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class MixerConfig(Config):

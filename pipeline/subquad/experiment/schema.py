@@ -36,7 +36,9 @@ class Train(Config):
     beta1: float = param(0.9, meaning="first moment's decay; momentum for sgd", ge=0, lt=1)
     beta2: float = param(0.999, meaning="second moment's decay; not used by sgd", ge=0, lt=1)
     eps: float = param(1e-8, meaning="denominator's offset; not used by sgd", gt=0)
-    schedule: Literal["constant", "linear", "cosine", "one-cycle"] = param("constant", meaning="learning rate over steps")
+    schedule: Literal["constant", "linear", "cosine", "one-cycle"] = param(
+        "constant", meaning="learning rate over steps"
+    )
     warmup_steps: int = param(0, meaning="steps of linear warm-up; for one-cycle the length of the rise", ge=0)
     min_lr_ratio: float = param(0.0, meaning="final over peak learning rate (linear, cosine)", ge=0, le=1)
     clip_norm: float | None = param(None, meaning="largest gradient norm; null: no clipping", gt=0)

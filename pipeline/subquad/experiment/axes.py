@@ -1,0 +1,189 @@
+"""The axes of a study: `matrix:` and the labels of its values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from subquad.experiment.allowed import shown
+from subquad.experiment.keys import suggest_key
+from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, origin_of, problem
+from subquad.experiment.tree import COMPONENTS
+
+MAX_CELLS = 10_000
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LABEL_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+_FIXED = ("name", "format")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of an axis.
+
+    Attributes:
+        value: what is set; for a component its name and params.
+        label: its part of a cell's label.
+        origin: where it was given.
+    """
+
+    value: Any
+    label: str
+    origin: Origin
+
+    def answers(self, given: Any) -> bool:
+        """Whether a `when` means this choice: by its label, its value, or the name of its plugin."""
+        names = [self.label, self.value]
+        if isinstance(self.value, dict):
+            names.append(self.value.get("name"))
+        return any(type(name) is type(given) and name == given for name in names) or (
+            _is_number(given) and _is_number(self.value) and given == self.value
+        )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a study.
+
+    Attributes:
+        key: as it is written: `mixer`, `seed`, `train.lr`.
+        path: what it sets.
+        choices: its values in order.
+    """
+
+    key: str
+    path: KeyPath
+    choices: tuple[Choice, ...]
+
+    @property
+    def is_component(self) -> bool:
+        return self.path[0] in COMPONENTS and len(self.path) == 1
+
+    def owns(self, path: KeyPath) -> bool:
+        """Whether setting `path` would make this axis' labels say something untrue."""
+        if not self.is_component:
+            shared = min(len(path), len(self.path))
+            return path[:shared] == self.path[:shared]
+        told = path == ("dataset", "params", "problem") and any("problem" in _params(one) for one in self.choices)
+        return path[:1] == self.path and (path in (self.path, (*self.path, "name")) or told)
+
+
+def axis_path(key: str) -> KeyPath:
+    """What an axis sets; `seed` is short for `train.seed`."""
+    return ("train", "seed") if key == "seed" else tuple(key.split("."))
+
+
+def parse_axes(matrix: Any, marks: Marks, path: KeyPath = ("matrix",)) -> tuple[Axis, ...]:
+    """The axes in the order written.
+
+    Raises:
+        ConfigError: not a mapping of keys to lists, or two axes set the same thing.
+    """
+    if not isinstance(matrix, dict) or not matrix:
+        raise problem(path, f"got {shown(matrix)}, must be a mapping of keys to lists, as in seed: [0, 1]", marks)
+    axes: list[Axis] = []
+    for key, values in matrix.items():
+        axis = _axis(key, values, (*path, key), marks)
+        if twin := next((other for other in axes if _overlap(axis, other)), None):
+            raise problem((*path, key), f"sets the same as the axis {twin.key}; keep one of them", marks)
+        axes.append(axis)
+    return tuple(axes)
+
+
+def _overlap(a: Axis, b: Axis) -> bool:
+    return a.owns(b.path) or b.owns(a.path)
+
+
+def _axis(key: str, values: Any, path: KeyPath, marks: Marks) -> Axis:
+    target = axis_path(key)
+    if not all(target) or target[0] in _FIXED:
+        raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
+    if not isinstance(values, list) or not values:
+        raise problem(path, f"got {shown(values)}, must be a list of values, as in [{_example(values)}]", marks)
+    parse = _component if len(target) == 1 and key in COMPONENTS else _plain
+    choices = [parse(key, value, (*path, number), marks) for number, value in enumerate(values)]
+    _refuse_twins(choices, path, marks)
+    return Axis(key, target, tuple(choices))
+
+
+def _example(values: Any) -> str:
+    return "0, 1" if values in (None, [], {}) else shown(values).strip("'")
+
+
+def _refuse_twins(choices: Sequence[Choice], path: KeyPath, marks: Marks) -> None:
+    seen: dict[str, int] = {}
+    for number, choice in enumerate(choices):
+        first = seen.setdefault(choice.label.lower(), number)
+        if first != number:
+            raise problem(
+                (*path, number),
+                f"has the label {choice.label!r}, as {dotted((*path, first))} has; give one of them another label",
+                marks,
+            )
+
+
+def _component(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
+    given = {"name": value} if isinstance(value, str) else value
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise problem(path, f"got {shown(value)}, must be a {key}'s name, or a mapping with its name", marks)
+    _refuse_unknown(given, ("name", "params", "label"), path, marks)
+    if not isinstance(given.get("params", {}), dict):
+        raise problem((*path, "params"), f"got {shown(given['params'])}, must be a mapping", marks)
+    component = {name: given[name] for name in ("name", "params") if name in given}
+    label = given["label"] if "label" in given else _component_label(component)
+    return Choice(component, _checked_label(label, path, marks), _origin(path, marks))
+
+
+def _component_label(component: Mapping[str, Any]) -> str:
+    problem_name = component.get("params", {}).get("problem")
+    name = problem_name if isinstance(problem_name, str) else component["name"].rpartition(":")[2]
+    return _safe(name)
+
+
+def _plain(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
+    label = None
+    if isinstance(value, dict):
+        _refuse_unknown(value, ("value", "label"), path, marks)
+        if "value" not in value:
+            raise problem(path, "a mapping here must have a value, as in {value: 0.1, label: high}", marks)
+        value, label = value["value"], value.get("label")
+    label = plain_label(key, value) if label is None else label
+    return Choice(value, _checked_label(label, path, marks), _origin(path, marks))
+
+
+def plain_label(key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return _safe(value)
+    last = key.rpartition(".")[2]
+    return _safe(f"{last}-null" if value is None else f"{last}{json.dumps(value)}")
+
+
+def _safe(text: str) -> str:
+    """A label made of any text: only what every file system takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "value"
+
+
+def _checked_label(label: Any, path: KeyPath, marks: Marks) -> str:
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        raise problem((*path, "label"), f"got {shown(label)}, must be text of {_LABEL_WORDS}", marks)
+    return label
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], path: KeyPath, marks: Marks) -> None:
+    for key in given:
+        if key not in known:
+            raise problem((*path, key), f"unknown key{suggest_key((*path, key), {path: known})}", marks)
+
+
+def _origin(path: KeyPath, marks: Marks) -> Origin:
+    return origin_of(path, marks) or Origin("study")
+
+
+def _params(choice: Choice) -> Mapping[str, Any]:
+    return choice.value.get("params", {}) if isinstance(choice.value, dict) else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,101 @@
+"""One text, one hash and one comparison for each experiment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from subquad.experiment.origins import dotted
+from subquad.experiment.scalars import scalar
+from subquad.experiment.schema import Experiment
+
+WITHOUT_EFFECT = (
+    ("name",),
+    ("scale",),
+    ("tracking",),
+    ("train", "checkpoint_every_steps"),
+    ("train", "keep_checkpoints"),
+    ("train", "loader_workers"),
+    ("train", "log_every"),
+)
+"""Settings that do not decide what is computed: they may change when a run resumes.
+
+Scale is among them because neither the sample order nor the loss depends on the number of workers; a resume on another
+number of workers is exact up to rounding and dropout masks, and the run directory records each attempt's.
+"""
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, quoting by our own rules for plain scalars."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if _is_plain(text) else '"')
+
+
+def _is_plain(text: str) -> bool:
+    try:
+        return scalar(text) == text
+    except ValueError:
+        return False
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(data: Mapping[str, Any]) -> str:
+    """Plain data as YAML that the strict reader reads back unchanged; keys keep their order."""
+    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+
+
+def dump(experiment: Experiment) -> str:
+    """The experiment as YAML: every setting, in the schema's order."""
+    return to_yaml(experiment.model_dump(mode="json"))
+
+
+def digest(experiment: Experiment, source_sha256: str = "") -> str:
+    """SHA-256 (hex) over what decides the numbers: all settings but `WITHOUT_EFFECT`.
+
+    Args:
+        experiment: a checked one, with its plugins' parameters filled in.
+        source_sha256: of the mixer's file, where it is given as one; it then stands for the file's path.
+    """
+    data = _deciding(experiment)
+    if source_sha256:
+        data["mixer.name"] = experiment.mixer.name.rpartition(":")[2]
+        data["source_sha256"] = source_sha256
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(a: Experiment, b: Experiment) -> list[str]:
+    """Dotted keys in which two experiments differ, of those that the digest covers."""
+    before, after = _deciding(a), _deciding(b)
+    keys = dict.fromkeys((*before, *after))
+    missing = object()
+    return [key for key in keys if before.get(key, missing) != after.get(key, missing)]
+
+
+def _deciding(experiment: Experiment) -> dict[str, Any]:
+    """The settings that decide the numbers, flat."""
+    flat: dict[str, Any] = {}
+    _flatten(experiment.model_dump(mode="json"), (), flat)
+    return flat
+
+
+def _flatten(data: Mapping[str, Any], path: tuple[str, ...], flat: dict[str, Any]) -> None:
+    for key, value in data.items():
+        here = (*path, key)
+        if here in WITHOUT_EFFECT:
+            continue
+        if isinstance(value, dict) and value:
+            _flatten(value, here, flat)
+        else:
+            flat[dotted(here)] = value

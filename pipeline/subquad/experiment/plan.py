@@ -1,0 +1,148 @@
+"""From a file or recipe to everything that will be trained, checked before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from subquad import registry
+from subquad.errors import ConfigError, UserError
+from subquad.experiment.canonical import dump
+from subquad.experiment.checked import Checked, Resolve, check, parse
+from subquad.experiment.origins import one_line
+from subquad.experiment.overrides import parse_overrides
+from subquad.experiment.study import Combination, combinations, experiment_of, label_of
+from subquad.experiment.study_file import STUDY_KEYS, parse_study
+from subquad.experiment.study_text import study_text
+from subquad.experiment.target import Recipes, read_target
+from subquad.experiment.tree import Setting, Tree, normalized, overlay
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a plan.
+
+    Attributes:
+        label: names it within the study, and its folder; for a single experiment its name.
+        axes: the choice on each axis: a component's label, else the value.
+        experiment: what to run.
+    """
+
+    label: str
+    axes: dict[str, Any]
+    experiment: Checked
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a file or recipe asks for.
+
+    Attributes:
+        name: folder of its runs.
+        study: False for a single experiment.
+        cells: its runs, all checked.
+        text: the whole as canonical YAML; `load` reads it back to the same cells.
+        source: where it came from.
+    """
+
+    name: str
+    study: bool
+    cells: tuple[Cell, ...]
+    text: str
+    source: str
+
+
+def load(
+    target: str,
+    overrides: Sequence[str] = (),
+    *,
+    cwd: Path | None = None,
+    resolve: Resolve | None = None,
+    recipes: Recipes | None = None,
+) -> Plan:
+    """Read an experiment or study, lay overrides over it, and check every run of it.
+
+    Args:
+        target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's name.
+        overrides: `key=value`, as on the command line.
+        cwd: what `target` and paths in overrides are relative to; the working directory where None.
+        resolve: finds plugins; `subquad.registry.resolve` where None.
+        recipes: finds recipes; `subquad.registry.recipes` where None.
+
+    Raises:
+        ConfigError: the file, an override or a combination of settings cannot be used.
+        PluginError: a plugin cannot be used.
+    """
+    cwd = cwd or Path.cwd()
+    settings = parse_overrides(overrides, cwd)
+    read, source = read_target(target, cwd, recipes or registry.recipes)
+    tree = _named(normalized(read), target)
+    remembered = _remember(resolve or registry.resolve)
+    if any(key in tree.data for key in STUDY_KEYS) or any(setting.path[0] == "matrix" for setting in settings):
+        return _study(tree, settings, source, cwd, remembered)
+    return _single(tree, settings, source, cwd, remembered)
+
+
+def _single(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, resolve: Resolve) -> Plan:
+    checked = _checked(overlay(tree, settings), cwd, resolve)
+    name = checked.experiment.name
+    return Plan(name, False, (Cell(name, {}, checked),), dump(checked.experiment), source)
+
+
+def _study(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, resolve: Resolve) -> Plan:
+    study = parse_study(tree, settings)
+    cells = []
+    for combination in combinations(study.axes, study.exclude):
+        label = label_of(combination)
+        try:
+            checked = _checked(experiment_of(study, combination), cwd, resolve)
+        except UserError as error:
+            raise type(error)(one_line(f"{error} (cell {label})")) from error
+        axes = {axis.key: _shown_choice(choice.value, choice.label) for axis, choice in _pairs(study.axes, combination)}
+        cells.append(Cell(label, axes, checked))
+    _refuse_twins(cells)
+    text = study_text(study, [cell.experiment for cell in cells], cwd)
+    return Plan(cells[0].experiment.experiment.name, True, tuple(cells), text, source)
+
+
+def _pairs(axes: Sequence[Any], combination: Combination) -> zip:
+    return zip(axes, combination, strict=True)
+
+
+def _shown_choice(value: Any, label: str) -> Any:
+    return label if isinstance(value, dict) else value
+
+
+def _refuse_twins(cells: Sequence[Cell]) -> None:
+    seen: set[str] = set()
+    for cell in cells:
+        if cell.label.lower() in seen:
+            raise ConfigError(f"matrix: two cells have the label {cell.label}; give their values other labels")
+        seen.add(cell.label.lower())
+
+
+def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Checked:
+    return check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=cwd, resolve=resolve)
+
+
+def _remember(resolve: Resolve) -> Resolve:
+    """`resolve`, asked once for each plugin of a study."""
+
+    @cache
+    def remembered(kind: str, name: str, *, base: Path | None = None) -> Any:
+        return resolve(kind, name, base=base)
+
+    return remembered
+
+
+def _named(tree: Tree, target: str) -> Tree:
+    """The tree with a name: its own, or that of the file or recipe."""
+    if "name" in tree.data:
+        return tree
+    stem = re.sub(r"\.ya?ml$", "", re.split(r"[/\\]", target)[-1])
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "experiment"
+    return Tree({"name": name, **tree.data}, tree.marks)

@@ -1,0 +1,141 @@
+"""Combinations of settings that cannot work, or where one has no effect. Each names both keys and a value that works.
+
+A default never makes a rule fire: only what the user chose does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from subquad.experiment.origins import KeyPath
+from subquad.experiment.schema import Experiment, Scale, Train
+
+Conflict = tuple[KeyPath, str]
+"""The setting to change, and why."""
+
+
+def conflicts(experiment: Experiment) -> Iterator[Conflict]:
+    """Every conflict among an experiment's own settings; those with plugins are in `fits`."""
+    train, scale = experiment.train, experiment.scale
+    yield from _batches(train, scale)
+    yield from _lengths(train)
+    yield from _evaluations(experiment)
+    yield from _numbers(train, scale)
+    yield from _resources(scale)
+
+
+def _batches(train: Train, scale: Scale) -> Iterator[Conflict]:
+    if train.batch_size < scale.workers:
+        yield (
+            ("train", "batch_size"),
+            f"got {train.batch_size}, must be >= scale.workers ({scale.workers}), as each worker needs a sample; "
+            f"use train.batch_size {scale.workers}",
+        )
+        return
+    share = -(-train.batch_size // scale.workers)
+    if train.micro_batch is not None and train.micro_batch > share:
+        yield (
+            ("train", "micro_batch"),
+            f"got {train.micro_batch}, has no effect above one worker's share of train.batch_size "
+            f"({train.batch_size} over {scale.workers}); use null or at most {share}",
+        )
+
+
+def _lengths(train: Train) -> Iterator[Conflict]:
+    """Periods that are longer than the run."""
+    if train.steps is not None:
+        if train.warmup_steps >= train.steps:
+            yield (
+                ("train", "warmup_steps"),
+                f"got {train.warmup_steps}, must be < train.steps ({train.steps}); use at most {train.steps - 1}",
+            )
+        for key in ("eval_every_steps", "checkpoint_every_steps"):
+            if (every := getattr(train, key)) is not None and every > train.steps:
+                yield (
+                    ("train", key),
+                    f"got {every}, must be <= train.steps ({train.steps}); use null or at most {train.steps}",
+                )
+    if train.epochs is not None and (train.eval_every_epochs or 0) > train.epochs:
+        yield (
+            ("train", "eval_every_epochs"),
+            f"got {train.eval_every_epochs}, must be <= train.epochs ({train.epochs}); "
+            f"use null or at most {train.epochs}",
+        )
+
+
+def _evaluations(experiment: Experiment) -> Iterator[Conflict]:
+    train = experiment.train
+    never = train.eval_every_epochs is None and train.eval_every_steps is None
+    if experiment.protocol == "paper" and never:
+        yield (
+            ("protocol",),
+            "got 'paper', which takes the best of several evaluations, but train.eval_every_epochs and "
+            "train.eval_every_steps are null; use train.eval_every_epochs 1",
+        )
+    if train.patience is not None:
+        yield from _patience(train.patience, experiment, never)
+
+
+def _patience(patience: int, experiment: Experiment, never: bool) -> Iterator[Conflict]:
+    path = ("train", "patience")
+    if experiment.protocol == "fixed":
+        yield (
+            path,
+            f"got {patience}, has no effect with protocol 'fixed', which has no validation split; "
+            "use null, or protocol 'honest'",
+        )
+    elif never:
+        yield (
+            path,
+            f"got {patience}, has no effect, as train.eval_every_epochs and train.eval_every_steps are null; "
+            "use null, or train.eval_every_epochs 1",
+        )
+    elif (count := _count(experiment.train)) is not None and patience > count[0] - 2:
+        number, why = count
+        most = f" or at most {number - 2}" if number > 2 else ""
+        yield path, f"got {patience}, cannot stop a run of {number} evaluations early ({why}); use null{most}"
+
+
+def _count(train: Train) -> tuple[int, str] | None:
+    """How often a run evaluates and which keys say so; None where it depends on the size of the data set."""
+    for length, every in (("epochs", "eval_every_epochs"), ("steps", "eval_every_steps")):
+        total, period = getattr(train, length), getattr(train, every)
+        if total is not None and period is not None:
+            return -(-total // period), f"train.{length} {total}, train.{every} {period}"
+    return None
+
+
+def _numbers(train: Train, scale: Scale) -> Iterator[Conflict]:
+    if train.tf32 and scale.gpus_per_worker == 0:
+        yield (
+            ("train", "tf32"),
+            "got true, has no effect with scale.gpus_per_worker 0, on the CPU; use false, or scale.gpus_per_worker 1",
+        )
+    if train.schedule == "one-cycle" and train.beta1 != 0.9:
+        yield (
+            ("train", "beta1"),
+            f"got {train.beta1:g}, has no effect with train.schedule 'one-cycle', which moves it from 0.95 to 0.85 and "
+            "back; use 0.9, or train.schedule 'cosine'",
+        )
+
+
+def _resources(scale: Scale) -> Iterator[Conflict]:
+    if scale.strategy == "fsdp2" and scale.workers == 1:
+        yield (
+            ("scale", "strategy"),
+            "got 'fsdp2', has no effect with scale.workers 1; use 'ddp', or scale.workers 2 or more",
+        )
+    for key in ("cpus_per_worker", "gpus_per_worker"):
+        amount = getattr(scale, key)
+        if amount > 1 and amount != int(amount):
+            yield (
+                ("scale", key),
+                f"got {amount:g}, must be a whole number where it is above 1, for each of scale.workers "
+                f"({scale.workers}); use {int(amount)} or {int(amount) + 1}",
+            )
+    if 0 < scale.gpus_per_worker < 1 < scale.workers:
+        yield (
+            ("scale", "gpus_per_worker"),
+            f"got {scale.gpus_per_worker:g}, must be whole with scale.workers {scale.workers}, as two workers cannot "
+            "share a GPU in one collective call; use 1, or scale.workers 1",
+        )

@@ -1,0 +1,147 @@
+"""A study as canonical YAML, which loads again to the same cells with the same labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from subquad.experiment.axes import Axis, Choice, plain_label
+from subquad.experiment.canonical import to_yaml
+from subquad.experiment.checked import Checked
+from subquad.experiment.origins import KeyPath, Origin
+from subquad.experiment.paths import absolute, absolute_mixer, path_fields
+from subquad.experiment.schema import Experiment, Scale, Tracking, Train
+from subquad.experiment.study import Case, Study, When, combinations
+from subquad.experiment.tree import COMPONENTS, Setting, get
+
+Paths = frozenset[KeyPath]
+"""Parameters that some plugin of the study declares as paths."""
+
+
+def study_text(study: Study, cells: Sequence[Checked], cwd: Path) -> str:
+    """The study with defaults filled in and paths absolute; overrides become its last case.
+
+    Args:
+        study: what was read.
+        cells: its checked cells, which know the plugins.
+        cwd: for values whose origin has no folder.
+    """
+    configs = _configs(cells)
+    paths: Paths = frozenset(
+        (kind, "params", name) for (kind, _), config in configs.items() for name in path_fields(config)
+    )
+    writer = _Writer(study, configs, paths, cwd)
+    kept = list(combinations(study.axes, study.exclude))
+    data = writer.base() | {"matrix": {axis.key: writer.choices(axis) for axis in study.axes}}
+    live = [case for case in study.cases if any(case.when.holds(study.axes, combination) for combination in kept)]
+    cases = [writer.case(case) for case in live]
+    if study.last:
+        cases.append({"set": writer.settings(study.last)})
+    exclude = [when for when in map(writer.when, study.exclude) if all(when.values())]
+    return to_yaml(data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {}))
+
+
+def _configs(cells: Sequence[Checked]) -> dict[tuple[str, str], Any]:
+    """Parameter schemas by kind and name, as the cells write the names."""
+    return {
+        (kind, getattr(cell.experiment, kind).name): type(getattr(cell, f"{kind}_config"))
+        for cell in cells
+        for kind in COMPONENTS
+    }
+
+
+class _Writer:
+    """Writes the parts of one study as plain data."""
+
+    def __init__(self, study: Study, configs: Mapping[tuple[str, str], Any], paths: Paths, cwd: Path):
+        self.study, self.configs, self.paths, self.cwd = study, configs, paths, cwd
+
+    def base(self) -> dict[str, Any]:
+        """The base, in the schema's order, with the defaults of its sections and plugins."""
+        given = self.study.base.data
+        data: dict[str, Any] = {}
+        for key, field in Experiment.model_fields.items():
+            if key in COMPONENTS and key in given:
+                data[key] = self.component((key,), given[key], {})
+            elif key in _SECTIONS:
+                data[key] = {**_SECTIONS[key], **given.get(key, {})}
+            elif key not in COMPONENTS:
+                data[key] = given.get(key, field.default)
+        return data
+
+    def choices(self, axis: Axis) -> list[Any]:
+        if axis.is_component:
+            before = get(self.study.base.data, axis.path) or {}
+            return [
+                self.component(axis.path, one.value, before, one.origin) | {"label": one.label} for one in axis.choices
+            ]
+        return [self.choice(axis, choice) for choice in axis.choices]
+
+    def choice(self, axis: Axis, choice: Choice) -> Any:
+        value = self.value(axis.path, choice.value, choice.origin)
+        return value if plain_label(axis.key, value) == choice.label else {"value": value, "label": choice.label}
+
+    def component(
+        self, path: KeyPath, given: Mapping[str, Any], before: Mapping[str, Any], origin: Origin | None = None
+    ) -> dict[str, Any]:
+        """A component with its plugin's defaults; parameters of the same plugin in the base stand above them."""
+        kind = str(path[0])
+        name = self.name(kind, given["name"], origin or self.origin((kind, "name")))
+        kept = before.get("params", {}) if before.get("name") == given["name"] else {}
+        params = {
+            key: self.value((kind, "params", key), value, origin or self.origin((kind, "params", key)))
+            for key, value in {**kept, **given.get("params", {})}.items()
+        }
+        return {"name": name, "params": _filled(params, self.configs.get((kind, name)))}
+
+    def case(self, case: Case) -> dict[str, Any]:
+        when = self.when(case.when)
+        return ({"when": when} if when else {}) | {"set": self.settings(case.settings)}
+
+    def settings(self, settings: Sequence[Setting]) -> dict[str, Any]:
+        return {
+            ".".join(map(str, setting.path)): self.value(setting.path, setting.value, setting.origin)
+            for setting in settings
+        }
+
+    def when(self, when: When) -> dict[str, list[str]]:
+        """A `when` by labels, those that the command line took away left out."""
+        return {key: [label for label in labels if label in self.labels(key)] for key, labels in when.labels.items()}
+
+    def labels(self, key: str) -> set[str]:
+        return {choice.label for axis in self.study.axes if axis.key == key for choice in axis.choices}
+
+    def value(self, path: KeyPath, value: Any, origin: Origin | None) -> Any:
+        """A value with the paths in it absolute."""
+        if isinstance(value, dict):
+            return {key: self.value((*path, key), one, origin) for key, one in value.items()}
+        if not isinstance(value, str):
+            return value
+        if path in self.paths:
+            return absolute(value, origin.folder if origin and origin.folder else self.cwd)
+        return self.name("mixer", value, origin) if path in (("mixer",), ("mixer", "name")) else value
+
+    def name(self, kind: str, name: str, origin: Origin | None) -> str:
+        marks = {(): origin} if origin else None
+        return absolute_mixer(name, marks, self.cwd) if kind == "mixer" else name
+
+    def origin(self, path: KeyPath) -> Origin | None:
+        return self.study.base.marks.get(path)
+
+
+def _filled(params: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Parameters with the defaults of their schema, in its order."""
+    if config is None:
+        return dict(params)
+    fields = {name: field for name, field in config.model_fields.items() if not field.is_required()}
+    values = {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields.items()}
+    data = {**config.model_construct(**values).model_dump(mode="json", include=set(fields)), **params}
+    return {name: data[name] for name in (*config.model_fields, *data) if name in data}
+
+
+_SECTIONS = {
+    "train": Train().model_dump(mode="json"),
+    "scale": Scale().model_dump(mode="json"),
+    "tracking": Tracking().model_dump(mode="json"),
+}

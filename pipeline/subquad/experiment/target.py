@@ -1,0 +1,91 @@
+"""Find and read what the user named: a file, or a recipe that a package ships."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from subquad.errors import ConfigError
+from subquad.experiment.allowed import shown
+from subquad.experiment.origins import one_line, shown_target
+from subquad.experiment.strict_yaml import Document, parse
+from subquad.experiment.text_file import read
+from subquad.experiment.tree import Tree
+from subquad.suggest import did_you_mean, nearest
+
+
+class Recipe(Protocol):
+    """What is needed of `subquad.registry.Recipe`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def distribution(self) -> str: ...
+
+    def text(self) -> str: ...
+
+
+Recipes = Callable[[], Mapping[str, Recipe]]
+"""`subquad.registry.recipes`, or something with its signature."""
+
+
+def read_target(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
+    """What a file or recipe says, and what messages call it.
+
+    Args:
+        target: a path that holds a separator or ends in .yaml or .yml, or a recipe's name.
+        cwd: what a relative path, and paths in a recipe, are relative to.
+        recipes: finds recipes.
+
+    Raises:
+        ConfigError: there is no such file or recipe, or it is not strict YAML with a mapping in it.
+    """
+    name = shown_target(target)
+    if "/" in target or "\\" in target or target.endswith((".yaml", ".yml")):
+        path = cwd / target
+        if not _exists(path):
+            raise ConfigError(one_line(f"{name}: no such file{_near(target, path, recipes)}"))
+        return _tree(parse(read(path, name), name, path.parent.absolute()), name), name
+    known = recipes()
+    found = known.get(target) or next((one for one in known.values() if _full_name(one) == target), None)
+    if found is None:
+        hint = did_you_mean(target, known) or (f"; there is {', '.join(known)}" if known else "")
+        also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
+        raise ConfigError(one_line(f"{shown(target)}: no such recipe, and no such file{hint}{also}"))
+    name = f"recipe {target}"
+    return _tree(parse(found.text(), name, cwd), name), name
+
+
+def _full_name(recipe: Recipe) -> str:
+    return f"{recipe.distribution}:{recipe.name}"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a NUL: no file has it
+        return False
+
+
+def _near(target: str, path: Path, recipes: Recipes) -> str:
+    """The nearest YAML file beside it, or the recipe of that name."""
+    try:
+        beside = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+    except (OSError, ValueError):
+        beside = []
+    if found := nearest(path.name, beside):
+        return f"; did you mean {target[: len(target) - len(path.name)]}{found[0]}?"
+    stem = re.sub(r"\.ya?ml$", "", path.name)
+    found = nearest(stem, recipes())
+    return f"; did you mean the recipe {found[0]}?" if found else ""
+
+
+def _tree(document: Document, source: str) -> Tree:
+    if document.data is None:
+        raise ConfigError(f"{source}: is empty; it must say dataset, task, backbone and mixer")
+    if not isinstance(document.data, dict):
+        raise ConfigError(one_line(f"{source}:1: got {shown(document.data)}, must be a mapping of settings"))
+    return Tree(document.data, document.marks)
