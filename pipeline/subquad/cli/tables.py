@@ -24,11 +24,13 @@ def print_json(data: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table; every cell is made safe for a terminal."""
+    """A table; every cell is made safe for a terminal. Nothing where stdout is closed."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    if sys.stdout is None:
+        return
     table = Table(box=None, pad_edge=False, show_header=any(columns), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -40,7 +42,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def print_line(text: object = "") -> None:
     """One line of foreign text."""
-    click.echo(encodable(plain(text)))
+    click.echo(encodable(plain(text, limit=10_000)))
 
 
 def encodable(text: str) -> str:

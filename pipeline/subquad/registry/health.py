@@ -22,7 +22,7 @@ from subquad.registry.selection import ALLOWED, allowed_distributions, ambiguous
 from subquad.registry.text import plain
 
 BASE_LIMIT = 300.0
-"""Seconds that importing torch itself may take; a plugin's own limit does not count it."""
+"""Seconds that starting Python and importing torch may take; a plugin's own limit does not count them."""
 
 Status = Literal["ok", "broken", "blocked"]
 
@@ -155,7 +155,7 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
 def _listen(pipe: int, timeout: float) -> tuple[dict[str, Any] | None, list[str], bool]:
     """Read a child's messages: its result if it sent one, the stages it named, and whether it kept the time limit."""
     stages: list[str] = []
-    for line in _lines(pipe, lambda: BASE_LIMIT if stages[-1:] == ["base"] else timeout):
+    for line in _lines(pipe, lambda: timeout if stages[-1:] == ["plugin"] else BASE_LIMIT):
         if line is None:
             return None, stages, False
         message = json.loads(line)

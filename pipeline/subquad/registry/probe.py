@@ -28,7 +28,7 @@ def probe(found: Found, say: Callable[[Any], None], *, preload: bool) -> dict[st
 
     Args:
         found: the plugin.
-        say: called with "base" before torch is imported, with "plugin" before the plugin's own code runs.
+        say: called with "base" before torch is imported, with "plugin" when the plugin's own time begins.
         preload: import torch first: its time is not the plugin's, and its random state can be compared.
 
     Returns:
@@ -44,6 +44,7 @@ def probe(found: Found, say: Callable[[Any], None], *, preload: bool) -> dict[st
 
 def _probe(found: Found, say: Callable[[Any], None]) -> dict[str, Any]:
     had_torch, before = "torch" in sys.modules, _state()
+    say("plugin")
     thing = load(found)
     if not had_torch and "torch" in sys.modules:
         return {"again": True}

@@ -123,9 +123,10 @@ def test_windows_line_ends_and_a_byte_order_mark_survive_the_journey(write, tmp_
 )
 def test_what_is_wrong_with_a_file_is_one_line(write, tmp_path, text, name, message):
     write(text)
-    with pytest.raises(PluginError, match=message) as caught:
-        resolve("mixer", name, base=tmp_path)
-    assert "\n" not in str(caught.value)
+    for _ in range(2):  # a failed text leaves nothing behind that a second try would find
+        with pytest.raises(PluginError, match=message) as caught:
+            resolve("mixer", name, base=tmp_path)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_folder_is_not_a_file(site, tmp_path):
