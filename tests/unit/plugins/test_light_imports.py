@@ -1,4 +1,4 @@
-"""The light halves of built-in plugins import neither torch nor a data library, and name a heavy half that exists."""
+"""Light halves of the built-in plugins import neither torch nor a data library, and name a heavy half that exists."""
 
 from __future__ import annotations
 
