@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subquad.tracking.contracts import Summary, TrackedRun
     from subquad.tracking.publisher import NullPublisher, Publisher, open_publisher
-    from subquad.tracking.sync import sync
+    from subquad.tracking.resend import sync
     from subquad.tracking.system import SystemSampler
 
 __all__ = ["NullPublisher", "Publisher", "Summary", "SystemSampler", "TrackedRun", "open_publisher", "sync"]
@@ -23,7 +23,7 @@ _HOME = {
     "SystemSampler": "system",
     "TrackedRun": "contracts",
     "open_publisher": "publisher",
-    "sync": "sync",
+    "sync": "resend",
 }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from subquad.tracking.contracts import Plan, Summary, TrackedRun
 from subquad.tracking.courier import Courier, RunCourier, StudyCourier, started
+from subquad.tracking.probe import check_server
 from subquad.tracking.progress import load
 from subquad.tracking.secrets import mask
 from subquad.tracking.spool import unsent
@@ -50,6 +51,7 @@ class Delivery:
 
     def _connected(self) -> Store:
         if self._store is None:
+            check_server(self._plan.uri)
             from subquad.tracking.mlflow import connect
 
             self._store = connect(self._plan.uri, self._plan.experiment, self._plan.artifacts)
@@ -73,7 +75,7 @@ class Delivery:
         try:
             courier.step(store, parent_id, final=final)
         except Exception as error:  # as in `look`
-            store.check()
+            check_server(self._plan.uri)
             return reason(error)
         return None
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import requests
 from filelock import FileLock
 
-from subquad.tracking.address import is_http, sqlite_path, sqlite_uri
+from subquad.tracking.address import sqlite_path, sqlite_uri
 from subquad.tracking.points import Point
 from subquad.tracking.settings import CLIENT
 
@@ -28,13 +27,7 @@ from mlflow.exceptions import MlflowException  # noqa: E402
 KEY, PARENT = "subquad.key", "mlflow.parentRunId"
 METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
-_PROBE_SECONDS = 2.5  # each to connect and to answer: a dead server costs at most 5 s
-_DOWN = (502, 503, 504)
 _LOCK_SECONDS = 120
-
-
-class StoreDown(Exception):
-    """A tracking server does not answer."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +41,9 @@ class RunState:
 class Store:
     """One experiment of one MLflow store. Made by `connect`."""
 
-    def __init__(self, client: MlflowClient, uri: str, experiment_id: str):
+    def __init__(self, client: MlflowClient, experiment_id: str):
         self._client = client
-        self._uri = uri
         self.experiment_id = experiment_id
-
-    def check(self) -> None:
-        """Raise StoreDown, within 5 s, where a server does not answer."""
-        _check_server(self._uri)
 
     def run(self, run_id: str) -> RunState | None:
         """A run's state, None where the store has no such run or its user deleted it."""
@@ -126,10 +114,8 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
         artifacts: folder for the artefacts of a new experiment; None: the server decides.
 
     Raises:
-        StoreDown: a server does not answer.
         MlflowException: the store refuses.
     """
-    _check_server(uri)
     database = sqlite_path(uri)
     if database is None:
         return _open(uri, experiment, artifacts)
@@ -143,11 +129,11 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
 
 def _create_database(database: Path) -> None:
     """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no half database."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
     draft = database.with_name(f"{database.name}.new")
     draft.unlink(missing_ok=True)
     with _quiet():
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
         SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
     os.replace(draft, database)
 
@@ -157,10 +143,10 @@ def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
     found = client.get_experiment_by_name(experiment)
     if found is None:
-        return Store(client, uri, _create_experiment(client, experiment, artifacts))
+        return Store(client, _create_experiment(client, experiment, artifacts))
     if found.lifecycle_stage != "active":
         raise MlflowException(f"experiment {experiment!r} was deleted: restore it, or name another one")
-    return Store(client, uri, found.experiment_id)
+    return Store(client, found.experiment_id)
 
 
 def _create_experiment(client: MlflowClient, name: str, artifacts: Path | None) -> str:
@@ -179,16 +165,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The ``noload`` loader strategy", category=DeprecationWarning)
         yield
-
-
-def _check_server(uri: str) -> None:
-    if not is_http(uri):
-        return
-    try:
-        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=(_PROBE_SECONDS, _PROBE_SECONDS))
-    except requests.exceptions.SSLError:
-        return  # it is there; MLflow's own settings say which certificates to trust
-    except requests.exceptions.RequestException as error:
-        raise StoreDown(f"{uri}: no answer ({type(error).__name__})") from error
-    if answer.status_code in _DOWN:
-        raise StoreDown(f"{uri}: answers {answer.status_code}")

@@ -94,6 +94,7 @@ class Publisher:
             self._process.stdin.flush()
         except OSError as error:
             self._trouble = f"the process that sends to MLflow did not start: {error}"
+            self._forget_errors()
 
     def close(self, *, timeout: float = 20.0) -> Summary:
         """Send what is left, with artefacts and each run's status; never raises for server trouble.
@@ -122,9 +123,12 @@ class Publisher:
             self._trouble = f"the process that sends to MLflow broke off: {error}"
         finally:
             _end(process)
-            if self._errors is not None:
-                self._errors.close()
+            self._forget_errors()
         return None
+
+    def _forget_errors(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
 
     def _last_words(self, timeout: float) -> str:
         """Why the process gave no answer: it reached its limit of time, or the last line it wrote."""

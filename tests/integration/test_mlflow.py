@@ -1,0 +1,501 @@
+"""Tracking against real MLflow stores: sqlite files, a loopback server, and servers that are not there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+from mlflow import MlflowClient
+
+from subquad.cli.main import main
+from subquad.experiment.schema import Tracking
+from subquad.runs import METRICS, RESULT, TRACKING, Record, read_json
+from subquad.tracking import Summary, TrackedRun, open_publisher, sync
+from subquad.tracking.address import DATABASE, sqlite_uri
+from subquad.tracking.contracts import Plan
+from subquad.tracking.delivery import Delivery
+from subquad.tracking.mlflow import connect
+from subquad.tracking.server import serving
+
+PARAMS = {"train.lr": 0.001, "mixer.name": "agf"}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database without experiments: making one takes seconds."""
+    folder = tmp_path_factory.mktemp("template")
+    connect(sqlite_uri(folder / DATABASE), "template", folder / "artifacts")
+    return folder / DATABASE
+
+
+@pytest.fixture
+def root(tmp_path: Path, template: Path) -> Path:
+    """A folder that holds runs/ and a database."""
+    shutil.copy(template, tmp_path / DATABASE)
+    return tmp_path
+
+
+class Folder:
+    """A run directory as the engine writes it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "experiment.yaml").write_text(f"name: demo\nmixer: {{name: {path.name}}}\n")
+
+    def record(self, step: int, metrics: Mapping[str, float], kind: str = "train", split: str = "", attempt: int = 1):
+        time = 1_700_000_000 + 1000 * attempt + step
+        record = Record(
+            kind=kind,  # type: ignore[arg-type]
+            step=step,
+            epoch=step / 10,
+            seconds=step,
+            time=time,
+            attempt=attempt,
+            split=split,
+            metrics=metrics,
+        )
+        with (self.path / METRICS).open("a") as stream:
+            stream.write(record.line())
+
+    def train(self, steps: range, attempt: int = 1):
+        for step in steps:
+            self.record(step, {"loss": 1 / (1 + step), "lr": 0.001}, attempt=attempt)
+
+    def cut(self, keep: int):
+        lines = (self.path / METRICS).read_text().splitlines(keepends=True)
+        (self.path / METRICS).write_text("".join(lines[:keep]))
+
+    def result(self, status: str = "finished", **more):
+        test = {"metrics": {"accuracy": 0.75}, "samples": 8, "checkpoint": "best", "step": 3}
+        said = {"status": status, "protocol": "honest", "protocol_label": "chosen on validation", "metric": "accuracy"}
+        (self.path / RESULT).write_text(json.dumps({**said, "label": self.path.name, "test": test, **more}))
+
+
+@pytest.fixture
+def run(root: Path) -> Folder:
+    return Folder(root / "runs" / "demo" / "20260101-000000-abcdef01")
+
+
+def plan_for(root: Path, *folders: Folder, uri: str | None = None, params=PARAMS, study: Path | None = None) -> Plan:
+    runs = tuple(TrackedRun(one.path, one.path.name, params, {"team": "a"}) for one in folders)
+    uri = uri or sqlite_uri(root / DATABASE)
+    return Plan(uri=uri, experiment="demo", artifacts=root / "mlartifacts", runs=runs, study=study)
+
+
+def deliver(plan: Plan, *, final: bool = True) -> Summary:
+    """What the process beside the driver does in one look."""
+    delivery = Delivery(plan)
+    return delivery.summary(delivery.look(final=final))
+
+
+def client(uri_or_root: str | Path) -> MlflowClient:
+    uri = sqlite_uri(uri_or_root / DATABASE) if isinstance(uri_or_root, Path) else uri_or_root
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def all_runs(store: MlflowClient):
+    return store.search_runs([one.experiment_id for one in store.search_experiments()])
+
+
+def history(store: MlflowClient, run_id: str, key: str) -> list[tuple[int, float]]:
+    return sorted((point.step, point.value) for point in store.get_metric_history(run_id, key))
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
+    run.train(range(1, 4))
+    run.record(3, {"loss": 0.5, "accuracy": 0.7}, kind="eval", split="validation")
+    run.record(3, {"cpu_utilization_percentage": 12.5}, kind="system")
+    run.result()
+    (run.path / "environment.json").write_text('{"git": {"commit": "abc", "dirty": false}}')
+    summary = deliver(plan_for(root, run))
+    store = client(root)
+    found = store.get_run(summary.run_ids[0])
+    assert (summary.delivered, summary.pending, summary.error) == (True, 0, None)
+    assert store.get_experiment(summary.experiment_id).name == "demo"
+    assert (found.info.run_name, found.info.status) == (run.path.name, "FINISHED")
+    assert found.info.start_time == 1_700_001_001_000
+    assert found.data.params == {"train.lr": "0.001", "mixer.name": "agf"}
+    assert history(store, found.info.run_id, "train/loss") == [(1, 1 / 2), (2, 1 / 3), (3, 1 / 4)]
+    assert store.get_metric_history(found.info.run_id, "train/lr")[0].timestamp == 1_700_001_001_000
+    assert history(store, found.info.run_id, "validation/accuracy") == [(3, 0.7)]
+    assert history(store, found.info.run_id, "system/cpu_utilization_percentage") == [(3, 12.5)]
+    assert history(store, found.info.run_id, "final/accuracy") == [(3, 0.75)]
+    expected = {"team": "a", "subquad.status": "finished", "subquad.protocol": "honest"}
+    expected |= {"subquad.protocol_label": "chosen on validation", "mlflow.source.git.commit": "abc"}
+    assert expected.items() <= found.data.tags.items()
+    names = {one.path for one in store.list_artifacts(found.info.run_id)}
+    assert names == {"experiment.yaml", "environment.json", "result.json", "metrics.jsonl", "plots"}
+    plots = {one.path for one in store.list_artifacts(found.info.run_id, "plots")}
+    assert plots == {"plots/loss.png", "plots/accuracy.png", "plots/learning_rate.png"}
+    assert {"run_id", "experiment_id", "sent", "done", "uri"} <= read_json(run.path / TRACKING).keys()
+
+
+def test_sending_again_changes_nothing(root: Path, run: Folder):
+    run.train(range(1, 4))
+    run.result()
+    first = deliver(plan_for(root, run))
+    (run.path / TRACKING).write_text(
+        json.dumps({**read_json(run.path / TRACKING), "sent": 0, "last": "", "steps": {}, "done": False})
+    )
+    second = deliver(plan_for(root, run))
+    store = client(root)
+    assert second == first
+    assert len(all_runs(store)) == 1
+    assert [step for step, _ in history(store, first.run_ids[0], "train/loss")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("failed", "FAILED"), ("stopped", "KILLED"), (None, "KILLED"), ("finished", "FINISHED")]
+)
+def test_the_end_is_told_as_it_was(root: Path, run: Folder, status: str | None, expected: str):
+    run.train(range(1, 2))
+    if status:
+        run.result(status, reason="three non-finite steps" if status == "failed" else None)
+    summary = deliver(plan_for(root, run))
+    found = client(root).get_run(summary.run_ids[0])
+    assert (summary.delivered, found.info.status) == (True, expected)
+    assert found.data.tags.get("subquad.reason") == ("three non-finite steps" if status == "failed" else None)
+
+
+def test_values_that_are_not_finite_are_neither_changed_nor_lost(root: Path, run: Folder):
+    run.record(1, {"loss": 1.0})
+    run.record(2, {"loss": math.inf, "grad_norm": math.nan})
+    run.record(3, {"loss": -math.inf})
+    run.record(4, {"loss": 0.5})
+    run.result()
+    summary = deliver(plan_for(root, run))
+    store = client(root)
+    tags = store.get_run(summary.run_ids[0]).data.tags
+    assert history(store, summary.run_ids[0], "train/loss") == [(1, 1.0), (4, 0.5)]
+    [(step, value)] = history(store, summary.run_ids[0], "train/grad_norm")
+    assert (step, math.isnan(value)) == (2, True)
+    assert tags["nonfinite.train/loss"] == "first at step 2: inf"
+    assert tags["nonfinite.train/grad_norm"] == "first at step 2: nan"
+
+
+def test_the_first_value_that_is_not_finite_stays_the_first(root: Path, run: Folder):
+    plan = plan_for(root, run)
+    run.record(2, {"loss": math.inf})
+    deliver(plan, final=False)
+    run.record(9, {"loss": math.nan})
+    summary = deliver(plan)
+    assert client(root).get_run(summary.run_ids[0]).data.tags["nonfinite.train/loss"] == "first at step 2: inf"
+
+
+def test_more_metrics_than_one_call_takes(root: Path, run: Folder):
+    run.record(1, {f"m{index}": float(index) for index in range(2300)})
+    run.train(range(2, 1203))
+    summary = deliver(plan_for(root, run))
+    store = client(root)
+    metrics = store.get_run(summary.run_ids[0]).data.metrics
+    assert sum(key.startswith("train/m") for key in metrics) == 2300
+    assert metrics["train/m2299"] == 2299.0
+    assert len(store.get_metric_history(summary.run_ids[0], "train/loss")) == 1201
+
+
+def test_long_many_and_oddly_named_parameters(root: Path, run: Folder):
+    params = {f"p{index}": index for index in range(130)} | {"long": "é" * 7000, "a@b": 1, "a#b": 2, "empty": ""}
+    run.record(1, {"top@5": 1.0, "../x": 2.0})
+    summary = deliver(plan_for(root, run, params=params))
+    data = client(root).get_run(summary.run_ids[0]).data
+    assert (summary.error, len(data.params)) == (None, 134)
+    assert data.params["long"] == "é" * 6000
+    assert data.tags["param_cut.long"].startswith("7000 characters")
+    assert sorted(value for key, value in data.params.items() if key.startswith("a_b")) == ["1", "2"]
+    assert data.metrics == {"train/top_5": 1.0, "train/x": 2.0}
+
+
+def test_a_parameter_changed_on_resume_becomes_a_tag(root: Path, run: Folder):
+    run.train(range(1, 3))
+    deliver(plan_for(root, run))
+    summary = deliver(plan_for(root, run, params={**PARAMS, "train.lr": 0.5, "new": 1}))
+    data = client(root).get_run(summary.run_ids[0]).data
+    assert summary.delivered
+    assert data.params == {"train.lr": "0.001", "mixer.name": "agf", "new": "1"}
+    assert data.tags["param_changed.train.lr"] == "0.5"
+
+
+def test_a_resumed_run_is_the_same_run_with_each_step_once(root: Path, run: Folder):
+    plan, store = plan_for(root, run), client(root)
+    run.train(range(1, 21))
+    first = deliver(plan)
+    assert store.get_run(first.run_ids[0]).info.status == "KILLED"
+    assert deliver(plan, final=False).run_ids == first.run_ids
+    assert store.get_run(first.run_ids[0]).info.status == "RUNNING"
+    run.cut(10)
+    run.train(range(11, 31), attempt=2)
+    run.result()
+    last = deliver(plan)
+    assert last.run_ids == first.run_ids
+    assert len(all_runs(store)) == 1
+    assert store.get_run(last.run_ids[0]).info.status == "FINISHED"
+    assert [step for step, _ in history(store, last.run_ids[0], "train/loss")] == list(range(1, 31))
+
+
+def test_a_failed_run_that_is_tried_again_runs_until_it_ends_anew(root: Path, run: Folder):
+    plan, store = plan_for(root, run), client(root)
+    run.train(range(1, 5))
+    run.result("failed", reason="inf")
+    run_id = deliver(plan).run_ids[0]
+    assert store.get_run(run_id).info.status == "FAILED"
+    deliver(plan, final=False)
+    assert store.get_run(run_id).info.status == "FAILED"
+    for step in (5, 6):
+        run.train(range(step, step + 1), attempt=2)
+        deliver(plan, final=False)
+        assert store.get_run(run_id).info.status == "RUNNING"
+    run.result("finished")
+    deliver(plan, final=False)
+    found = store.get_run(run_id)
+    assert (found.info.status, found.data.tags["subquad.status"]) == ("FINISHED", "finished")
+
+
+def test_a_creation_whose_answer_was_lost_makes_no_second_run(root: Path, run: Folder):
+    run.train(range(1, 3))
+    first = deliver(plan_for(root, run))
+    lost = {**read_json(run.path / TRACKING), "run_id": None, "sent": 0, "last": "", "done": False, "described": False}
+    (run.path / TRACKING).write_text(json.dumps(lost))
+    assert deliver(plan_for(root, run)).run_ids == first.run_ids
+
+
+def test_a_run_its_user_deleted_is_made_again_whole(root: Path, run: Folder):
+    run.train(range(1, 3))
+    plan, store = plan_for(root, run), client(root)
+    delivery = Delivery(plan)
+    assert delivery.look(final=False) is None
+    first = delivery.summary(None).run_ids
+    store.delete_run(first[0])
+    run.train(range(3, 5))
+    assert "must be in the 'active' state" in str(delivery.look(final=False))
+    assert delivery.look(final=False) is None
+    second = delivery.summary(None).run_ids
+    assert first != second
+    assert [step for step, _ in history(store, second[0], "train/loss")] == [1, 2, 3, 4]
+
+
+def test_a_study_is_one_parent_with_a_child_for_each_cell_that_began(root: Path):
+    study = root / "runs" / "demo" / "s1"
+    cells = [Folder(study / "cells" / name) for name in ("one", "two", "three")]
+    (study / "study.yaml").write_text("matrix: {seed: [0, 1, 2]}\n")
+    plan, store = plan_for(root, *cells, study=study), client(root)
+    cells[0].train(range(1, 3))
+    cells[0].record(2, {"accuracy": 0.5}, kind="eval", split="validation")
+    cells[0].result()
+    cells[1].train(range(1, 3))
+    first = deliver(plan, final=False)
+    status = {one.info.run_name: one.info.status for one in all_runs(store)}
+    assert status == {"s1": "RUNNING", "one": "FINISHED", "two": "RUNNING"}
+    assert deliver(plan).error is None
+    status = {one.info.run_name: one.info.status for one in all_runs(store)}
+    assert status == {"s1": "KILLED", "one": "FINISHED", "two": "KILLED"}
+    for cell in cells[1:]:
+        cell.train(range(3, 5), attempt=2)
+        cell.result()
+    last = deliver(plan)
+    found = {one.info.run_name: one for one in all_runs(store)}
+    assert {one.info.status for one in found.values()} == {"FINISHED"}
+    assert (last.delivered, last.parent_run_id, len(last.run_ids)) == (True, first.parent_run_id, 3)
+    parents = {name: one.data.tags.get("mlflow.parentRunId") for name, one in found.items()}
+    assert parents == {"s1": None, **dict.fromkeys(("one", "two", "three"), last.parent_run_id)}
+    names = {one.path for one in store.list_artifacts(last.parent_run_id)}
+    assert names == {"study.yaml", "plots"}
+    assert [one.path for one in store.list_artifacts(last.parent_run_id, "plots")] == ["plots/overview.png"]
+
+
+def test_one_cells_trouble_does_not_keep_the_others_back(root: Path):
+    study = root / "runs" / "demo" / "s1"
+    good, bad = Folder(study / "cells" / "b-good"), Folder(study / "cells" / "a-bad")
+    (study / "study.yaml").write_text("matrix: {}\n")
+    for cell in (good, bad):
+        cell.train(range(1, 3))
+        cell.result()
+    (bad.path / "environment.json").mkdir()
+    summary = deliver(plan_for(root, bad, good, study=study))
+    assert not summary.delivered
+    assert summary.error.startswith("IsADirectoryError")
+    assert {one.info.run_name: one.info.status for one in all_runs(client(root))}["b-good"] == "FINISHED"
+
+
+def test_a_run_that_another_process_sends_is_left_alone(root: Path, run: Folder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("subquad.tracking.courier._LOCK_SECONDS", 0.05)
+    run.train(range(1, 3))
+    with FileLock(str(run.path / ".mlflow.lock")):
+        summary = deliver(plan_for(root, run))
+    assert (summary.delivered, summary.pending) == (False, 2)
+    assert summary.error == f"Busy: {run.path}: another process is sending this run"
+
+
+def test_a_deleted_experiment_is_named(root: Path, run: Folder):
+    store = client(root)
+    store.delete_experiment(store.create_experiment("demo"))
+    summary = deliver(plan_for(root, run))
+    assert summary.error == "MlflowException: experiment 'demo' was deleted: restore it, or name another one"
+
+
+def test_a_database_whose_making_was_interrupted_is_made_anew(tmp_path: Path):
+    (tmp_path / "odd %20#name").mkdir()
+    database = tmp_path / "odd %20#name" / DATABASE
+    database.with_name(f"{DATABASE}.new").write_bytes(b"half a database")
+    store = connect(sqlite_uri(database), "demo", database.parent / "mlartifacts")
+    run_id = store.create("label", "key", None, 1.0)
+    store.send_text(run_id, "hello", "note.txt")
+    assert database.read_bytes()[:15] == b"SQLite format 3"
+    assert (database.parent / "mlartifacts" / run_id / "artifacts" / "note.txt").read_text() == "hello"
+    assert sorted(path.name for path in database.parent.glob("mlruns*")) == [DATABASE, f"{DATABASE}.lock"]
+
+
+def test_a_dead_server_costs_nothing_and_sync_delivers_later(
+    root: Path, run: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    dead = f"http://me:hunter2@127.0.0.1:{closed_port()}"
+    tracked = [TrackedRun(run.path, "agf", {**PARAMS, "tracking.uri": dead}, {"team": "a"})]
+    before = dict(os.environ)
+    publisher = open_publisher(Tracking(uri=dead), root=root, name="demo", runs=tracked, study=None)
+    publisher.start()
+    run.train(range(1, 31))
+    run.result()
+    lost = publisher.close(timeout=60)
+    assert dict(os.environ) == before
+    assert (lost.delivered, lost.pending, lost.run_ids) == (False, 30, ())
+    assert lost.error == f"StoreDown: {dead.replace('me:hunter2', '***')}: no answer ([Errno 111] Connection refused)"
+    monkeypatch.chdir(root)
+    assert main(["sync", str(run.path), "--uri", f"sqlite:///{DATABASE}"]) == 0
+    assert capsys.readouterr().out == f"{run.path}: delivered to {sqlite_uri(root / DATABASE)} (1 run)\n"
+    store = client(root)
+    [found] = all_runs(store)
+    assert (found.info.run_name, found.info.status, found.data.tags["team"]) == ("agf", "FINISHED", "a")
+    assert [step for step, _ in history(store, found.info.run_id, "train/loss")] == list(range(1, 31))
+    assert found.data.params["tracking.uri"] == dead.replace("me:hunter2", "***")
+    written = [path for path in root.rglob("*") if path.is_file()]
+    assert [path for path in written if b"hunter2" in path.read_bytes()] == []
+
+
+def test_passwords_in_the_settings_do_not_reach_the_artefacts(root: Path, run: Folder):
+    (run.path / "experiment.yaml").write_text("tracking: {uri: 'https://me:hunter2@host'}\n")
+    run.train(range(1, 2))
+    summary = deliver(plan_for(root, run))
+    artifact = root / "mlartifacts" / summary.run_ids[0] / "artifacts" / "experiment.yaml"
+    assert artifact.read_text() == "tracking: {uri: 'https://***@host'}\n"
+
+
+@pytest.mark.ci
+def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
+    publishers, folders = [], []
+    for index in range(4):
+        folder = Folder(tmp_path / "runs" / "demo" / f"run{index}")
+        folder.train(range(1, 6))
+        folder.result()
+        runs = [TrackedRun(folder.path, folder.path.name, PARAMS)]
+        publishers.append(open_publisher(Tracking(), root=tmp_path, name="demo", runs=runs, study=None))
+        folders.append(folder)
+    for publisher in publishers:
+        publisher.start()
+    summaries = [publisher.close(timeout=120) for publisher in publishers]
+    assert [summary.error for summary in summaries] == [None] * 4
+    assert all(summary.delivered for summary in summaries)
+    store = client(tmp_path)
+    assert len({summary.experiment_id for summary in summaries}) == 1
+    assert sorted(one.info.run_name for one in all_runs(store)) == [folder.path.name for folder in folders]
+
+
+@pytest.mark.ci
+def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path, run: Folder):
+    run.train(range(1, 6))
+    code = (
+        "import os, sys; from pathlib import Path; from subquad.experiment.schema import Tracking;"
+        "from subquad.tracking import TrackedRun, open_publisher;"
+        "root, folder = map(Path, sys.argv[1:]);"
+        "one = open_publisher(Tracking(), root=root, name='demo', runs=[TrackedRun(folder, 'agf')], study=None);"
+        "one.start(); print(one._process.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    driver = subprocess.run([sys.executable, "-c", code, str(root), str(run.path)], capture_output=True, text=True)
+    assert driver.returncode == -signal.SIGKILL
+    assert psutil.wait_procs([psutil.Process(int(driver.stdout))], timeout=90)[1] == []
+    [found] = all_runs(client(root))
+    assert found.info.status == "KILLED"
+    assert len(client(root).get_metric_history(found.info.run_id, "train/loss")) == 5
+
+
+@pytest.mark.ci
+def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(root: Path, run: Folder, tmp_path: Path):
+    with serving(root) as server:
+        address = server.address
+        plan = replace(plan_for(root, run, uri=address), artifacts=None)
+        delivery = Delivery(plan)
+        run.train(range(1, 6))
+        run.record(5, {"loss": math.nan, "other": math.inf})
+        assert delivery.look(final=False) is None
+    run.train(range(6, 11))
+    assert address in str(delivery.look(final=False))
+    assert delivery.summary("down").pending == 5
+    run.result()
+    with serving(root, int(address.rsplit(":", 1)[1])) as server:
+        assert delivery.look(final=True) is None
+        summary = delivery.summary(None)
+        store = client(server.address)
+        run_id = summary.run_ids[0]
+        assert (summary.delivered, store.get_run(run_id).info.status) == (True, "FINISHED")
+        steps = [step for step, value in history(store, run_id, "train/loss") if not math.isnan(value)]
+        assert steps == list(range(1, 11))
+        assert len(store.get_metric_history(run_id, "train/loss")) == 11
+        assert store.get_run(run_id).data.tags["nonfinite.train/other"] == "first at step 5: inf"
+        assert {one.path for one in store.list_artifacts(run_id)} >= {"metrics.jsonl", "experiment.yaml", "plots"}
+        target = store.download_artifacts(run_id, "plots/loss.png", str(tmp_path / "download"))
+        assert Path(target).read_bytes()[:4] == b"\x89PNG"
+        assert sync(run.path).delivered
+
+
+@pytest.mark.ci
+def test_ui_serves_the_loopback_interface_and_stops_without_leftovers(root: Path, run: Folder):
+    run.train(range(1, 3))
+    deliver(plan_for(root, run))
+    command = [sys.executable, "-m", "subquad.cli.main", "ui", "--root", str(root), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:
+        assert ui.stdout is not None
+        address = ui.stdout.readline().split()[0]
+        family = psutil.Process(ui.pid).children(recursive=True)
+        listening = {
+            one.laddr.ip for each in family for one in each.net_connections() if one.status == psutil.CONN_LISTEN
+        }
+        found = all_runs(client(address))
+        ui.send_signal(signal.SIGINT)
+        _, errors = ui.communicate(timeout=60)
+    assert (ui.returncode, errors) == (0, "")
+    assert listening == {"127.0.0.1"}
+    assert [one.info.run_name for one in found] == [run.path.name]
+    assert psutil.wait_procs(family, timeout=30)[1] == []
+
+
+@pytest.mark.ci
+def test_ui_on_a_port_in_use_says_so(root: Path, capsys: pytest.CaptureFixture[str]):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        assert main(["ui", "--root", str(root), "--no-browser", "--port", str(port)]) == 2
+    message = f"subquad: --port {port}: Address already in use; leave --port out for a free one\n"
+    assert capsys.readouterr().err == message

@@ -1,0 +1,92 @@
+"""Names and values MLflow takes; credentials that must not pass."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subquad.tracking.names import NAME_LIMIT, clean, clean_all, flatten, params, tags
+from subquad.tracking.secrets import is_secret, mask
+
+
+@given(st.text(max_size=600))
+def test_a_clean_name_is_one_that_mlflow_takes(name: str):
+    short = clean(name)
+    assert re.fullmatch(r"[/\w.\- ]+", short)
+    assert posixpath.normpath(short) == short
+    assert not short.startswith(("/", ".."))
+    assert len(short) <= NAME_LIMIT
+    assert clean(short) == short
+
+
+@given(st.lists(st.text(alphabet="a@#/.", min_size=1, max_size=4), unique=True))
+def test_names_stay_different(names: list[str]):
+    short = clean_all(names)
+    assert list(short) == names
+    assert len(set(short.values())) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("top@5", "top_5"),
+        ("../../etc", "etc"),
+        ("a//b", "a/b"),
+        ("", "unnamed"),
+        ("mixer.params.order", "mixer.params.order"),
+    ],
+)
+def test_known_names(name: str, short: str):
+    assert clean(name) == short
+
+
+def test_flatten_joins_keys_with_dots_and_keeps_empty_mappings():
+    tree = {"train": {"lr": 0.1, "deep": {"a": 1}}, "mixer": {"params": {}}, "list": [1, 2]}
+    assert flatten(tree) == {"train.lr": 0.1, "train.deep.a": 1, "mixer.params": {}, "list": [1, 2]}
+
+
+def test_parameters_are_written_as_yaml_would_and_long_ones_are_cut_with_a_tag():
+    ready, cut = params({"a": None, "b": True, "c": "text", "d": [1, "é"], "long": "y" * 6001, "edge": "y" * 6000})
+    assert ready["a"] == "null"
+    assert ready["b"] == "true"
+    assert ready["c"] == "text"
+    assert ready["d"] == '[1, "é"]'
+    assert (len(ready["long"]), len(ready["edge"])) == (6000, 6000)
+    assert cut == {"param_cut.long": "6001 characters; all of them in the artefact experiment.yaml"}
+
+
+def test_secrets_do_not_become_parameters_or_tags():
+    ready, _ = params({"dataset.params.api_key": "hunter2", "tracking.uri": "https://me:hunter2@host/x"})
+    assert ready == {"dataset.params.api_key": "***", "tracking.uri": "https://***@host/x"}
+    assert tags({"password": "hunter2", "where": "http://h/?token=hunter2&a=1"}) == {
+        "password": "***",
+        "where": "http://h/?token=***&a=1",
+    }
+
+
+@pytest.mark.parametrize("key", ["num_tokens", "class_token", "key_dim", "keys", "token_mixer", "same_key"])
+def test_settings_that_only_look_like_secrets_are_shown(key: str):
+    assert not is_secret(key)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("http://user:pass@host:5000/a", "http://***@host:5000/a"),
+        ("https://token@host", "https://***@host"),
+        (
+            "postgresql+psycopg2://u:p%40w@db/x?password=hunter2&sslmode=require",
+            "postgresql+psycopg2://***@db/x?password=***&sslmode=require",
+        ),
+        ("failed at https://u:p@h/x, then https://u:p@h/y", "failed at https://***@h/x, then https://***@h/y"),
+        ("http://host/a@b", "http://host/a@b"),
+        ("sqlite:////data/x.db", "sqlite:////data/x.db"),
+    ],
+)
+def test_mask_hides_credentials_and_nothing_else(text: str, masked: str):
+    assert mask(text) == masked
+    assert mask(masked) == masked

@@ -1,0 +1,211 @@
+"""Opening a publisher: when there is none, what is imported, what is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from subquad.cli.main import main
+from subquad.cli.sync import command as sync_command
+from subquad.errors import ConfigError, RunError, UserError
+from subquad.experiment.schema import Tracking
+from subquad.tracking import NullPublisher, Publisher, Summary, TrackedRun, open_publisher, sync
+from subquad.tracking import publisher as publisher_module
+from subquad.tracking.contracts import Plan
+from subquad.tracking.resend import plan_of
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def without_mlflow(monkeypatch: pytest.MonkeyPatch):
+    for module in ("publisher", "resend"):
+        monkeypatch.setattr(f"subquad.tracking.{module}.find_spec", lambda name: None)
+    monkeypatch.setattr("subquad.cli.ui.find_spec", lambda name: None)
+
+
+def opened(tracking: Tracking, folder: Path, **more):
+    run = TrackedRun(folder, "agf", {"train.lr": 0.1}, {"a": "b"})
+    return open_publisher(tracking, root=folder.parents[2], name="demo", runs=[run], study=None, **more)
+
+
+def test_tracking_imports_nothing_heavy_and_changes_no_variable(run_folder):
+    code = (
+        "import os, sys; before = dict(os.environ);"
+        "import subquad.tracking as t, subquad.cli.sync, subquad.cli.ui; from pathlib import Path;"
+        "from subquad.experiment.schema import Tracking; t.sync; t.SystemSampler().latest();"
+        "p = t.open_publisher(Tracking(), root=Path(sys.argv[1]), name='demo', runs=[], study=None);"
+        "p.start(); p.close(timeout=0);"
+        "print([m for m in ('mlflow', 'matplotlib', 'torch', 'ray', 'sqlalchemy') if m in sys.modules]);"
+        "print(dict(os.environ) == before)"
+    )
+    command = [sys.executable, "-c", code, str(run_folder.path.parents[2])]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\nTrue\n"
+
+
+def test_tracking_that_is_off_does_nothing(run_folder):
+    publisher = opened(Tracking(enabled=False, uri="sqlite:///x.db"), run_folder.path)
+    publisher.start()
+    assert isinstance(publisher, NullPublisher)
+    assert publisher.close() == Summary(delivered=True)
+
+
+def test_without_mlflow_one_line_says_so(run_folder, without_mlflow, capsys: pytest.CaptureFixture[str]):
+    assert isinstance(opened(Tracking(), run_folder.path), NullPublisher)
+    assert capsys.readouterr().err == (
+        "MLflow is not installed: pip install 'subquad[mlflow]' (metrics stay in the run directory)\n"
+    )
+
+
+def test_without_mlflow_an_address_is_refused(run_folder, without_mlflow):
+    with pytest.raises(
+        UserError,
+        match=r"^tracking\.uri is given, but MLflow is not installed: .*, or set tracking\.enabled=false$",
+    ):
+        opened(Tracking(uri="http://host"), run_folder.path)
+    with pytest.raises(UserError, match=r"^subquad sync needs MLflow: pip install 'subquad\[mlflow\]'$"):
+        sync(run_folder.path)
+
+
+def test_a_bad_address_is_refused_before_anything_starts(run_folder):
+    with pytest.raises(ConfigError, match=r"^tracking\.uri: 'ftp' is no MLflow store"):
+        opened(Tracking(uri="ftp://host"), run_folder.path)
+
+
+def test_the_plan_is_absolute_and_survives_the_pipe(run_folder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(run_folder.path.parent)
+    publisher = opened(Tracking(experiment="mine"), run_folder.path)
+    assert isinstance(publisher, Publisher)
+    plan = publisher.plan
+    root = run_folder.path.parents[2]
+    assert (plan.uri, plan.experiment, plan.artifacts) == (f"sqlite:///{root}/mlruns.db", "mine", root / "mlartifacts")
+    assert Plan.from_json(plan.to_json()) == plan
+    summary = Summary(delivered=False, pending=3, run_ids=("a", "b"), error="x")
+    assert Summary.from_json(summary.to_json()) == summary
+
+
+def test_a_process_that_cannot_start_does_not_hurt_training(run_folder, monkeypatch: pytest.MonkeyPatch):
+    def refused(_errors):
+        raise OSError("no memory")
+
+    monkeypatch.setattr(publisher_module, "_start_child", refused)
+    run_folder.train(range(1, 4))
+    publisher = opened(Tracking(), run_folder.path)
+    publisher.start()
+    summary = publisher.close()
+    assert (summary.delivered, summary.pending) == (False, 3)
+    assert summary.error == "the process that sends to MLflow did not start: no memory"
+    assert publisher.close() is summary
+
+
+def test_a_process_that_breaks_off_is_reported(run_folder, monkeypatch: pytest.MonkeyPatch):
+    def broken(errors):
+        code = "import sys; sys.stdin.readline(); print('why', file=sys.stderr); sys.exit(3)"
+        return subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+    monkeypatch.setattr(publisher_module, "_start_child", broken)
+    summary = opened(Tracking(), run_folder.path).close()
+    assert summary.error == "the process that sends ended (3): why"
+
+
+def test_close_is_bounded_and_leaves_no_process(run_folder, monkeypatch: pytest.MonkeyPatch):
+    children = []
+
+    def stuck(errors):
+        code = "import signal; signal.pause()"
+        child = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+        children.append(child)
+        return child
+
+    monkeypatch.setattr(publisher_module, "_start_child", stuck)
+    run_folder.train(range(1, 3))
+    summary = opened(Tracking(), run_folder.path).close(timeout=0.2)
+    assert (summary.delivered, summary.pending, summary.error) == (False, 2, "not all was sent within 0.2 s")
+    assert children[0].returncode == -9
+
+
+def test_sync_takes_what_it_needs_from_the_folder(run_folder):
+    plan = plan_of(run_folder.path, [run_folder.path], None)
+    root = run_folder.path.parents[2]
+    assert (plan.uri, plan.experiment, plan.study) == (f"sqlite:///{root}/mlruns.db", "demo", None)
+    assert plan.runs[0].params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
+
+
+def test_sync_of_a_cell_keeps_it_below_its_study(tmp_path: Path, make_run):
+    study = tmp_path / "runs" / "demo" / "s1"
+    cell = make_run(study / "cells" / "one")
+    (study / "study.yaml").write_text("matrix: {}\n")
+    plan = plan_of(cell.path, [cell.path], None)
+    assert (plan.study, plan.uri) == (study, f"sqlite:///{tmp_path}/mlruns.db")
+
+
+@pytest.mark.parametrize("known", ["environment", "experiment", "option"])
+def test_a_password_comes_from_the_user_again(run_folder, known: str, monkeypatch: pytest.MonkeyPatch):
+    secret = "https://me:hunter2@host"
+    saved = {"uri": "https://***@host", "experiment": "e", "label": "l", "key": "k"}
+    (run_folder.path / "mlflow.json").write_text(json.dumps(saved))
+    with pytest.raises(
+        ConfigError,
+        match=r"^https://\*\*\*@host: this address had a user and a password, .* give --uri or set MLFLOW_",
+    ):
+        plan_of(run_folder.path, [run_folder.path], None)
+    if known == "environment":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
+    if known == "experiment":
+        (run_folder.path / "experiment.yaml").write_text(f"name: demo\ntracking: {{uri: '{secret}'}}\n")
+    plan = plan_of(run_folder.path, [run_folder.path], secret if known == "option" else None)
+    assert plan.uri == secret
+
+
+def test_sync_of_something_else_is_refused(tmp_path: Path):
+    with pytest.raises(RunError, match=r"neither a run \(no experiment\.yaml\) nor a study \(no study\.yaml\)$"):
+        sync(tmp_path)
+
+
+@pytest.mark.parametrize(("delivered", "code"), [(True, 0), (False, 1)])
+def test_sync_says_what_came_of_it(run_folder, monkeypatch: pytest.MonkeyPatch, delivered: bool, code: int):
+    summary = Summary(
+        delivered=delivered,
+        pending=0 if delivered else 4,
+        uri="sqlite:////x",
+        run_ids=("r",),
+        error=None if delivered else "StoreDown: x",
+    )
+    monkeypatch.setattr("subquad.cli.sync.sync", lambda folder, *, uri, timeout: summary)
+    outcome = CliRunner().invoke(sync_command, [str(run_folder.path)], standalone_mode=False)
+    assert outcome.return_value == code
+    expected = (
+        "delivered to sqlite:////x (1 run)"
+        if delivered
+        else "not delivered to sqlite:////x, 4 records left: StoreDown: x"
+    )
+    assert outcome.output == f"{run_folder.path}: {expected}\n"
+
+
+def test_ui_without_a_database_says_how_to_make_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["ui", "--root", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"subquad: no mlruns.db in {tmp_path}: make a run there first (`subquad train RECIPE`) or give --root\n"
+    )
+
+
+def test_ui_without_mlflow_names_the_extra(tmp_path: Path, without_mlflow, capsys: pytest.CaptureFixture[str]):
+    assert main(["ui", "--root", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "subquad: subquad ui needs MLflow: pip install 'subquad[mlflow]'\n"

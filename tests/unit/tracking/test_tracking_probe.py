@@ -1,0 +1,90 @@
+"""Signs of life of a server, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from subquad.tracking import probe
+from subquad.tracking.contracts import Plan, TrackedRun
+from subquad.tracking.delivery import Delivery
+from subquad.tracking.probe import StoreDown, check_server
+
+
+@contextmanager
+def answering(reply: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives one answer, or none; yields its address and what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                asked.append(connection.recv(65536))
+                if reply is not None:
+                    connection.sendall(reply)
+                else:
+                    connection.recv(1)  # until the other side gives up
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", asked
+        thread.join()
+
+
+def reply(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "404 Not Found", "500 Internal Server Error"])
+def test_any_answer_is_a_sign_of_life_and_no_password_is_sent(status: str):
+    with answering(reply(status)) as (host, asked):
+        check_server(f"http://me:hunter2@{host}/prefix/")
+    assert asked[0].startswith(b"GET /prefix/health HTTP/1.1\r\n")
+    assert b"hunter2" not in asked[0]
+    assert b"Authorization" not in asked[0]
+
+
+def test_a_proxy_that_says_the_server_is_gone_is_believed():
+    with (
+        answering(reply("503 Service Unavailable")) as (host, _),
+        pytest.raises(StoreDown, match=r"^http://\*\*\*@127\.0\.0\.1:\d+: answers 503$"),
+    ):
+        check_server(f"http://me:hunter2@{host}")
+
+
+def test_a_server_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(probe, "_SECONDS", 0.1)
+    with answering(None) as (host, _), pytest.raises(StoreDown, match=r": no answer \(timed out\)$"):
+        check_server(f"http://{host}")
+
+
+def test_a_server_whose_certificate_is_not_trusted_is_there():
+    with answering(b"this is no TLS handshake") as (host, _):
+        check_server(f"https://{host}")
+
+
+def test_a_database_is_not_asked():
+    check_server("sqlite:////nowhere/x.db")
+    check_server("postgresql://u:p@nowhere/x")
+
+
+def test_a_dead_server_is_reported_and_what_to_tell_it_is_kept(run_folder):
+    run_folder.train(range(1, 4))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        uri = f"http://me:hunter2@127.0.0.1:{closed.getsockname()[1]}"
+        run = TrackedRun(run_folder.path, "agf", {"train.lr": 0.1}, {"a": "b"})
+        delivery = Delivery(Plan(uri=uri, experiment="demo", artifacts=None, runs=(run,)))
+        error = delivery.look(final=True)
+    summary = delivery.summary(error)
+    assert error is not None
+    assert error.endswith("no answer ([Errno 111] Connection refused)")
+    assert (summary.delivered, summary.pending, summary.run_ids) == (False, 3, ())
+    saved = (run_folder.path / "mlflow.json").read_text()
+    assert "hunter2" not in saved
+    assert '"train.lr": "0.1"' in saved

@@ -1,0 +1,60 @@
+"""System metrics."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from subquad.tracking import SystemSampler
+from subquad.tracking.system import gpu_metrics
+
+
+def test_values_are_measured_at_most_once_an_interval():
+    rare, often = SystemSampler(interval_s=3600), SystemSampler(interval_s=0)
+    first = rare.latest()
+    assert set(first) >= {"cpu_utilization_percentage", "system_memory_usage_megabytes", "process_memory_megabytes"}
+    assert all(math.isfinite(value) and value >= 0 for value in first.values())
+    assert 1 < first["process_memory_megabytes"] < first["system_memory_usage_megabytes"] * 10
+    ballast = bytearray(64_000_000)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    assert rare.latest() == first
+    assert often.latest()["process_memory_megabytes"] > first["process_memory_megabytes"] + 32
+    del ballast
+
+
+def test_what_is_handed_out_is_a_copy():
+    sampler = SystemSampler(interval_s=3600)
+    sampler.latest().clear()
+    assert sampler.latest()
+
+
+def test_a_gpu_that_training_has_not_touched_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
+    assert gpu_metrics() == {}
+    monkeypatch.delitem(sys.modules, "torch")
+    assert gpu_metrics() == {}
+
+
+def test_gpu_values_with_and_without_the_library_that_reads_use(monkeypatch: pytest.MonkeyPatch):
+    def missing(_index: int) -> int:
+        raise ModuleNotFoundError("pynvml")
+
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        current_device=lambda: 1,
+        mem_get_info=lambda _index: (3_000_000_000, 4_000_000_000),
+        memory_allocated=lambda _index: 500_000_000,
+        utilization=missing,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    memory = {
+        "gpu_1_memory_usage_megabytes": 1000.0,
+        "gpu_1_memory_usage_percentage": 25.0,
+        "gpu_1_memory_allocated_megabytes": 500.0,
+    }
+    assert gpu_metrics() == memory
+    cuda.utilization = lambda _index: 80
+    assert gpu_metrics() == {**memory, "gpu_1_utilization_percentage": 80.0}
