@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from subquad.engine.ticket import Ticket
 from subquad.runs import PLAN, Record, read_json, read_records, read_result
 
 INTERVAL_SECONDS = 0.5
+LINE_SECONDS = 5.0  # between plain lines about evaluations
 
 
 class Display:
@@ -27,6 +29,7 @@ class Display:
     def __init__(self, console: Console | None):
         self._console = console
         self._read: dict[Path, int] = {}
+        self._line_due = 0.0
 
     @contextmanager
     def showing(self, tickets: Sequence[Ticket]) -> Iterator[None]:
@@ -68,15 +71,19 @@ class Display:
                 bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
             if (result := read_result(ticket.folder)) is not None:
                 ended.add(ticket.folder)
-                bar.console.print(_result_line(ticket.label, result), highlight=False, markup=False)
+                _print(bar.console, _result_line(ticket.label, result))
 
     def _lines(self, ticket: Ticket, records: Sequence[Record], bar: Progress) -> None:
         for record in records:
             if record.kind == "event":
-                bar.console.print(f"{ticket.label}: {record.text}", highlight=False, markup=False)
-            elif record.kind == "eval" and not bar.console.is_terminal:
-                text = f"{ticket.label}  epoch {record.epoch:g}  {record.split} {_values(record)}"
-                bar.console.print(text, highlight=False, markup=False)
+                _print(bar.console, f"{ticket.label}: {record.text}")
+            elif record.kind == "eval" and not bar.console.is_terminal and time.monotonic() >= self._line_due:
+                self._line_due = time.monotonic() + LINE_SECONDS
+                _print(bar.console, f"{ticket.label}  epoch {record.epoch:g}  {record.split} {_values(record)}")
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _values(record: Record) -> str:

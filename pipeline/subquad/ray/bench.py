@@ -30,7 +30,7 @@ def measure(rounds: int = 15, steps: int = 2048) -> Overhead:
             scaling_config=ScalingConfig(num_workers=1),
             run_config=RunConfig(name="bench", storage_path=storage),
         )
-        found = trainer.fit().return_value
+        found = trainer.fit().return_value or {}
     return Overhead.of(found["attached"], found["detached"], steps)
 
 

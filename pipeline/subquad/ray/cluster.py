@@ -7,6 +7,7 @@ inherit its address.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -65,7 +66,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
             dashboard_host="127.0.0.1",
             dashboard_port=port,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
         )
         try:
             yield
