@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from conftest import cli, digests, only_run, run_here
+from small_run import cli, digests, only_run, run_here
 
 from subquad.runs import read_json, read_records, read_result
 

@@ -10,9 +10,9 @@ import time
 
 import pytest
 import torch
-from conftest import cli, digests, only_run, run_here
 from filelock import FileLock
 from safetensors.torch import load_file
+from small_run import cli, digests, only_run, run_here
 
 from subquad.engine import faults
 from subquad.errors import CheckpointError

@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from conftest import cli, digests, only_run
+from small_run import cli, digests, only_run
 
 from subquad.runs import read_records, read_result
 

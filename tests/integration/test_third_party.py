@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, cli, only_run
+from small_run import SMALL, cli, only_run
 
 MIXER = '''"""A running mean over the sequence."""
 import torch

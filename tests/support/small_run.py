@@ -1,0 +1,72 @@
+"""A small experiment on the recall control, and ways to run it: in this process, or as the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from subquad.engine.group import Group
+from subquad.engine.run import Signals, train_run
+from subquad.engine.ticket import Ticket
+
+SMALL = """
+name: small
+protocol: honest
+dataset:
+  name: recall
+  params: {num_pairs: 4, num_keys: 6, num_values: 5, train_size: 203, validation_size: 40, test_size: 60}
+task: classification
+backbone: {name: encoder, params: {depth: 1, dim: 16, heads: 2, ffn_dim: 32, dropout: 0.1, head: last}}
+mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}
+train: {epochs: 3, batch_size: 16, lr: 1e-3, clip_norm: 1.0, log_every: 1}
+tracking: {enabled: false, system_metrics: false}
+"""
+
+
+def run_here(ticket: Ticket, asked_to_stop: Callable[[], int] = lambda: 0) -> str:
+    """Do a run in this process."""
+    return train_run(ticket, Group(), Signals(asked_to_stop))
+
+
+def cli(
+    arguments: Sequence[str], cwd: Path, fault: str = "", check: int | None = 0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Call the command line in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "SUBQUAD_FAULT": fault, **more}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "subquad.cli.main", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if check is not None:
+        assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def digests(run: Path) -> dict[str, str]:
+    """sha256 of the newest checkpoint's weights, optimiser state and generator states."""
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    found = {}
+    for name in ("model", "optimizer", "rng"):
+        state = hashlib.sha256()
+        for key, tensor in sorted(load_file(newest / f"{name}.safetensors").items()):
+            state.update(key.encode())
+            state.update(tensor.contiguous().numpy().tobytes())
+        found[name] = state.hexdigest()
+    return found
+
+
+def only_run(root: Path, name: str = "small") -> Path:
+    """The folder of the only run below a root."""
+    (folder,) = (root / "runs" / name).iterdir()
+    return folder
