@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def command(runs: tuple[Path, ...], out: Path | None, formats: str, baseline: str, as_json: bool) -> None:
     """Report on RUNS: directories of runs or studies."""
+    from subquad.errors import RunError
     from subquad.report import build, to_json, write
     from subquad.report.files import parse_formats
 
     chosen = parse_formats(formats)
     report = build(runs, baseline=baseline)
-    written = write(report, out or (runs[0] if len(runs) == 1 else Path("report")), chosen)
+    folder = out or (runs[0] if len(runs) == 1 else Path("report"))
+    try:
+        written = write(report, folder, chosen)
+    except OSError as error:
+        raise RunError(f"--out {folder}: cannot be written ({error.strerror})") from error
     if as_json:
         click.echo(json.dumps({**to_json(report), "files": [str(path) for path in written]}, indent=2, allow_nan=False))
         return

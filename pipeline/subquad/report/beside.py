@@ -86,6 +86,8 @@ def _unlike(cell: Cell, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
 
 
 def _same(found: Any, value: Any) -> bool:
+    if isinstance(value, list):  # any of them
+        return any(_same(found, one) for one in value)
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value
     numbers = isinstance(found, int | float) and isinstance(value, int | float)
@@ -93,6 +95,8 @@ def _same(found: Any, value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, list):
+        return _said(value[0])
     if value is None or isinstance(value, bool):
         return {None: "none", True: "on", False: "off"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -45,7 +45,8 @@ def build(folders: Sequence[Path], *, baseline: str = BASELINE) -> Report:
         baseline: the control mixer's name.
 
     Raises:
-        RunError: a folder is neither a run nor a study, or its files cannot be read.
+        RunError: a folder is neither a run nor a study, or a result cannot be read.
+        ConfigError: an experiment.yaml cannot be read.
     """
     cells = read_cells(folders)
     rows = make_rows(cells)

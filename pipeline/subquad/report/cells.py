@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from subquad.errors import RunError
+from subquad.experiment.strict_yaml import parse
+from subquad.experiment.text_file import read
 from subquad.report.result import Result, load_result
 from subquad.report.settings import flatten, settings_of
 from subquad.report.text import clean
@@ -78,7 +78,8 @@ def read_cells(folders: Sequence[Path]) -> list[Cell]:
     """The runs of all folders, each once, in the order given.
 
     Raises:
-        RunError: a folder is neither a run nor a study, a study has no run yet, or a run's files cannot be read.
+        RunError: a folder is neither a run nor a study, a study has no run yet, or a result cannot be read.
+        ConfigError: an experiment.yaml cannot be read.
     """
     root = Path(os.path.commonpath([folder.resolve().parent for folder in folders]))
     cells: dict[Path, Cell] = {}
@@ -95,7 +96,7 @@ def _read(run: Path, root: Path) -> Cell:
     experiment = _experiment(run)
     result = load_result(run)
     axes = result.axes if result else {}
-    mixer = result.mixer if result else str(experiment["mixer"]["name"])
+    mixer = result.mixer if result else experiment["mixer"]["name"].rpartition(":")[2]
     train = experiment.get("train") or {}
     return Cell(
         folder=run,
@@ -105,7 +106,7 @@ def _read(run: Path, root: Path) -> Cell:
         mixer=clean(mixer),
         protocol=clean(result.protocol if result else str(experiment.get("protocol", "honest"))),
         seed=result.seed if result else int(train.get("seed", 0)),
-        settings=settings_of(experiment, axes),
+        settings=_settings(run, experiment, axes),
         experiment=flatten(experiment),
         environment=read_json(run / ENVIRONMENT) or {},
         result=result,
@@ -114,15 +115,19 @@ def _read(run: Path, root: Path) -> Cell:
 
 def _experiment(run: Path) -> dict[str, Any]:
     path = run / EXPERIMENT
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RunError(f"{path}: not readable as YAML ({type(error).__name__})") from error
+    data = parse(read(path, str(path)), str(path)).data
     for key in ("dataset", "mixer"):
         part = data.get(key) if isinstance(data, dict) else None
-        if not isinstance(part, dict) or "name" not in part:
+        if not isinstance(part, dict) or not isinstance(part.get("name"), str):
             raise RunError(f"{path}: {key}.name: missing")
     return data
+
+
+def _settings(run: Path, experiment: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]:
+    """Settings, with the hash of the mixer's file where it was given as one: another text is another mixer."""
+    found = settings_of(experiment, axes)
+    source = next(iter(sorted((run / "source").glob("*"))), None)
+    return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}
 
 
 def _component(part: Mapping[str, Any]) -> str:

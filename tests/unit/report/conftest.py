@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
-from subquad.runs import EXPERIMENT, METRICS, PREDICTIONS, STUDY, Record, write_json, write_text
+from subquad.runs import ENVIRONMENT, EXPERIMENT, METRICS, PREDICTIONS, RESULT, STUDY, Record
 
 LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
 
@@ -24,35 +25,40 @@ class RunFactory:
 
     def study(self, name: str = "study") -> Path:
         folder = self.root / name
-        write_text(folder / STUDY, "name: study\n")
+        put(folder / STUDY, "name: study\n")
         return folder
 
     def run(self, folder: Path | str, **facts: Any) -> Path:
         path = Path(folder) if isinstance(folder, Path) else self.root / folder
         known = {**DEFAULTS, **facts}
-        write_text(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
-        write_json(path / "environment.json", ENVIRONMENT)
-        write_text(path / METRICS, "".join(record.line() for record in records(known)))
+        put(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
+        put(path / ENVIRONMENT, json.dumps(MACHINE))
+        put(path / METRICS, "".join(record.line() for record in records(known)))
         if known["status"] is not None:
-            write_json(path / "result.json", result(known))
+            put(path / RESULT, json.dumps(result(known)))
         if known["correct"] is not None and known["status"] == "finished":
             save_file(predictions(known["correct"]), path / PREDICTIONS)
         return path
 
     def cell(self, study: Path, **facts: Any) -> Path:
         known = {**DEFAULTS, **facts}
-        place = f"{known['dataset']}-{known['mixer']}-{known['protocol']}-{known['seed']}-{known['folder']}"
+        place = f"{known['dataset']}-{known['mixer']}-{known['protocol']}-{known['seed']}-{known['variant']}"
         return self.run(study / "cells" / place.replace("/", "_"), **facts)
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 DEFAULTS: dict[str, Any] = {
     "dataset": "JapaneseVowels", "mixer": "agf", "label": None, "seed": 0, "protocol": "honest", "status": "finished",
     "reason": None, "correct": None, "accuracy": None, "last": 0.9, "macro_f1": None, "metric": "accuracy",
     "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
-    "seconds": 61.5, "epochs": 4, "folder": "x", "format": 1, "published": None, "test": True, "axes": {},
+    "seconds": 61.5, "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
 }  # fmt: skip
 
-ENVIRONMENT = {
+MACHINE = {
     "python": "3.11.9",
     "platform": "Linux",
     "packages": {"subquad": "0.1.0", "torch": "2.13.0"},

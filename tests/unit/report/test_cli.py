@@ -1,0 +1,94 @@
+"""`subquad report` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from subquad.cli.main import main
+
+
+def test_the_files_lie_in_the_run(factory, capsys: pytest.CaptureFixture[str]):
+    run = factory.run("one")
+    assert main(["report", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "90.00" in shown
+    assert shown.splitlines()[-3:] == [str(run / f"report.{name}") for name in ("md", "csv", "html")]
+    assert all((run / f"report.{name}").exists() for name in ("md", "csv", "html"))
+
+
+def test_several_runs_go_to_a_folder_here(factory, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    runs = [factory.run("one", seed=0), factory.run("two", seed=1)]
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *map(str, runs)]) == 0
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["report.csv", "report.html", "report.md"]
+
+
+def test_one_format_to_a_chosen_folder(factory, tmp_path):
+    assert main(["report", str(factory.run("one")), "--format", "csv", "--out", str(tmp_path / "out")]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.csv"]
+
+
+def test_json_is_one_object(factory, capsys: pytest.CaptureFixture[str]):
+    run = factory.run("one")
+    assert main(["report", str(run), "--json", "--format", "md"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["score"]["mean"] == 0.9
+    assert found["files"] == [str(run / "report.md")]
+
+
+def test_another_baseline(factory, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(factory.run("one")), "--baseline", "softmax"]) == 0
+    assert "no softmax control: add mixer softmax to see what mixing contributes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "md,htlm"], "subquad: --format: 'htlm' is none of md, csv, html; did you mean 'html'?"),
+        (["--format", ","], "subquad: --format: '' is none of md, csv, html"),
+    ],
+)
+def test_an_unknown_format(factory, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
+    assert main(["report", str(factory.run("one")), *arguments]) == 2
+    assert capsys.readouterr().err.splitlines() == [message]
+
+
+def test_a_folder_that_is_no_run(tmp_path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"subquad: {tmp_path}: neither a run (no experiment.yaml) nor a study (no study.yaml)"
+    ]
+
+
+def test_no_run_at_all(capsys: pytest.CaptureFixture[str]):
+    assert main(["report"]) == 2
+    assert capsys.readouterr().err.splitlines() == ["subquad: Missing argument 'RUNS...'."]
+
+
+def test_an_unwritable_folder_is_one_line(factory, tmp_path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").write_text("")
+    assert main(["report", str(factory.run("one")), "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"subquad: --out {tmp_path / 'file'}: cannot be written (File exists)"
+    ]
+
+
+def test_a_report_needs_neither_torch_nor_ray_nor_mlflow(factory):
+    code = (
+        "import sys; from pathlib import Path; from subquad.report import build, write; "
+        "write(build([Path(sys.argv[1])]), Path(sys.argv[1])); "
+        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(factory.run("one"))],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path.cwd(),
+    )
+    assert done.stdout.strip() == "[]"

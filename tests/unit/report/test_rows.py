@@ -1,0 +1,143 @@
+"""Which runs share a row, and what a row says of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from subquad.report import build
+from subquad.report.rows import status_of
+
+
+def rows_of(study):
+    return build([study]).rows
+
+
+def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
+    study = factory.study()
+    for seed, accuracy in enumerate((0.90, 0.92, 0.97)):
+        factory.cell(study, seed=seed, accuracy=accuracy, macro_f1=0.5, seconds=60.0 + seed)
+    (row,) = rows_of(study)
+    assert (row.dataset, row.label, row.protocol, row.seeds) == ("JapaneseVowels", "agf", "honest", (0, 1, 2))
+    assert (row.score.mean, row.score.std, row.score.count) == (
+        pytest.approx(0.93),
+        pytest.approx(0.036056, abs=1e-6),
+        3,
+    )
+    assert row.macro_f1.mean == 0.5
+    assert row.seconds.mean == 61.0
+    assert (row.parameters, row.flops_per_step, row.best_epochs) == (6_970_899, 1_234_000_000, (2.0, 2.0, 2.0))
+
+
+def test_one_seed_has_no_deviation(factory):
+    (row,) = build([factory.run("one")]).rows
+    assert (row.score.std, row.score.count) == (None, 1)
+
+
+def test_protocols_are_never_averaged(factory):
+    study = factory.study()
+    factory.cell(study, seed=0, accuracy=0.9)
+    factory.cell(study, seed=1, accuracy=0.99, protocol="paper", last=0.95)
+    honest, paper = rows_of(study)
+    assert (honest.score.mean, honest.last_score) == (0.9, None)
+    assert (paper.score.mean, paper.last_score.mean) == (0.99, 0.95)
+
+
+def test_another_varied_setting_makes_another_row_in_order_of_its_values(factory):
+    study = factory.study()
+    for lr in (1e-2, 1e-3, 3e-3):
+        factory.cell(study, train={"lr": lr}, variant=str(lr))
+    assert [row.name for row in rows_of(study)] == ["agf (lr=0.001)", "agf (lr=0.003)", "agf (lr=0.01)"]
+
+
+def test_runs_of_other_settings_are_not_taken_for_seeds(factory):
+    """Two single runs, reported together, that differ in seed and width."""
+    runs = [factory.run("a", seed=0), factory.run("b", seed=1, backbone={"dim": 256})]
+    assert [row.name for row in build(runs).rows] == ["agf (dim=128)", "agf (dim=256)"]
+
+
+def test_workers_do_not_split_a_row_unless_the_study_varies_them(factory):
+    study = factory.study()
+    for workers in (1, 2):
+        path = factory.cell(study, seed=workers, variant=str(workers))
+        text = (path / "experiment.yaml").read_text().replace("workers: 1", f"workers: {workers}")
+        (path / "experiment.yaml").write_text(text)
+    assert len(rows_of(study)) == 1
+
+
+def test_varied_workers_are_an_axis(factory):
+    study = factory.study()
+    for workers in (1, 2):
+        path = factory.cell(study, seed=0, variant=str(workers), axes={"scale.workers": workers})
+        text = (path / "experiment.yaml").read_text().replace("workers: 1", f"workers: {workers}")
+        (path / "experiment.yaml").write_text(text)
+    assert [row.name for row in rows_of(study)] == ["agf (workers=1)", "agf (workers=2)"]
+
+
+def test_a_study_names_variants_of_one_mixer(factory):
+    study = factory.study()
+    for order in (3, 5):
+        factory.cell(study, label=f"agf-K{order}", params={"order": order}, variant=str(order))
+    assert [(row.name, row.mixer) for row in rows_of(study)] == [("agf-K3", "agf"), ("agf-K5", "agf")]
+
+
+def test_another_text_of_a_mixer_file_is_another_mixer(factory):
+    study = factory.study()
+    for seed, sha in enumerate(("aaaaaaaaaaaa", "bbbbbbbbbbbb")):
+        path = factory.cell(study, seed=seed)
+        (path / "source").mkdir()
+        (path / "source" / f"{sha}-mine.py").write_text("")
+    assert [row.name for row in rows_of(study)] == ["agf (source=aaaaaaaaaaaa)", "agf (source=bbbbbbbbbbbb)"]
+
+
+def test_the_newest_of_two_runs_of_one_seed_counts(factory):
+    old = factory.run("q/20260101-000000-aa", accuracy=0.5)
+    new = factory.run("q/20260102-000000-aa", accuracy=0.9)
+    (row,) = build([new, old]).rows
+    assert (row.score.mean, row.score.count) == (0.9, 1)
+    assert status_of(row) == "1 finished, 1 finished again (a newer run of the seed counts)"
+
+
+def test_failed_and_unfinished_runs_stay_in_the_table(factory):
+    study = factory.study()
+    factory.cell(study, seed=0)
+    factory.cell(study, seed=1, status="failed", reason="three steps in a row were not finite")
+    factory.cell(study, seed=2, status="stopped")
+    factory.cell(study, seed=3, status=None)
+    factory.cell(study, seed=4, test=False)
+    (row,) = rows_of(study)
+    assert row.seeds == (0,)
+    assert status_of(row) == (
+        "1 finished, 1 failed (three steps in a row were not finite), 1 finished without a test score, "
+        "1 running/unfinished, 1 stopped"
+    )
+
+
+def test_a_row_of_unfinished_runs_only(factory):
+    (row,) = build([factory.run("one", status=None)]).rows
+    assert (row.dataset, row.mixer, row.score, row.parameters) == ("uea problem=JapaneseVowels", "agf", None, None)
+    assert status_of(row) == "1 running/unfinished"
+    assert row.protocol_label == "checkpoint chosen on a validation part of TRAIN; test opened once"
+
+
+def test_an_unfinished_run_takes_its_siblings_names(factory):
+    study = factory.study()
+    factory.cell(study, seed=0, label="agf-K4")
+    factory.cell(study, seed=1, label="agf-K4", status=None)
+    (row,) = rows_of(study)
+    assert (row.dataset, row.label, len(row.cells)) == ("JapaneseVowels", "agf-K4", 2)
+
+
+def test_a_score_that_is_no_number_does_not_count(factory):
+    (row,) = build([factory.run("one", accuracy=None, correct=None, metric="perplexity", mode="min")]).rows
+    assert row.score.mean == 0.9
+    path = factory.run("two")
+    text = (path / "result.json").read_text().replace('"accuracy": 0.9', '"accuracy": null')
+    (path / "result.json").write_text(text)
+    (row,) = build([path]).rows
+    assert (row.score, status_of(row)) == (None, "1 finished without a test score")
+
+
+def test_a_run_given_twice_counts_once(factory):
+    study = factory.study()
+    run = factory.cell(study)
+    assert len(build([study, run]).cells) == 1

@@ -1,0 +1,166 @@
+"""Markdown, CSV, terminal and JSON: content, escaping, determinism."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from subquad.report import build, markdown, sheet, text, to_json, to_terminal, write
+
+
+def terminal(report, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    to_terminal(report, console)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def study(factory, answers):
+    folder = factory.study()
+    for seed in range(2):
+        factory.cell(folder, seed=seed, correct=answers(370, 9 + seed), notes=["1 test series clipped"])
+        factory.cell(folder, mixer="identity", seed=seed, correct=answers(370, 12, seed))
+    factory.cell(folder, mixer="softmax", seed=0, status="failed", reason="not finite at step 40")
+    return folder
+
+
+def test_markdown(study):
+    page = markdown.render(build([study]))
+    lines = page.splitlines()
+    assert lines[0] == "# Report"
+    assert lines[2].startswith("- JapaneseVowels (honest): agf: not distinguishable from the identity control")
+    assert (
+        "| JapaneseVowels | agf | honest | 2 | 97.43 ± 0.19 | 97.43 ± 0.19 | 99.5 (not comparable) | 2 finished | "
+        "6,970,899 | 1.0 min | 1.23 G | 2 |"
+    ) in lines
+    assert any("1 failed (not finite at step 40)" in line for line in lines)
+    assert "- honest: checkpoint chosen on validation; test opened once" in lines
+    assert "- JapaneseVowels: 1 test series clipped (agf)" in lines
+    widths = {line.count(" | ") for line in lines if line.startswith("| JapaneseVowels | agf | honest | 2 ")}
+    assert widths == {11}
+
+
+def test_the_paper_protocol_is_labelled_on_the_number(factory):
+    page = markdown.render(build([factory.run("one", protocol="paper", accuracy=0.98, last=0.96)]))
+    assert "| 98.00 best on test | 96.00 |" in page
+    assert "- paper: best test accuracy over epochs" in page
+
+
+def test_columns_nobody_fills_are_left_out(factory):
+    page = markdown.render(build([factory.run("one", flops=None)]))
+    assert "FLOPs" not in page
+    assert "last epoch" not in page
+
+
+@pytest.mark.parametrize("name", ["a|b", "[x](http://e)", "<b>", "*a*", "_a_", "`a`", "a\\|b", "~~a~~", "![i](u)"])
+def test_markdown_names_are_inert(factory, name: str):
+    page = markdown.render(build([factory.run("one", label=name)]))
+    (line,) = [line for line in page.splitlines() if line.startswith("| JapaneseVowels") and "finished" in line]
+    unescaped = line.replace("\\\\", "").replace("\\|", "")
+    assert unescaped.count("|") == 13
+    shown = markdown.escape(name)
+    assert f"| {shown} |" in line
+    assert "<" not in shown
+
+
+def test_csv_is_rfc_4180_with_plain_numbers(study):
+    raw = sheet.render(build([study]))
+    assert raw.count("\r\n") == raw.count("\n") == 4
+    agf, _, softmax = csv.DictReader(io.StringIO(raw, newline=""))
+    assert (agf["dataset"], agf["mixer"], agf["protocol"], agf["seeds"]) == ("JapaneseVowels", "agf", "honest", "2")
+    assert float(agf["score_mean"]) == pytest.approx(100 * (1 - 9.5 / 370))
+    assert (agf["unit"], agf["published"], agf["published_source"]) == ("%", "99.5", "AGF, wi2025agf Table 1")
+    assert agf["verdict"].startswith("not comparable: checkpoint chosen on validation, published: best test")
+    assert (softmax["score_mean"], softmax["status"]) == ("", "1 failed (not finite at step 40)")
+
+
+@given(st.text(max_size=20))
+def test_no_csv_text_is_a_formula(value: str):
+    found = sheet.neutral(value)
+    assert isinstance(found, str)
+    assert not found.lstrip().startswith(("=", "+", "-", "@"))
+    assert found in (value, f"'{value}")
+
+
+@pytest.mark.parametrize("name", ["=cmd()", "+1", "-1", "@x", " =1+1", 'a"b', "a,b"])
+def test_csv_names_come_back_whole(factory, name: str):
+    raw = sheet.render(build([factory.run("one", label=name)]))
+    (record,) = csv.DictReader(io.StringIO(raw, newline=""))
+    assert record["mixer"] == (f"'{name}" if name.strip()[0] in "=+-@" else name)
+
+
+def test_numbers_below_zero_stay_numbers():
+    assert sheet.neutral(-1.5) == -1.5
+
+
+def test_terminal_shows_table_published_rows_and_headlines(study):
+    shown = terminal(build([study]))
+    assert "97.43 ± 0.19" in shown
+    assert "JapaneseVowels, agf (honest): published 99.5 (AGF, wi2025agf Table 1), not comparable: " in shown
+    assert shown.rstrip().endswith("this data set cannot tell mixers apart in this setting")
+
+
+def test_a_narrow_terminal_drops_side_columns_not_names(study):
+    shown = terminal(build([study]), width=80)
+    assert "parameters" not in shown
+    assert "JapaneseVowels" in shown.splitlines()[2]
+
+
+def test_escapes_and_markup_in_names_do_nothing_on_a_terminal(factory):
+    name = "\x1b[31mred\x1b[0m [bold]x[/] \r\n\u202egnp"
+    shown = terminal(build([factory.run("one", label=name, reason="\x07", notes=["\x1b]0;t\x07"])]), width=400)
+    assert "\\x1b[31mred\\x1b[0m [bold]x[/] \\r\\n\\u202egnp" in shown
+    assert not {"\x1b", "\r", "\x07", "\u202e"} & set(shown)
+
+
+def test_lone_surrogates_can_be_written(factory, tmp_path):
+    run = factory.run("one", label="a\ud800b")
+    paths = write(build([run]), tmp_path)
+    assert all("a\\ud800b" in path.read_text(encoding="utf-8").replace("\\\\", "\\") for path in paths)
+
+
+def test_json_has_fractions_reasons_and_runs(study):
+    found = json.loads(json.dumps(to_json(build([study])), allow_nan=False))
+    agf, identity, softmax = found["rows"]
+    assert agf["score"] == {"mean": pytest.approx(1 - 9.5 / 370), "std": pytest.approx(0.0019111, rel=1e-3), "count": 2}
+    assert agf["published"][0]["comparable"] is False
+    assert identity["published"] == []
+    assert softmax["runs"] == [
+        {
+            "run": "study/cells/JapaneseVowels-softmax-honest-0-x",
+            "seed": 0,
+            "status": "failed",
+            "reason": "not finite at step 40",
+        }
+    ]
+    (pair,) = found["comparisons"]
+    assert (pair["first"], pair["second"], pair["verdict"]) == ("agf", "identity", "not distinguishable")
+
+
+def test_the_same_runs_give_the_same_bytes(study, tmp_path):
+    first, second = write(build([study]), tmp_path / "a"), write(build([study]), tmp_path / "b")
+    assert [path.name for path in first] == ["report.md", "report.csv", "report.html"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_no_absolute_path_is_written(study, tmp_path):
+    assert all(str(tmp_path) not in path.read_text() for path in write(build([study]), tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.26, "0.3 s"), (60.0, "1.0 min"), (5400.0, "1.5 h"), (None, "–"), (float("nan"), "–")]
+)
+def test_durations(value, shown: str):
+    assert text.duration(value) == shown
+
+
+def test_metrics_that_are_no_fractions_are_shown_as_they_are():
+    assert text.number(12.3456, "perplexity") == "12.35"
+    assert text.spread(text.Spread(0.5, None, 1), "accuracy") == "50.00"
+    assert text.number(float("inf"), "accuracy") == "inf"
