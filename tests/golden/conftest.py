@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-Arrays = dict[str, torch.Tensor]
+Arrays = dict[str, Any]
 
 
 @pytest.fixture

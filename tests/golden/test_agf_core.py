@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -26,7 +28,7 @@ class Fed(torch.nn.Module):
         return self.result
 
 
-def heads_of(x: torch.Tensor, num_heads: int) -> torch.Tensor:
+def heads_of(x: Any, num_heads: int) -> torch.Tensor:
     return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
 
@@ -38,7 +40,7 @@ def test_core_equals_the_authors_with_padding(golden, assert_close, name):
     config = Config(
         order=int(arrays["K"]), jacobi_a=float(arrays["a"]), jacobi_b=float(arrays["b"]), ortho_weight=weight
     )
-    mixer = AGF(config, Site(dim=num_heads * width, num_heads=num_heads)).double()
+    mixer: Any = AGF(config, Site(dim=num_heads * width, num_heads=num_heads)).double()
     for ours, theirs in FED.items():
         setattr(mixer, ours, Fed(arrays[theirs]))
     mixer.out = torch.nn.Identity()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -24,17 +26,13 @@ NAMES = {"u": "U", "v": "V", "sigma": "S", "value": "val", "out": "out"}
 
 
 def config_of(arrays) -> Config:
-    jacobi = arrays["poly"] == "jacobi"
-    return Config(
-        order=int(arrays["K"]),
-        basis=arrays["poly"],
-        fix_identity=bool(arrays["fixI"]),
-        mask_padding=False,
-        **({"jacobi_a": float(arrays["a"]), "jacobi_b": float(arrays["b"])} if jacobi else {}),
-    )
+    chosen: dict[str, Any] = {"order": int(arrays["K"]), "basis": arrays["poly"], "mask_padding": False}
+    if arrays["poly"] == "jacobi":
+        chosen |= {"jacobi_a": float(arrays["a"]), "jacobi_b": float(arrays["b"])}
+    return Config(**chosen, fix_identity=bool(arrays["fixI"]))
 
 
-def official_layer(arrays, dtype: torch.dtype) -> AGF:
+def official_layer(arrays, dtype: torch.dtype) -> Any:
     """A mixer with the weights of a golden layer."""
     config = config_of(arrays)
     mixer = AGF(config, Site(dim=arrays["x"].shape[-1], num_heads=int(arrays["heads"]))).to(dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -29,7 +31,7 @@ CONFIGS = [
 ]
 
 
-def build(seed=1, *, dim=12, heads=3, dtype=torch.float64, **params) -> AGF:
+def build(seed=1, *, dim=12, heads=3, dtype=torch.float64, **params: Any) -> Any:
     """A mixer none of whose parameters is at its start."""
     torch.manual_seed(seed)
     mixer = AGF(Config(**params), Site(dim=dim, num_heads=heads)).to(dtype)
@@ -108,7 +110,7 @@ def test_identity_filter_equals_form_uv():
 
 
 def test_svd_scalar_starts_as_form_uv():
-    scalar = AGF(Config(form="svd_scalar"), Site(dim=12, num_heads=3)).double()
+    scalar: Any = AGF(Config(form="svd_scalar"), Site(dim=12, num_heads=3)).double()
     uv = AGF(Config(form="uv"), Site(dim=12, num_heads=3)).double()
     uv.load_state_dict({name: value for name, value in scalar.state_dict().items() if name != "singular"})
     assert scalar.singular.shape == (3, 4)

@@ -35,7 +35,7 @@ def softmax(site: Site) -> TokenMixer:
     return AttentionMixer(Softmax(SoftmaxConfig(), site), site)
 
 
-def build(make_mixer=agf, spec: DataSpec = SERIES, **params) -> Encoder:
+def build(make_mixer=agf, spec: DataSpec = SERIES, **params: Any) -> Any:
     torch.manual_seed(0)
     settings: dict[str, Any] = {"dim": 8, "heads": 2, "dropout": 0.0, **params}
     context = BackboneContext(spec=spec, num_outputs=4, make_mixer=make_mixer, seed=7)
@@ -121,7 +121,7 @@ def test_sites_say_where_each_mixer_stands():
         return Recorder(site)
 
     build(make, depth=3, head="cls")
-    expected = {"dim": 8, "num_heads": 2, "max_len": 10, "num_prefix_tokens": 1, "seed": 7}
+    expected: dict[str, Any] = {"dim": 8, "num_heads": 2, "max_len": 10, "num_prefix_tokens": 1, "seed": 7}
     assert sites == [Site(**expected, layer_index=index, is_last=index == 2) for index in range(3)]
     sites.clear()
     build(make, depth=1)
