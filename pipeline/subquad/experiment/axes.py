@@ -14,6 +14,7 @@ from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, origin_of
 from subquad.experiment.tree import COMPONENTS
 
 MAX_CELLS = 10_000
+MATRIX_WORDS = "a mapping of keys to lists, as in seed: [0, 1]"
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LABEL_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 _FIXED = ("name", "format")
@@ -82,7 +83,7 @@ def parse_axes(matrix: Any, marks: Marks, path: KeyPath = ("matrix",)) -> tuple[
         ConfigError: not a mapping of keys to lists, or two axes set the same thing.
     """
     if not isinstance(matrix, dict) or not matrix:
-        raise problem(path, f"got {shown(matrix)}, must be a mapping of keys to lists, as in seed: [0, 1]", marks)
+        raise problem(path, f"got {shown(matrix)}, must be {MATRIX_WORDS}", marks)
     axes: list[Axis] = []
     for key, values in matrix.items():
         axis = _axis(key, values, (*path, key), marks)

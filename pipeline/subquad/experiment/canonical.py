@@ -42,7 +42,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 def _is_plain(text: str) -> bool:
     try:
-        return scalar(text) == text
+        return text.isprintable() and scalar(text) == text
     except ValueError:
         return False
 

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from subquad.errors import ConfigError
 from subquad.experiment.allowed import allowed, schema_at, shown
 from subquad.experiment.keys import Known, suggest_key
-from subquad.experiment.origins import KeyPath, Marks, dotted, origin_of, problem
+from subquad.experiment.origins import KeyPath, Marks, origin_of, problem
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -119,15 +119,21 @@ def _hint(value: Any, words: str) -> str:
 
 
 def blamed_key(message: str, path: KeyPath, marks: Marks | None) -> KeyPath:
-    """The setting whose line to name for a message about several: one it names, given in an override if any is.
+    """The setting whose line to name: one that an override gave, else the one at `path`, else the first one named.
 
     Args:
         message: a rule's message; it writes keys in full or relative to `path`.
-        path: the mapping the rule is about.
+        path: the setting or mapping the rule is about.
         marks: origins of what was given.
     """
-    words = set(re.findall(r"[a-z_][\w]*(?:\.[a-z_]\w*)*", message))
-    named = [key for key in marks or {} if key and (dotted(key) in words or dotted(key[len(path) :]) in words)]
-    named = [key for key in named if key[: len(path)] == path or dotted(key) in words]
-    overridden = [key for key in named if (origin := origin_of(key, marks)) and origin.is_override]
-    return next(iter(overridden or named), path)
+    marks = marks or {}
+    words = re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", message)
+    named: list[KeyPath] = [
+        key
+        for word in words
+        for key in ((*path, *word.split(".")), tuple(word.split(".")))
+        if len(key) > 1 and key in marks
+    ]
+    if path in marks and not any(key[: len(path)] == path and key != path for key in marks):
+        named.insert(0, path)
+    return next((key for key in named if marks[key].is_override), next(iter(named), path))

@@ -59,8 +59,8 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown_key(key: str) -> str:
-    """A key as it is, or quoted where it is long or holds anything but letters, digits, '-' and '_'."""
-    return key if re.fullmatch(r"[\w-]{1,60}", key) else repr(shorten(key, 60))
+    """A key as it is, or quoted where it is long or holds anything but letters, digits, '.', '-' and '_'."""
+    return key if re.fullmatch(r"[\w.-]{1,60}", key) else repr(shorten(key, 60))
 
 
 def shorten(text: str, limit: int) -> str:

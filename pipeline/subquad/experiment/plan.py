@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from subquad import registry
-from subquad.errors import ConfigError, UserError
+from subquad.errors import UserError
 from subquad.experiment.canonical import dump
 from subquad.experiment.checked import Checked, Resolve, check, parse
 from subquad.experiment.origins import one_line
 from subquad.experiment.overrides import parse_overrides
-from subquad.experiment.study import Combination, combinations, experiment_of, label_of
+from subquad.experiment.study import axes_of, experiment_of, labels_of
 from subquad.experiment.study_file import STUDY_KEYS, parse_study
 from subquad.experiment.study_text import study_text
 from subquad.experiment.target import Recipes, read_target
@@ -96,33 +96,14 @@ def _single(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, res
 def _study(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, resolve: Resolve) -> Plan:
     study = parse_study(tree, settings)
     cells = []
-    for combination in combinations(study.axes, study.exclude):
-        label = label_of(combination)
+    for combination, label in zip(study.cells, labels_of(study), strict=True):
         try:
             checked = _checked(experiment_of(study, combination), cwd, resolve)
         except UserError as error:
             raise type(error)(one_line(f"{error} (cell {label})")) from error
-        axes = {axis.key: _shown_choice(choice.value, choice.label) for axis, choice in _pairs(study.axes, combination)}
-        cells.append(Cell(label, axes, checked))
-    _refuse_twins(cells)
+        cells.append(Cell(label, axes_of(study, combination), checked))
     text = study_text(study, [cell.experiment for cell in cells], cwd)
     return Plan(cells[0].experiment.experiment.name, True, tuple(cells), text, source)
-
-
-def _pairs(axes: Sequence[Any], combination: Combination) -> zip:
-    return zip(axes, combination, strict=True)
-
-
-def _shown_choice(value: Any, label: str) -> Any:
-    return label if isinstance(value, dict) else value
-
-
-def _refuse_twins(cells: Sequence[Cell]) -> None:
-    seen: set[str] = set()
-    for cell in cells:
-        if cell.label.lower() in seen:
-            raise ConfigError(f"matrix: two cells have the label {cell.label}; give their values other labels")
-        seen.add(cell.label.lower())
 
 
 def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Checked:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from subquad.errors import ConfigError
 from subquad.experiment.axes import Axis, Choice
-from subquad.experiment.origins import KeyPath
+from subquad.experiment.origins import KeyPath, Marks, problem
 from subquad.experiment.tree import Setting, Tree, overlay
 
 MAX_LABEL = 200
@@ -55,13 +56,20 @@ class Study:
         cases: settings laid over some cells, in order.
         exclude: cells that are left out.
         last: settings from the command line, laid over all cells.
+        marks: where the axes were given.
     """
 
     base: Tree
     axes: tuple[Axis, ...]
     cases: tuple[Case, ...]
     exclude: tuple[When, ...]
-    last: tuple[Setting, ...] = ()
+    last: tuple[Setting, ...]
+    marks: Marks
+
+    @cached_property
+    def cells(self) -> tuple[Combination, ...]:
+        """The cells, in order."""
+        return tuple(combinations(self.axes, self.exclude))
 
 
 def combinations(axes: Sequence[Axis], exclude: Sequence[When]) -> Iterator[Combination]:
@@ -71,18 +79,31 @@ def combinations(axes: Sequence[Axis], exclude: Sequence[When]) -> Iterator[Comb
             yield combination
 
 
-def label_of(combination: Combination) -> str:
-    """A cell's label: `agf-JapaneseVowels-seed0`.
+def labels_of(study: Study) -> list[str]:
+    """The label of each cell: `agf-JapaneseVowels-seed0`.
 
     Raises:
-        ConfigError: it is too long for a folder's name.
+        ConfigError: one is too long for a folder's name, or names two cells.
     """
-    label = "-".join(choice.label for choice in combination)
-    if len(label) > MAX_LABEL:
-        raise ConfigError(
-            f"matrix: a cell's label has {len(label)} characters, must be at most {MAX_LABEL}; give labels"
-        )
-    return label
+    labels = ["-".join(choice.label for choice in cell) for cell in study.cells]
+    seen: set[str] = set()
+    for label in labels:
+        if len(label) > MAX_LABEL:
+            message = f"a cell's label has {len(label)} characters, must be at most {MAX_LABEL}; give labels"
+            raise problem(("matrix",), message, study.marks)
+        if label.lower() in seen:
+            message = f"two cells have the label {label}; give their values other labels"
+            raise problem(("matrix",), message, study.marks)
+        seen.add(label.lower())
+    return labels
+
+
+def axes_of(study: Study, combination: Combination) -> dict[str, Any]:
+    """One cell's choice on each axis: a component's label, else the value."""
+    return {
+        axis.key: choice.label if axis.is_component else choice.value
+        for axis, choice in zip(study.axes, combination, strict=True)
+    }
 
 
 def experiment_of(study: Study, combination: Combination) -> Tree:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from subquad.experiment.allowed import shown
-from subquad.experiment.axes import MAX_CELLS, Axis, axis_path, parse_axes
-from subquad.experiment.keys import suggest_key
+from subquad.experiment.allowed import allowed, shown
+from subquad.experiment.axes import MATRIX_WORDS, MAX_CELLS, Axis, axis_path, parse_axes
+from subquad.experiment.keys import known_keys, suggest_key
+from subquad.experiment.messages import refusal, validated
 from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, mark_all, origin_of, problem, shown_key
+from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.study import Case, Study, When, combinations
-from subquad.experiment.tree import Setting, Tree, overlay, single
+from subquad.experiment.tree import COMPONENTS, Setting, Tree, overlay, single
 
 STUDY_KEYS = ("matrix", "cases", "exclude")
 MAX_CASES = 1_000
@@ -26,18 +28,22 @@ def parse_study(tree: Tree, overrides: Sequence[Setting]) -> Study:
     base = Tree({key: value for key, value in tree.data.items() if key not in STUDY_KEYS}, tree.marks)
     declared = parse_axes(tree.data["matrix"], tree.marks) if "matrix" in tree.data else ()
     replaced = _matrix(tree, [setting for setting in overrides if setting.path[0] == "matrix"])
+    if "matrix" not in replaced.data:
+        raise problem(("matrix",), f"missing, must be {MATRIX_WORDS}", tree.marks)
     axes = parse_axes(replaced.data["matrix"], replaced.marks)
     _refuse_many(axes, replaced.marks)
     known = _together(declared, axes)
     exclude = _whens(tree, known)
     cases = _cases(tree, known)
+    _refuse_file_keys(overrides)
     own = [setting for setting in single(overrides) if setting.path[0] != "matrix"]
     for setting in own:
         _refuse_owned(setting, axes, None)
+    _refuse_malformed(base)
     base = overlay(base, [setting for setting in own if setting.path[0] in ("name", "format")])
     last = tuple(setting for setting in own if setting.path[0] not in ("name", "format"))
     _refuse_idle(tree, known if declared else axes, exclude, cases)
-    return Study(base, axes, cases, exclude, last)
+    return Study(base, axes, cases, exclude, last, replaced.marks)
 
 
 def _refuse_many(axes: Sequence[Axis], marks: Marks) -> None:
@@ -47,18 +53,38 @@ def _refuse_many(axes: Sequence[Axis], marks: Marks) -> None:
         raise problem(("matrix",), f"{sizes} makes {count:,} cells, must be at most {MAX_CELLS:,}", marks)
 
 
+def _refuse_malformed(base: Tree) -> None:
+    """Refuse a component that is none, though an axis stands above it."""
+    for kind in COMPONENTS:
+        if kind in base.data:
+            value = base.data[kind]
+            if not isinstance(value, dict):
+                raise problem((kind,), f"got {shown(value)}, must be {allowed(Experiment, (kind,))}", base.marks)
+            _, faults = validated(Component, value, (kind,), base.marks, lambda: known_keys(Experiment))
+            if faults:
+                raise refusal(faults, base.marks)
+
+
+def _refuse_file_keys(overrides: Sequence[Setting]) -> None:
+    for setting in overrides:
+        if setting.path[0] in ("cases", "exclude"):
+            raise problem(setting.path, "can only be given in a file", {(): setting.origin})
+
+
 def _matrix(tree: Tree, overrides: Sequence[Setting]) -> Tree:
     """The tree with the axes that the command line gives."""
-    matrix = tree.data.get("matrix", {})
-    data, marks = {"matrix": dict(matrix) if isinstance(matrix, dict) else matrix}, dict(tree.marks)
+    data: dict[str, Any] = {"matrix": dict(tree.data["matrix"])} if "matrix" in tree.data else {}
+    marks = dict(tree.marks)
     for setting in overrides:
         path: KeyPath = setting.path
         if len(path) == 1:
-            data["matrix"] = setting.value
+            if not isinstance(setting.value, dict):
+                raise problem(path, f"got {shown(setting.value)}, must be {MATRIX_WORDS}", {(): setting.origin})
+            data["matrix"] = dict(setting.value)
         else:
-            key = _same_axis(str(path[1]), data["matrix"])
-            data["matrix"][key] = setting.value
-            path = ("matrix", key)
+            matrix = data.setdefault("matrix", {})
+            path = ("matrix", _same_axis(str(path[1]), matrix))
+            matrix[path[1]] = setting.value
         marks = {key: origin for key, origin in marks.items() if key[: len(path)] != path}
         marks |= mark_all(setting.value, path, setting.origin)
     return Tree(data, marks)

@@ -12,7 +12,7 @@ from subquad.experiment.checked import Checked
 from subquad.experiment.origins import KeyPath, Origin
 from subquad.experiment.paths import absolute, absolute_mixer, path_fields
 from subquad.experiment.schema import Experiment, Scale, Tracking, Train
-from subquad.experiment.study import Case, Study, When, combinations
+from subquad.experiment.study import Case, Study, When
 from subquad.experiment.tree import COMPONENTS, Setting, get
 
 Paths = frozenset[KeyPath]
@@ -32,9 +32,10 @@ def study_text(study: Study, cells: Sequence[Checked], cwd: Path) -> str:
         (kind, "params", name) for (kind, _), config in configs.items() for name in path_fields(config)
     )
     writer = _Writer(study, configs, paths, cwd)
-    kept = list(combinations(study.axes, study.exclude))
     data = writer.base() | {"matrix": {axis.key: writer.choices(axis) for axis in study.axes}}
-    live = [case for case in study.cases if any(case.when.holds(study.axes, combination) for combination in kept)]
+    live = [
+        case for case in study.cases if any(case.when.holds(study.axes, combination) for combination in study.cells)
+    ]
     cases = [writer.case(case) for case in live]
     if study.last:
         cases.append({"set": writer.settings(study.last)})

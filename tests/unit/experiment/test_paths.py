@@ -1,0 +1,92 @@
+"""Paths: relative to the file that says them, or to the working directory for an override."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from subquad.experiment import check, load
+from subquad.experiment.paths import absolute
+
+TEXT = """\
+dataset: {name: files, params: {folder: FOLDER, word: data}}
+task: classification
+backbone: encoder
+mixer: agf
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("data", "/exp/data"),
+        ("./data/../x", "/exp/x"),
+        ("../data", "/data"),
+        ("/abs/data", "/abs/data"),
+        ("s3://bucket/x", "s3://bucket/x"),
+        ("", ""),
+        ("$HOME/x", "/exp/$HOME/x"),
+        ("${oc.env:SECRET}", "/exp/${oc.env:SECRET}"),
+    ],
+)
+def test_absolute(value, expected):
+    assert absolute(value, Path("/exp")) == expected
+
+
+def test_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert absolute("~/data", Path("/exp")) == "/home/someone/data"
+
+
+def folder(plan):
+    (cell,) = plan.cells
+    params = cell.experiment.experiment.dataset.params
+    assert params["word"] == "data"
+    return params["folder"]
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "exp.yaml").write_text(TEXT.replace("FOLDER", "data"))
+    return "sub/exp.yaml"
+
+
+def test_a_path_in_a_file_starts_from_the_file(tmp_path, file, fakes):
+    assert folder(load(file, cwd=tmp_path, resolve=fakes)) == str(tmp_path / "sub" / "data")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "dataset.params.folder=here",
+        "dataset={name: files, params: {folder: here}}",
+        "dataset.params={folder: here, word: data}",
+    ],
+)
+def test_a_path_in_an_override_starts_from_the_working_directory(tmp_path, file, fakes, override):
+    assert folder(load(file, [override], cwd=tmp_path, resolve=fakes)) == str(tmp_path / "here")
+
+
+def test_a_path_in_python_starts_from_the_base(tmp_path, file, fakes):
+    made = load(file, cwd=tmp_path, resolve=fakes).cells[0].experiment.experiment
+    plain = made.model_copy(update={"dataset": made.dataset.model_copy(update={"params": {"folder": "x"}})})
+    assert check(plain, base=tmp_path, resolve=fakes).experiment.dataset.params["folder"] == str(tmp_path / "x")
+
+
+def test_a_path_on_an_axis_keeps_its_label_in_the_canonical_text(tmp_path, file, fakes):
+    plan = load(file, ["matrix.dataset.params.folder=[a, b/c]"], cwd=tmp_path, resolve=fakes)
+    assert [cell.label for cell in plan.cells] == ["a", "b_c"]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "study.yaml").write_text(plan.text)
+    again = load("study.yaml", cwd=tmp_path / "elsewhere", resolve=fakes)
+    assert [cell.experiment for cell in again.cells] == [cell.experiment for cell in plan.cells]
+    assert [cell.label for cell in again.cells] == ["a", "b_c"]
+
+
+def test_a_mixers_file_that_is_not_there(tmp_path, file, refused):
+    message = refused(TEXT.replace("FOLDER", "x").replace("agf", "./gone.py:Mix"))
+    assert message.startswith(
+        f"exp.yaml:4: mixer.name: mixer '{tmp_path}/gone.py:Mix': {tmp_path}/gone.py does not exist"
+    )

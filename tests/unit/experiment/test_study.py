@@ -1,0 +1,298 @@
+"""Studies: cells, labels, cases, exclusions, and overrides over all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+STUDY = """\
+name: table
+task: classification
+backbone: {name: encoder, params: {depth: 1, dim: 64, heads: 4}}
+train: {epochs: 20, batch_size: 16}
+matrix:
+  dataset:
+    - {name: uea, params: {problem: JapaneseVowels}}
+    - {name: uea, params: {problem: Heartbeat}}
+  mixer: [agf, softmax]
+  seed: [0, 1]
+"""
+CASES = """\
+cases:
+  - when: {dataset: Heartbeat}
+    set: {train.epochs: 5}
+  - when: {dataset: Heartbeat, mixer: agf}
+    set: {mixer.params.order: 2, train: {lr: 0.5}}
+"""
+
+
+def labels(plan):
+    return [cell.label for cell in plan.cells]
+
+
+def settings(plan, label):
+    (cell,) = [cell for cell in plan.cells if cell.label == label]
+    return cell.experiment.experiment
+
+
+def test_cells_are_the_product_in_the_order_written(loaded):
+    plan = loaded(STUDY)
+    assert (plan.name, plan.study) == ("table", True)
+    assert labels(plan) == [
+        "JapaneseVowels-agf-seed0",
+        "JapaneseVowels-agf-seed1",
+        "JapaneseVowels-softmax-seed0",
+        "JapaneseVowels-softmax-seed1",
+        "Heartbeat-agf-seed0",
+        "Heartbeat-agf-seed1",
+        "Heartbeat-softmax-seed0",
+        "Heartbeat-softmax-seed1",
+    ]
+    assert plan.cells[5].axes == {"dataset": "Heartbeat", "mixer": "agf", "seed": 1}
+    made = plan.cells[5].experiment.experiment
+    assert (made.name, made.dataset.params["problem"], made.train.seed) == ("table", "Heartbeat", 1)
+
+
+def test_a_file_without_matrix_is_one_cell(loaded, base_text):
+    plan = loaded(base_text)
+    assert (plan.study, labels(plan), plan.cells[0].axes) == (False, ["base"], {})
+
+
+def test_cases_apply_in_order_to_the_cells_they_mean(loaded):
+    plan = loaded(STUDY + CASES)
+    assert settings(plan, "JapaneseVowels-agf-seed0").train.epochs == 20
+    assert settings(plan, "Heartbeat-softmax-seed0").train.epochs == 5
+    made = settings(plan, "Heartbeat-agf-seed1")
+    assert (made.train.epochs, made.train.lr, made.mixer.params["order"]) == (5, 0.5, 2)
+
+
+def test_a_case_without_when_means_all_cells(loaded):
+    plan = loaded(STUDY + "cases:\n  - set: {train.lr: 0.25}\n")
+    assert {cell.experiment.experiment.train.lr for cell in plan.cells} == {0.25}
+
+
+def test_a_case_that_gives_steps_switches_epochs_off(loaded):
+    plan = loaded(STUDY + "cases:\n  - {when: {seed: 1}, set: {train.steps: 9}}\n")
+    first, second = settings(plan, "Heartbeat-agf-seed0").train, settings(plan, "Heartbeat-agf-seed1").train
+    assert (first.epochs, first.steps, second.epochs, second.steps) == (20, None, None, 9)
+
+
+def test_a_when_may_list_values_and_excluded_cells_are_left_out(loaded):
+    plan = loaded(STUDY + "exclude:\n  - {dataset: Heartbeat, seed: [0, 1], mixer: softmax}\n")
+    assert labels(plan)[4:] == ["Heartbeat-agf-seed0", "Heartbeat-agf-seed1"]
+
+
+def test_overrides_come_after_cases_in_every_cell(loaded):
+    plan = loaded(STUDY + CASES, "train.epochs=3", "mixer.params={}", "name=quick")
+    assert {cell.experiment.experiment.train.epochs for cell in plan.cells} == {3}
+    assert settings(plan, "Heartbeat-agf-seed0").mixer.params["order"] == 3
+    assert plan.name == "quick"
+
+
+def test_an_axis_may_be_replaced_and_its_cases_then_rest(loaded):
+    plan = loaded(STUDY + CASES, "matrix.seed=[7]", "matrix.dataset=[{name: uea, params: {problem: Cricket}}]")
+    assert labels(plan) == ["Cricket-agf-seed7", "Cricket-softmax-seed7"]
+    assert settings(plan, "Cricket-agf-seed7").train.epochs == 20
+
+
+def test_an_axis_may_be_added_to_a_single_experiment(loaded, base_text):
+    plan = loaded(base_text, "matrix.mixer=[agf, softmax]", "matrix.train.lr=[1e-3, 3e-4]")
+    assert labels(plan) == ["agf-lr0.001", "agf-lr0.0003", "softmax-lr0.001", "softmax-lr0.0003"]
+    assert plan.cells[0].experiment.experiment.mixer.params["order"] == 4  # the base's, as the plugin is the same
+    assert plan.cells[0].axes == {"mixer": "agf", "train.lr": 0.001}
+
+
+def test_seed_and_train_seed_are_one_axis(loaded):
+    assert len(loaded(STUDY, "matrix.train.seed=[4]").cells) == 4
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [
+        ("mixer: [{name: agf, params: {order: 2}, label: agf2}, agf]", ["agf2", "agf"]),
+        ("mixer: ['subquad:softmax']", ["softmax"]),
+        ("train.lr: [0.1, 1e-5]", ["lr0.1", "lr1e-05"]),
+        ("train.lr: [{value: 0.1, label: high}, 0.01]", ["high", "lr0.01"]),
+        ("train.schedule: [linear, one-cycle]", ["linear", "one-cycle"]),
+        ("train.clip_norm: [null, 4.0]", ["clip_norm-null", "clip_norm4.0"]),
+        ("train.compile: [true, false]", ["compiletrue", "compilefalse"]),
+        ("mixer.params.jacobi_a: [-0.5]", ["jacobi_a-0.5"]),
+        ("protocol: [honest, fixed]", ["honest", "fixed"]),
+        ("dataset.params.path: [./a b/c, /x]", ["a_b_c", "x"]),
+        ("train.steps: [5, 6]", ["steps5", "steps6"]),
+    ],
+)
+def test_labels_are_safe_names(loaded, base_text, axis, expected):
+    assert labels(loaded(base_text + f"matrix:\n  {axis}\n")) == expected
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        ("matrix: [1]", "exp.yaml:10: matrix: got [1], must be a mapping of keys to lists, as in seed: [0, 1]"),
+        (
+            "matrix: {}",
+            "exp.yaml:10: matrix: got an empty mapping, must be a mapping of keys to lists, as in seed: [0, 1]",
+        ),
+        ("matrix: {seed: 3}", "exp.yaml:10: matrix.seed: got 3, must be a list of values, as in [3]"),
+        ("matrix: {seed: []}", "exp.yaml:10: matrix.seed: got [], must be a list of values, as in [0, 1]"),
+        (
+            "matrix: {seed: [0, 0]}",
+            "exp.yaml:10: matrix.seed[1]: has the label 'seed0', as matrix.seed[0] has; give one of them another label",
+        ),
+        (
+            "matrix: {mixer: [agf, {name: agf, params: {order: 2}}]}",
+            "exp.yaml:10: matrix.mixer[1]: has the label 'agf', as matrix.mixer[0] has; give one of them another label",
+        ),
+        (
+            "matrix: {mixer: [5]}",
+            "exp.yaml:10: matrix.mixer[0]: got 5, must be a mixer's name, or a mapping with its name",
+        ),
+        (
+            "matrix: {mixer: [{name: agf, lable: x}]}",
+            "exp.yaml:10: matrix.mixer[0].lable: unknown key; did you mean 'label'?",
+        ),
+        (
+            "matrix: {mixer: [{name: agf, label: a/b}]}",
+            "exp.yaml:10: matrix.mixer[0].label: got 'a/b', must be text of letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit",
+        ),
+        ("matrix: {mixer: [{name: agf, params: 1}]}", "exp.yaml:10: matrix.mixer[0].params: got 1, must be a mapping"),
+        (
+            "matrix: {train.lr: [{label: x}]}",
+            "exp.yaml:10: matrix.train.lr[0]: a mapping here must have a value, as in {value: 0.1, label: high}",
+        ),
+        (
+            "matrix: {name: [a, b]}",
+            "exp.yaml:10: matrix.name: cannot be an axis; axes are components, seed, or settings such as train.lr",
+        ),
+        (
+            "matrix: {seed: [0], train.seed: [1]}",
+            "exp.yaml:10: matrix.train.seed: sets the same as the axis seed; keep one of them",
+        ),
+        (
+            "matrix: {seed: [0], train.lr: [x]}",
+            "exp.yaml:10: train.lr: got 'x', must be a number > 0 (cell seed0-x)",
+        ),
+        ("matrix: {mixr: [agf]}", "exp.yaml:10: mixr: unknown key; did you mean 'mixer'? (cell agf)"),
+        (
+            "matrix: {mixer: [softmax, agff]}",
+            "exp.yaml:10: mixer.name: unknown mixer 'agff'; did you mean 'agf'? (`subquad list mixer` shows what is "
+            "installed) (cell agff)",
+        ),
+        ("cases: 1", "exp.yaml:10: cases: got 1, must be a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]"),
+        ("cases: []", "exp.yaml:1: matrix: missing, must be a mapping of keys to lists, as in seed: [0, 1]"),
+    ],
+)
+def test_what_is_no_matrix(refused, base_text, study, message):
+    text = f"{base_text}{study}\n"
+    if study.startswith("cases: 1"):
+        text += "matrix: {seed: [0]}\n"
+    assert refused(text) == message
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("cases: [1]", "exp.yaml:11: cases[0]: got 1, must be a mapping with when and set"),
+        ("cases: [{if: {}}]", "exp.yaml:11: cases[0].if: unknown key; there is when, set"),
+        (
+            "cases: [{when: {seed: 0}}]",
+            "exp.yaml:11: cases[0].set: got null, must be a mapping of settings, as in {train.lr: 0.1}",
+        ),
+        (
+            "cases: [{when: 0, set: {train.lr: 1}}]",
+            "exp.yaml:11: cases[0].when: got 0, must be a mapping of axes to values, as in {seed: 0}",
+        ),
+        (
+            "cases: [{when: {sed: 0}, set: {train.lr: 1}}]",
+            "exp.yaml:11: cases[0].when.sed: no such axis; did you mean 'seed'?",
+        ),
+        (
+            "cases: [{when: {seed: 2}, set: {train.lr: 1}}]",
+            "exp.yaml:11: cases[0].when.seed: got 2, matches no cell; there is seed0, seed1",
+        ),
+        (
+            "cases: [{when: {seed: []}, set: {train.lr: 1}}]",
+            "exp.yaml:11: cases[0].when.seed: is empty and means no cell; give a value",
+        ),
+        (
+            "cases: [{set: {train.seed: 1}}]",
+            "exp.yaml:11: train.seed: cannot be set, as seed is an axis of this study; leave it out here",
+        ),
+        (
+            "cases: [{set: {mixer: agf}}]",
+            "exp.yaml:11: mixer: cannot be set, as mixer is an axis of this study; leave it out here",
+        ),
+        (
+            "cases: [{set: {dataset.params.problem: X}}]",
+            "exp.yaml:11: dataset.params.problem: cannot be set, as dataset is an axis of this study; leave it out "
+            "here",
+        ),
+        ("cases: [{set: {name: x}}]", "exp.yaml:11: cases[0].set.name: cannot be set for some cells"),
+        (
+            "cases: [{when: {seed: 0}, set: {train.lr: 1}}]\nexclude: [{seed: 0}]",
+            "exp.yaml:11: cases[0].when: matches no cell, as exclude leaves out all of seed seed0",
+        ),
+        ("exclude: [{}]", "exp.yaml:11: exclude[0]: is empty and leaves no cell; name an axis"),
+        ("exclude: [{seed: [0, 1]}]", "exp.yaml:11: exclude: leaves no cell"),
+        (
+            "cases: [{when: {mixer: softmax}, set: {mixer.params.order: 2}}]",
+            "exp.yaml:11: mixer.params.order: unknown key; there is dropout, bias (cell JapaneseVowels-softmax-seed0)",
+        ),
+        ("exclude: {seed: 0}", "exp.yaml:11: exclude: got a mapping, must be a list, as in [{seed: 0}]"),
+    ],
+)
+def test_what_is_no_case(refused, more, message):
+    assert refused(f"{STUDY}{more}\n") == message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "mixer=agf",
+            "override 'mixer=agf': mixer: cannot be set, as mixer is an axis of this study; give the axis, as in "
+            "matrix.mixer=[...]",
+        ),
+        (
+            "train.seed=3",
+            "override 'train.seed=3': train.seed: cannot be set, as seed is an axis of this study; give the axis, as "
+            "in matrix.seed=[...]",
+        ),
+        ("matrix=3", "override 'matrix=3': matrix: got 3, must be a mapping of keys to lists, as in seed: [0, 1]"),
+        ("matrix.seed=3", "override 'matrix.seed=3': matrix.seed: got 3, must be a list of values, as in [3]"),
+        (
+            "matrix.train.lr=[1, x]",
+            "override 'matrix.train.lr=[1, x]': train.lr: got 'x', must be a number > 0 (cell "
+            "JapaneseVowels-agf-seed0-x)",
+        ),
+        ("cases=[]", "override 'cases=[]': cases: can only be given in a file"),
+    ],
+)
+def test_overrides_of_a_study_that_are_refused(refused, override, message):
+    assert refused(STUDY, override) == message
+
+
+def test_too_many_cells(refused, base_text):
+    numbers = ", ".join(map(str, range(101)))
+    text = f"{base_text}matrix:\n  seed: [{numbers}]\n  train.batch_size: [{numbers}]\n"
+    assert (
+        refused(text)
+        == "exp.yaml:10: matrix: 101 seed x 101 train.batch_size makes 10,201 cells, must be at most 10,000"
+    )
+
+
+def test_too_many_cases(refused):
+    text = STUDY + "cases:\n" + "  - {set: {train.lr: 1}}\n" * 1001
+    assert refused(text) == "exp.yaml:11: cases: has 1,001 entries, must be at most 1,000"
+
+
+def test_a_label_too_long_for_a_folder(refused, base_text):
+    text = f"{base_text}matrix:\n  tracking.uri: [{'x' * 201}]\n"
+    assert refused(text) == "exp.yaml:10: matrix: a cell's label has 201 characters, must be at most 200; give labels"
+
+
+def test_two_cells_of_one_label(refused, base_text):
+    text = base_text + "matrix:\n  protocol: [{value: honest, label: a-b}, {value: fixed, label: a}]\n"
+    text += "  train.lr: [{value: 1, label: c}, {value: 2, label: b-c}]\n"
+    assert refused(text) == "exp.yaml:10: matrix: two cells have the label a-b-c; give their values other labels"
