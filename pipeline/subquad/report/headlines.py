@@ -62,12 +62,23 @@ def _unclear(pairs: Sequence[Comparison], baseline: str, alike: bool) -> list[st
     found: list[str] = []
     if names := _names(pairs, "not distinguishable"):
         end = ": this data set cannot tell mixers apart in this setting" if alike else ""
-        found.append(f"{names}: not distinguishable from the {baseline} control{_meaning(baseline)}{end}")
+        control = f"the {baseline} control{_meaning(baseline)}"
+        found.append(f"{names}: not distinguishable from {control}, {_open(pairs)} not excluded{end}")
     if names := _names(pairs, "not enough seeds"):
         found.append(
             f"{names}: not enough seeds to compare with the {baseline} control; run more than one seed of each"
         )
     return found
+
+
+def _open(pairs: Sequence[Comparison]) -> str:
+    """`differences of -1.8 to 2.3 points`: what stays possible, so that no evidence is not read as equality."""
+    found = [one for one in pairs if one.verdict == "not distinguishable"]
+    metric = found[0].first.metric
+    low = min(one.estimate.low for one in found if one.estimate)
+    high = max(one.estimate.high for one in found if one.estimate)
+    name = "points" if metric in PERCENT_METRICS else metric
+    return f"differences of {points(low, metric)} to {points(high, metric)} {name}"
 
 
 def _names(pairs: Sequence[Comparison], verdict: str) -> str:

@@ -106,7 +106,7 @@ def published(report: Report) -> Table:
             row.dataset,
             row.name,
             row.protocol,
-            text.spread(row.score, row.metric),
+            _score(row, named=False),
             f"{one.published.value:g}",
             f"{one.published.model}, {one.reference}",
             one.verdict,

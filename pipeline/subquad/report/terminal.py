@@ -10,8 +10,9 @@ from subquad.report import table
 from subquad.report.build import Report
 
 _NARROW = 110
-_SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "parameters", "best epoch"})
+_SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "parameters", "best epoch", "training"})
 _KEPT_WHOLE = frozenset({"data set", "mixer", "protocol"})
+_MIN_WIDTH = len("98.56 ± 0.16")
 _REASONS = 3
 
 
@@ -42,7 +43,8 @@ def _print_table(content: table.Table, console: Console) -> None:
     for index in shown:
         header = content.headers[index]
         side = "right" if index in content.numeric else "left"
-        grid.add_column(Text(header), justify=side, overflow="fold", no_wrap=header in _KEPT_WHOLE)
+        least = _MIN_WIDTH if header.startswith(("status", "test ", "last ")) else None
+        grid.add_column(Text(header), justify=side, overflow="fold", no_wrap=header in _KEPT_WHOLE, min_width=least)
     for line in content.lines:
         grid.add_row(*(Text(line[index]) for index in shown))
     console.print(grid)

@@ -1,5 +1,6 @@
 """Pairs of mixers: what is compared, over what, and the verdicts; and the sentences made of them."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
 from __future__ import annotations
 
 import numpy as np
@@ -53,8 +54,8 @@ def test_equal_predictions_are_not_distinguishable(factory, answers):
     assert [one.verdict for one in report.comparisons] == ["not distinguishable"] * 3
     assert all(one.estimate.difference == 0 and one.estimate.low < 0 < one.estimate.high for one in report.comparisons)
     assert report.headlines == (
-        "JapaneseVowels (honest): agf, softmax: not distinguishable from the identity control (no mixing): "
-        "this data set cannot tell mixers apart in this setting",
+        "JapaneseVowels (honest): agf, softmax: not distinguishable from the identity control (no mixing), "
+        "differences of -0.8 to 0.8 points not excluded: this data set cannot tell mixers apart in this setting",
     )
 
 
@@ -63,7 +64,8 @@ def test_mixers_that_differ_from_each_other_take_the_last_words_away(factory):
     fill(factory, study, {"agf": [60, 62, 61], "sfpc": [10, 12, 11], "identity": [58, 60, 62]})
     (line,) = build([study]).headlines
     assert "sfpc beats the identity control by 12.2 points" in line
-    assert line.endswith("; agf: not distinguishable from the identity control (no mixing)")
+    assert "; agf: not distinguishable from the identity control (no mixing), differences of " in line
+    assert line.endswith(" points not excluded")
 
 
 def test_holm_over_the_pairs_of_a_data_set(factory):

@@ -1,5 +1,6 @@
 """Which runs share a row, and what a row says of them."""
 
+# pyright: reportOptionalMemberAccess=false
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,6 @@
 """Intervals: coverage by simulation, exact small cases, Welch and Holm against references."""
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from itertools import product
