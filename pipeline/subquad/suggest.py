@@ -11,7 +11,9 @@ def nearest(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
     from rapidfuzz.distance import DamerauLevenshtein, JaroWinkler
 
     options = sorted(set(known))
-    close = process.extract(name, options, scorer=DamerauLevenshtein.distance, score_cutoff=max(1, len(name) // 3), limit=None)
+    close = process.extract(
+        name, options, scorer=DamerauLevenshtein.distance, score_cutoff=max(1, len(name) // 3), limit=None
+    )
     ranked = sorted(close, key=lambda row: (row[1], -JaroWinkler.similarity(name, row[0]), row[0]))
     return [row[0] for row in ranked[:limit]]
 

@@ -15,6 +15,7 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.progress import Display
 from subquad.drivers.session import Session
 from subquad.errors import Interrupted, RunError
+from subquad.report import Report, build, to_terminal, write
 from subquad.runs import read_result
 
 
@@ -63,18 +64,23 @@ def _summary(session: Session, outcome: Outcome) -> dict:
 
 
 def _tell(session: Session, outcome: Outcome, console: Console) -> None:
-    from subquad.report import build, to_terminal, write
-
     if any(read_result(one.folder) for one in session.tickets):
         report = build([session.folder])
         to_terminal(report, console)
         if not outcome.signum:
-            write(report, session.folder, ("md", "csv", "html"))
+            _write_report(report, session.folder, console)
     lines = [f"files   {_short(session.folder)}"]
     if outcome.tracking.uri:
         lines.append(f"MLflow  {_tracking_line(outcome)}")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     sys.stdout.flush()
+
+
+def _write_report(report: Report, folder: Path, console: Console) -> None:
+    try:
+        write(report, folder, ("md", "csv", "html"))
+    except OSError as error:  # the results are safe; `subquad report` makes it again
+        console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _tracking_line(outcome: Outcome) -> str:

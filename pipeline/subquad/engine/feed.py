@@ -69,6 +69,8 @@ def training_batches(
             collate_fn=_same,  # type: ignore[arg-type]
             num_workers=workers,
             multiprocessing_context="spawn",
+            # Without one of its own the loader draws from torch's global generator, and dropout would differ.
+            generator=torch.Generator(),
         )
     )
     for step in range(start, plan.total_steps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from subquad.engine.ticket import Ticket, dataset_label
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Experiment
 from subquad.plugin import TaskPlugin
-from subquad.runs import ENVIRONMENT, ERROR, PLAN, RESULT, read_result, write_json, write_text
+from subquad.runs import ENVIRONMENT, ERROR, PLAN, RESULT, read_result, write_json
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -63,9 +64,14 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     except SubquadError:
         raise
     except Exception:
-        if group.first or not (ticket.folder / ERROR).exists():
-            write_text(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
+        _keep_first_error(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
         raise
+
+
+def _keep_first_error(path: Path, text: str) -> None:
+    """The first rank to fail knows the cause; the others only see their peer go."""
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as stream:
+        stream.write(text)
 
 
 def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
@@ -147,6 +153,7 @@ def _start(ticket: Ticket, group: Group) -> int:
             f"(scale.max_failures: {limit}); the newest error: {_newest_error(ticket.folder)}"
         )
     if group.first:
+        (ticket.folder / ERROR).unlink(missing_ok=True)
         attempts.append(ticket.folder, Attempt(number, step, ticket.session, group.world_size))
         if not (ticket.folder / ENVIRONMENT).exists():
             write_json(ticket.folder / ENVIRONMENT, environment.describe(ticket.checked))

@@ -10,7 +10,7 @@ from subquad.report import table
 from subquad.report.build import Report
 
 _NARROW = 110
-_SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "parameters", "best epoch", "training"})
+_SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "best epoch"})
 _KEPT_WHOLE = frozenset({"data set", "mixer", "protocol"})
 _MIN_WIDTH = len("98.56 ± 0.16")
 _REASONS = 3
@@ -37,7 +37,7 @@ def _published(report: Report) -> list[str]:
 
 
 def _print_table(content: table.Table, console: Console) -> None:
-    hidden = {"published"} | (_SIDE_COLUMNS if console.width < _NARROW else frozenset())
+    hidden = {"published"} | (_SIDE_COLUMNS | _plain_status(content) if console.width < _NARROW else frozenset())
     shown = [index for index, header in enumerate(content.headers) if header not in hidden]
     grid = RichTable(box=None, header_style="bold", pad_edge=False)
     for index in shown:
@@ -48,6 +48,13 @@ def _print_table(content: table.Table, console: Console) -> None:
     for line in content.lines:
         grid.add_row(*(Text(line[index]) for index in shown))
     console.print(grid)
+
+
+def _plain_status(content: table.Table) -> frozenset[str]:
+    """The status column where it says nothing but that all is well."""
+    place = content.headers.index("status")
+    plain = all(line[place] == f"{line[content.headers.index('seeds')]} finished" for line in content.lines)
+    return frozenset({"status"}) if plain else frozenset()
 
 
 def _line(console: Console, text: str, style: str) -> None:

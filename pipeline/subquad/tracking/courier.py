@@ -60,9 +60,14 @@ class Courier(ABC):
         """Whether there is anything to carry yet."""
 
     def prepare(self) -> None:
-        """Write down what MLflow shall be told, so that any process can do it later."""
+        """Write down what MLflow shall be told, so that any process can do it later.
+
+        A run that another store has stays with that one until this one has answered.
+        """
         with self._alone():
-            self._prepared()
+            old = load(self.folder)
+            if old is None or old.uri == self._uri or old.run_id is None:
+                self._prepared()
 
     def _prepared(self) -> Progress:
         old, run = load(self.folder), self.run

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subquad.tracking.contracts import Plan, Summary, TrackedRun
 from subquad.tracking.courier import Courier, RunCourier, StudyCourier, started
 from subquad.tracking.probe import check_server
-from subquad.tracking.progress import load
+from subquad.tracking.progress import Progress, load
 from subquad.tracking.secrets import mask
 from subquad.tracking.spool import unsent
 
@@ -84,14 +85,16 @@ def summarise(plan: Plan, error: str | None) -> Summary:
     """What is delivered, from the run directories alone; starts nothing and asks nobody."""
     uri, cell = mask(plan.uri), plan.study is not None
     folders = {run.label: run.folder for run in plan.runs}
-    found = {label: load(folder) for label, folder in folders.items()}
-    here = {label: one if one and one.uri == uri else None for label, one in found.items()}
-    parent = load(plan.study) if plan.study else None
+    here = {label: _progress_at(folder, uri) for label, folder in folders.items()}
+    parent = _progress_at(plan.study, uri) if plan.study else None
     pending = sum(unsent(folders[label], one) for label, one in here.items())
     open_ones = [label for label, one in here.items() if not (one and one.done) and started(folders[label], cell=cell)]
     heads = [one for one in (parent, *here.values()) if one and one.experiment_id]
     return Summary(
-        delivered=error is None and not pending and not open_ones and (parent is None or parent.done),
+        delivered=error is None
+        and not pending
+        and not open_ones
+        and (plan.study is None or (parent is not None and parent.done)),
         pending=pending,
         uri=uri,
         experiment_id=heads[0].experiment_id if heads else None,
@@ -99,6 +102,12 @@ def summarise(plan: Plan, error: str | None) -> Summary:
         run_ids=tuple(one.run_id for one in here.values() if one and one.run_id),
         error=error,
     )
+
+
+def _progress_at(folder: Path, uri: str) -> Progress | None:
+    """A folder's progress with this store."""
+    found = load(folder)
+    return found if found and found.uri == uri else None
 
 
 def reason(error: BaseException) -> str:

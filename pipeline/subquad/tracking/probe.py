@@ -36,7 +36,8 @@ def check_server(uri: str) -> None:
         cause = getattr(error, "reason", error)
         # A certificate this process does not trust is a sign of life; MLflow's own settings say which ones to trust.
         if not isinstance(cause, ssl.SSLError):
-            raise StoreDown(f"{mask(uri)}: no answer ({cause})") from error
+            said = getattr(cause, "strerror", None) or cause
+            raise StoreDown(f"{mask(uri)}: no answer ({said})") from error
 
 
 def _health(uri: str) -> str:
