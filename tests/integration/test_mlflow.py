@@ -274,6 +274,39 @@ def test_a_failed_run_that_is_tried_again_runs_until_it_ends_anew(root: Path, ru
     assert (found.info.status, found.data.tags["subquad.status"]) == ("FINISHED", "finished")
 
 
+def test_a_store_that_does_not_answer_does_not_replace_the_one_that_did(root: Path, run: Folder):
+    run.train(range(1, 3))
+    first = deliver(plan_for(root, run))
+    lost = deliver(plan_for(root, run, uri=f"http://127.0.0.1:{closed_port()}"))
+    assert (lost.delivered, lost.pending, lost.run_ids) == (False, 2, ())
+    assert read_json(run.path / TRACKING)["uri"] == first.uri
+    assert deliver(plan_for(root, run)) == first
+
+
+def test_a_second_store_gets_everything_and_the_first_keeps_its_run(root: Path, run: Folder, template: Path):
+    run.train(range(1, 3))
+    first = deliver(plan_for(root, run))
+    shutil.copy(template, root / "second.db")
+    second = deliver(plan_for(root, run, uri=sqlite_uri(root / "second.db")))
+    run.train(range(3, 5))
+    assert deliver(plan_for(root, run)).run_ids == first.run_ids
+    assert second.delivered
+    other = client(sqlite_uri(root / "second.db"))
+    assert [step for step, _ in history(other, second.run_ids[0], "train/loss")] == [1, 2]
+    assert [step for step, _ in history(client(root), first.run_ids[0], "train/loss")] == [1, 2, 3, 4]
+    assert len(all_runs(client(root))) == 1
+
+
+def test_a_database_that_was_moved_with_its_runs_is_recognised(root: Path, run: Folder):
+    run.train(range(1, 3))
+    first = deliver(plan_for(root, run))
+    shutil.move(root / DATABASE, root / "moved.db")
+    moved = deliver(plan_for(root, run, uri=sqlite_uri(root / "moved.db")))
+    assert (moved.run_ids, moved.delivered) == (first.run_ids, True)
+    steps = [step for step, _ in history(client(sqlite_uri(root / "moved.db")), moved.run_ids[0], "train/loss")]
+    assert steps == [1, 2]
+
+
 def test_a_creation_whose_answer_was_lost_makes_no_second_run(root: Path, run: Folder):
     run.train(range(1, 3))
     first = deliver(plan_for(root, run))
@@ -381,7 +414,7 @@ def test_a_dead_server_costs_nothing_and_sync_delivers_later(
     lost = publisher.close(timeout=60)
     assert dict(os.environ) == before
     assert (lost.delivered, lost.pending, lost.run_ids) == (False, 30, ())
-    assert lost.error == f"StoreDown: {dead.replace('me:hunter2', '***')}: no answer ([Errno 111] Connection refused)"
+    assert lost.error == f"StoreDown: {dead.replace('me:hunter2', '***')}: no answer (Connection refused)"
     monkeypatch.chdir(root)
     assert main(["sync", str(run.path), "--uri", f"sqlite:///{DATABASE}"]) == 0
     assert capsys.readouterr().out == f"{run.path}: delivered to {sqlite_uri(root / DATABASE)} (1 run)\n"
