@@ -91,7 +91,10 @@ def _places(key: str, parent: KeyPath, known: Known) -> str:
 
 
 def _other_name(key: str, parent: KeyPath, known: Known) -> str:
-    name = _OTHER_NAMES.get(key.lower().replace("-", "_"))
+    """What other tools call by this name, or nearly so, is called here."""
+    spelled = key.lower().replace("-", "_")
+    alike = nearest(spelled, _OTHER_NAMES) if len(spelled) > 5 else []
+    name = _OTHER_NAMES.get(spelled) or next((_OTHER_NAMES[other] for other in alike), None)
     if name is None:
         return ""
     return repr(name) if name in known.get(parent, ()) else _places(name, parent, known)

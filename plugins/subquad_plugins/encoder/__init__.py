@@ -17,7 +17,7 @@ class Config(PluginConfig):
     """Parameters of the encoder."""
 
     depth: int = param(2, meaning="layers", ge=1, le=256)
-    dim: int = param(64, meaning="model width", symbol="D", ge=1)
+    dim: int = param(64, meaning="model width", symbol="D", ge=1, le=2**20)
     heads: int = param(2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1)
     ffn_dim: int | None = param(None, meaning="width of the feed-forward part; null: four times dim", ge=1)
     norm: Literal["pre", "post"] = param(

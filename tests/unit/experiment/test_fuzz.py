@@ -11,9 +11,10 @@ from subquad.experiment import load
 from subquad.experiment.allowed import schema_at
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.keys import known_keys
+from subquad.experiment.origins import dotted
 from subquad.experiment.schema import Experiment
 from subquad.experiment.strict_yaml import parse
-from subquad.registry import resolve
+from subquad.registry import Kind, resolve
 
 STUDY = """\
 name: study
@@ -40,7 +41,7 @@ ODD = [
 CHARACTERS = "\n\t :-[]{}&*!|>'\"%@`#,?~\\0159abcxyz._=\x00\x1b\x85\ufeff\u2028é"
 
 
-NAMES = {"mixer": "agf", "backbone": "encoder", "dataset": "uea", "task": "classification"}
+NAMES: dict[Kind, str] = {"mixer": "agf", "backbone": "encoder", "dataset": "uea", "task": "classification"}
 CONFIGS = {kind: resolve(kind, name).plugin.config for kind, name in NAMES.items()}
 
 
@@ -116,7 +117,7 @@ def plausible(rng, text):
     for path in rng.sample(KEYS, rng.randint(1, 2)):
         place = data
         for key in path[:-1]:
-            before = place.get(key, {})
+            before = place.get(key) or {}
             place[key] = {"name": before} if isinstance(before, str) else before
             place = place[key]
         place[path[-1]] = typed_value(rng, path, place.get(path[-1]))
@@ -131,7 +132,7 @@ def typed_value(rng, path, before):
 
 
 def random_overrides(rng):
-    heads = [".".join(path) for path in KEYS] + ["matrix.seed", "matrix.mixer", "matrix", "cases", "exclude", "", "a.b"]
+    heads = [dotted(path) for path in KEYS] + ["matrix.seed", "matrix.mixer", "matrix", "cases", "exclude", "", "a.b"]
     return [f"{rng.choice(heads)}={rng.choice(ODD)}" for _ in range(rng.choice([0, 0, 0, 0, 1, 2]))]
 
 

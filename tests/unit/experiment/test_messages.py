@@ -75,6 +75,14 @@ def test_an_override(refused, base_text, override, message):
     assert refused(base_text, override) == message
 
 
+def test_a_huge_width_is_refused_at_once(refused, base_text):
+    """No divisor of such a number is looked for."""
+    override = f"backbone.params.dim={2**63 - 1}"
+    assert refused(base_text, override) == (
+        f"override {override!r}: backbone.params.dim: got {2**63 - 1}, must be a whole number >= 1 and <= 1048576"
+    )
+
+
 @pytest.mark.parametrize(
     "name", ["../../x", "/etc", "", "a b", "x" * 101, "é", "🙂", ".hidden", "-x", "a/b", "a\\b", "con\n", "a:b"]
 )

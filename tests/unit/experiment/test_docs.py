@@ -1,0 +1,66 @@
+"""docs/experiments.md says what is so: its files load, and its refusals are the true ones."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from subquad.errors import UserError
+from subquad.experiment import load
+
+DOCS = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text(encoding="utf-8")
+FILE, STUDY = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
+ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)
+
+
+def message(folder, text, *arguments):
+    (folder / "exp.yaml").write_text(text, encoding="utf-8")
+    target, *overrides = arguments
+    with pytest.raises(UserError) as caught:
+        load(target, overrides, cwd=folder)
+    return str(caught.value)
+
+
+def test_all_examples_are_found():
+    assert (len(CONSOLE), len(ROWS)) == (10, 9)
+
+
+@pytest.mark.parametrize(("command", "said"), CONSOLE)
+def test_refused_overrides(tmp_path, command, said):
+    assert message(tmp_path, FILE, *shlex.split(command)) == said
+
+
+@pytest.mark.parametrize(("line", "said"), ROWS)
+def test_refused_lines(tmp_path, line, said):
+    key = line.partition(":")[0]
+    text = re.sub(rf"^  {key}:.*$", f"  {line}", FILE, flags=re.MULTILINE)
+    assert message(tmp_path, text if text != FILE else f"{FILE}  {line}\n", "exp.yaml") == said
+
+
+def test_the_files_load(tmp_path):
+    (tmp_path / "exp.yaml").write_text(FILE)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    commands = [shlex.split(one) for one in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)]
+    assert len(commands) == 3
+    for target, *overrides in commands:
+        assert load(target, overrides, cwd=tmp_path).cells
+    plan = load("study.yaml", cwd=tmp_path)
+    assert len(plan.cells) == 15
+    assert plan.cells[-1].label == "Heartbeat-softmax-seed2"
+    assert plan.cells[9].experiment.experiment.train.batch_size == 32
+
+
+def test_loading_imports_nothing_heavy(tmp_path):
+    (tmp_path / "exp.yaml").write_text(FILE)
+    code = (
+        "import sys; from subquad.experiment import load; load('exp.yaml'); load('quickstart'); "
+        "print([name for name in ('torch', 'ray', 'mlflow', 'sktime', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
