@@ -2,4 +2,8 @@
 
 from importlib.metadata import version as _version
 
+from subquad.api import load, mixer, train
+
+__all__ = ["__version__", "load", "mixer", "train"]
+
 __version__ = _version("subquad")

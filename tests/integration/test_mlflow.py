@@ -26,7 +26,7 @@ from subquad.tracking import Summary, TrackedRun, open_publisher, sync
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.contracts import Plan
 from subquad.tracking.delivery import Delivery
-from subquad.tracking.mlflow import connect
+from subquad.tracking.mlflow import connect, open_client
 from subquad.tracking.server import serving
 
 PARAMS = {"train.lr": 0.001, "mixer.name": "agf"}
@@ -107,8 +107,7 @@ def deliver(plan: Plan, *, final: bool = True) -> Summary:
 
 
 def client(uri_or_root: str | Path) -> MlflowClient:
-    uri = sqlite_uri(uri_or_root / DATABASE) if isinstance(uri_or_root, Path) else uri_or_root
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    return open_client(sqlite_uri(uri_or_root / DATABASE) if isinstance(uri_or_root, Path) else uri_or_root)
 
 
 def all_runs(store: MlflowClient):

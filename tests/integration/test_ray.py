@@ -69,8 +69,8 @@ def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, n
     assert "injected fault at step" in done.stdout
 
 
-def start(arguments, tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def start(arguments, tmp_path, **more):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     return subprocess.Popen(
         [sys.executable, "-m", "subquad.cli.main", *arguments],
         cwd=tmp_path,
@@ -143,3 +143,50 @@ def test_more_than_the_machine_has_is_refused_at_once(small, tmp_path):
     assert "this machine has" in done.stderr
     done = cli(["train", str(small), "--root", str(tmp_path), "scale.gpus_per_worker=8"], tmp_path, check=2)
     assert "scale.gpus_per_worker" in done.stderr
+
+
+@pytest.mark.extended
+def test_five_worker_kills_and_two_driver_kills(small, tmp_path, nothing_left):
+    settings = ["train.epochs=8", "scale.workers=2"]
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
+    points = ["step:7", "save.half:9", "step:31", "save.manifest:2", "step:40"]
+    fault = ",".join(f"kill@{point}:{tmp_path / str(number)}" for number, point in enumerate(points))
+    root = tmp_path / "killed"
+    for number, steps in enumerate([2, 45]):
+        how = ["train", str(small), "--root", str(root), *settings] if number == 0 else ["resume", str(only_run(root))]
+        process = start(how, tmp_path, SUBQUAD_FAULT=fault)
+        wait_for_steps(root, steps, process)
+        process.kill()
+        process.communicate()
+    cli(["resume", str(only_run(root))], tmp_path, fault=fault)
+    assert all((tmp_path / str(number)).exists() for number in range(5))
+    assert digests(only_run(root)) == digests(only_run(tmp_path / "whole"))
+
+
+TOKEN = """
+import json, os, urllib.error, urllib.request
+import psutil
+from subquad.experiment.schema import Scale
+from subquad.ray.cluster import local_cluster
+before = dict(os.environ)
+with local_cluster(Scale()):
+    address = os.environ["RAY_API_SERVER_ADDRESS"]
+    port = int(address.rsplit(":", 1)[1])
+    try:
+        status = urllib.request.urlopen(address + "/api/jobs/").status
+    except urllib.error.HTTPError as error:
+        status = error.code
+    hosts = {one.laddr.ip for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.laddr.port == port}
+    secret = os.environ["RAY_AUTH_TOKEN"]
+    shown = any(secret in " ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
+print(json.dumps({"status": status, "hosts": sorted(hosts), "shown": shown, "restored": dict(os.environ) == before}))
+"""
+
+
+def test_the_dashboard_is_on_loopback_and_wants_the_token(tmp_path):
+    done = subprocess.run([sys.executable, "-c", TOKEN], capture_output=True, text=True, timeout=180, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["status"] == 401
+    assert found["hosts"] == ["127.0.0.1"]
+    assert not found["shown"]
+    assert found["restored"]

@@ -22,20 +22,22 @@ def show_costs(plan: Plan, *, as_json: bool) -> None:
         click.echo(json.dumps({"name": plan.name, "study": plan.study, "experiment": plan.text, "runs": rows}))
         return
     click.echo(plan.text)
-    table = Table("run", "samples", "steps", "steps per epoch", "parameters", "FLOPs per step", "FLOPs in all")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", no_wrap=True)
+    for header in ("samples", "steps", "parameters", "FLOPs/step", "FLOPs in all"):
+        table.add_column(header, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row["label"],
             f"{row['samples']:,}",
             f"{row['steps']:,}",
-            f"{row['steps_per_epoch']:,}",
             f"{row['parameters']:,}",
             f"{row['flops_per_step']:.3g}",
             f"{row['flops_per_step'] * row['steps']:.3g}",
         )
     console = Console()
     console.print(table)
-    console.print("FLOPs: forward and backward, matrix products and attention; element-wise work and FFTs not counted")
+    console.print("FLOPs: forward and backward, of matrix products and attention only", soft_wrap=True)
 
 
 def _costs(cell: Cell) -> dict:

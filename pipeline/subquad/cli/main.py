@@ -73,6 +73,12 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        text = " ".join(str(error).split())
+        click.echo(f"subquad: unexpected {type(error).__name__}: {text} (--debug shows where)", err=True)
+        return 1
 
 
 if __name__ == "__main__":

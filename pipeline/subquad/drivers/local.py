@@ -39,7 +39,8 @@ def run_local(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system
     if scale.workers == 1:
         with listening() as received:
             sampler = SystemSampler().latest if system else dict
-            work(payloads, Group(device=device_of(0, scale)), Signals(lambda: received.signum, sampler))
+            group = Group(device=device_of(0, scale))
+            work(payloads, group, Signals(lambda: received.signum, sampler), restarts=False)
         return received.signum
     stop = folder / STOP
     stop.unlink(missing_ok=True)
@@ -108,7 +109,8 @@ def _rank_main(rank: int, payloads, scale: Scale, scratch: str, stop: str, paren
     )
     sampler = SystemSampler().latest if system and rank == 0 else dict
     try:
-        work(payloads, Group(rank, scale.workers, device), Signals(stop_file_watch(Path(stop), parent), sampler))
+        group = Group(rank, scale.workers, device)
+        work(payloads, group, Signals(stop_file_watch(Path(stop), parent), sampler), restarts=True)
     except SubquadError as error:
         if rank == 0:
             failures.put(error)

@@ -95,6 +95,19 @@ def reopen(folder: Path) -> Session:
     return _session(plan, folder.parent.parent.parent, folder)
 
 
+def reopen_one(folder: Path) -> Ticket:
+    """One run, also where it is a cell of a study.
+
+    Raises:
+        RunError: the folder is no run.
+    """
+    folder = folder.resolve()
+    if not is_run(folder):
+        raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
+    depth = 5 if folder.parent.name == CELLS else 3
+    return _session(load(str(folder / EXPERIMENT)), folder.parents[depth - 1], folder).tickets[0]
+
+
 def _session(plan: Plan, root: Path, folder: Path) -> Session:
     name = uuid.uuid4().hex
 

@@ -11,16 +11,21 @@ from filelock import FileLock, Timeout
 
 from subquad.drivers.payload import Payload, ticket_of
 from subquad.engine.group import Group
-from subquad.engine.run import Signals, train_run
+from subquad.engine.run import Signals, Status, fail, train_run
 from subquad.engine.ticket import Ticket
 from subquad.errors import RunError, SubquadError
+from subquad.runs import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.
 TAKEOVER_SECONDS = 60.0
 
 
-def work(payloads: Sequence[Payload], group: Group, signals: Signals) -> None:
+def work(payloads: Sequence[Payload], group: Group, signals: Signals, *, restarts: bool) -> None:
     """Do the runs in order; a failed one does not keep the next from starting, a stop does.
+
+    Args:
+        restarts: the driver starts ranks again that end with an unexpected error, so raise it; otherwise it is
+            recorded as the run's failure.
 
     Raises:
         SubquadError: on every rank alike, where the runs cannot start on some rank (a plugin is missing there, ...).
@@ -29,8 +34,20 @@ def work(payloads: Sequence[Payload], group: Group, signals: Signals) -> None:
         if group.device.type == "cpu":
             torch.set_num_threads(max(1, int(ticket.checked.experiment.scale.cpus_per_worker)))
         with _only_writer(ticket, group):
-            if train_run(ticket, group, signals) == "stopped":
+            if _done(ticket, group, signals, restarts) == "stopped":
                 return
+
+
+def _done(ticket: Ticket, group: Group, signals: Signals, restarts: bool) -> Status:
+    try:
+        return train_run(ticket, group, signals)
+    except SubquadError:
+        raise
+    except Exception as error:
+        if restarts:
+            raise
+        text = " ".join(str(error).split()) or "no message"
+        return fail(ticket, group, f"{type(error).__name__}: {text} (traceback in {ticket.folder / ERROR})")
 
 
 def _agreed(payloads: Sequence[Payload], group: Group) -> list[Ticket]:

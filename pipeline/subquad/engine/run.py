@@ -59,8 +59,7 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     try:
         return _train_run(ticket, group, signals)
     except TrainingFailed as error:
-        _write_failure(ticket, group, str(error))
-        return "failed"
+        return fail(ticket, group, str(error))
     except SubquadError:
         raise
     except Exception:
@@ -181,6 +180,8 @@ def _ledgers(ticket: Ticket, group: Group) -> list[Path]:
     return [ticket.folder / LEDGER, ticket.runs_root / LEDGER] if group.first else []
 
 
-def _write_failure(ticket: Ticket, group: Group, reason: str) -> None:
+def fail(ticket: Ticket, group: Group, reason: str) -> Status:
+    """Record that a run ended without a result; `resume` tries it again."""
     if group.first:
         write_json(ticket.folder / RESULT, failure_of(ticket, reason))
+    return "failed"

@@ -63,6 +63,19 @@ def parse(data: Mapping[str, Any], marks: Marks | None = None, *, resolve: Resol
     return experiment
 
 
+def parameters(plugin: Resolved, params: Mapping[str, Any]) -> Config:
+    """A plugin's parameters from plain values, outside any experiment.
+
+    Raises:
+        ConfigError: the first of what is wrong with them.
+    """
+    schema = plugin.plugin.config
+    config, faults = validated(schema, params, (), None, lambda: known_keys(schema))
+    if config is None:
+        raise refusal(faults, None)
+    return config
+
+
 def check(
     experiment: Experiment, marks: Marks | None = None, *, base: Path | None = None, resolve: Resolve | None = None
 ) -> Checked:

@@ -21,7 +21,7 @@ from subquad.experiment.origins import KeyPath, Origin, one_line, shown_key
 from subquad.experiment.scalars import scalar
 
 MAX_DEPTH = 20
-MAX_NODES = 20_000
+MAX_NODES = 50_000
 """The pure Python parser reads about 70,000 nodes a second; no experiment comes near either limit."""
 
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")

@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from subquad.errors import ConfigError
 from subquad.experiment.axes import Axis, Choice, plain_label
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import KeyPath, Origin
+from subquad.experiment.origins import KeyPath, Origin, problem
 from subquad.experiment.paths import absolute, absolute_mixer, path_fields
 from subquad.experiment.schema import Experiment, Scale, Tracking, Train
+from subquad.experiment.strict_yaml import MAX_NODES, parse
 from subquad.experiment.study import Case, Study, When
+from subquad.experiment.text_file import MAX_BYTES
 from subquad.experiment.tree import COMPONENTS, Setting, get
+
+_SURELY_READABLE = 4 * MAX_NODES
+"""Characters; each key and value takes at least four in the canonical form."""
 
 Paths = frozenset[KeyPath]
 """Parameters that some plugin of the study declares as paths."""
@@ -26,6 +32,9 @@ def study_text(study: Study, cells: Sequence[Checked], cwd: Path) -> str:
         study: what was read.
         cells: its checked cells, which know the plugins.
         cwd: for values whose origin has no folder.
+
+    Raises:
+        ConfigError: with its defaults it is larger than what `load` reads.
     """
     configs = _configs(cells)
     paths: Paths = frozenset(
@@ -40,7 +49,23 @@ def study_text(study: Study, cells: Sequence[Checked], cwd: Path) -> str:
     if study.last:
         cases.append({"set": writer.settings(study.last)})
     exclude = [when for when in map(writer.when, study.exclude) if all(when.values())]
-    return to_yaml(data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {}))
+    text = to_yaml(data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {}))
+    _refuse_unreadable(text, study)
+    return text
+
+
+def _refuse_unreadable(text: str, study: Study) -> None:
+    """A study that could not be resumed must not start."""
+    if len(text) < _SURELY_READABLE:
+        return
+    try:
+        parse(text, "study.yaml")
+        readable = len(text.encode()) <= MAX_BYTES
+    except ConfigError:
+        readable = False
+    if not readable:
+        message = f"with every default written out has {len(text):,} characters, more than can be read back; use less"
+        raise problem(("matrix",), message, study.marks)
 
 
 def _configs(cells: Sequence[Checked]) -> dict[tuple[str, str], Any]:

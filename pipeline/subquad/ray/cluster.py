@@ -53,7 +53,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
     }
-    before = {name: os.environ.get(name) for name in ours}
+    before = dict(os.environ)
     os.environ.update(ours)
     try:
         try:
@@ -73,8 +73,8 @@ def local_cluster(scale: Scale) -> Iterator[None]:
         finally:
             ray.shutdown()
     finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+        os.environ.clear()  # Ray sets variables of its own, a debugger hook among them
+        os.environ.update(before)
 
 
 def check_room(scale: Scale) -> None:

@@ -104,7 +104,7 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     sampler = SystemSampler().latest if config["system"] and group.first else dict
     try:
-        work(config["payloads"], group, Signals(stop_file_watch(Path(config["stop"])), sampler))
+        work(config["payloads"], group, Signals(stop_file_watch(Path(config["stop"])), sampler), restarts=True)
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}
     return {}

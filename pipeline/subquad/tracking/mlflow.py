@@ -127,6 +127,12 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
         return _open(uri, experiment, artifacts)
 
 
+def open_client(uri: str) -> MlflowClient:
+    """MLflow's client of a store that exists."""
+    with _quiet():
+        return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
 def _create_database(database: Path) -> None:
     """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no half database."""
     draft = database.with_name(f"{database.name}.new")
@@ -139,8 +145,7 @@ def _create_database(database: Path) -> None:
 
 
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
-    with _quiet():
-        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    client = open_client(uri)
     found = client.get_experiment_by_name(experiment)
     if found is None:
         return Store(client, _create_experiment(client, experiment, artifacts))

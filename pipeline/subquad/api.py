@@ -1,0 +1,97 @@
+"""The same from Python, for notebooks: `subquad.mixer`, `subquad.train`, `subquad.load`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subquad.nn import Backbone, TokenMixer
+
+
+def mixer(
+    name: str, *, dim: int, num_heads: int = 1, max_len: int = 0, causal: bool = False, **params: Any
+) -> TokenMixer:
+    """Build one token mixer, to call as `mixer(x, keep=keep)` with x (B, L, dim) and keep (B, L) bool.
+
+    Args:
+        name: a plugin's name, or `./file.py:Class`.
+        dim: model width; divisible by `num_heads`.
+        num_heads: heads.
+        max_len: longest sequence, for mixers bound to it.
+        causal: position t sees positions <= t only.
+        params: the plugin's parameters.
+
+    Raises:
+        UserError: the plugin is unknown, or a parameter is wrong.
+    """
+    from subquad.errors import ConfigError
+    from subquad.experiment import parameters
+    from subquad.plugin import MixerConfig, Site
+    from subquad.registry import make_mixer, resolve
+
+    found = resolve("mixer", name)
+    site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, is_last=True)
+    config = parameters(found, params)
+    try:
+        if isinstance(config, MixerConfig):
+            config.check(site)
+    except ValueError as error:
+        raise ConfigError(f"mixer {name}: {error}") from error
+    return make_mixer(found, config, site)
+
+
+def train(
+    target: str | Path, overrides: Sequence[str] = (), *, root: str | Path = ".", local: bool = True
+) -> list[dict[str, Any]]:
+    """Train an experiment or study; returns each run's result, with its `folder`.
+
+    Args:
+        target: an experiment file, or a recipe's name.
+        overrides: `key=value`, as on the command line.
+        root: folder for runs/ and the tracking database.
+        local: without Ray.
+    """
+    from subquad.drivers.drive import drive
+    from subquad.drivers.progress import Display
+    from subquad.drivers.session import start
+    from subquad.experiment import load as load_plan
+    from subquad.runs import read_result
+
+    session = start(load_plan(str(target), overrides), Path(root).resolve())
+    drive(session, Display(None), local=local)
+    return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in session.tickets]
+
+
+def load(run: str | Path, *, which: str = "best") -> Backbone:
+    """A run's trained model, in evaluation mode on the CPU.
+
+    Args:
+        run: the run's folder.
+        which: "best" or "last".
+
+    Raises:
+        RunError: there is no such run or checkpoint.
+        CheckpointError: the checkpoint is damaged.
+    """
+    from subquad.drivers.session import reopen_one
+    from subquad.engine import checkpoint
+    from subquad.engine.parts import build_dataset, build_model, build_task
+    from subquad.engine.state import CHECKPOINTS
+    from subquad.engine.tensors import load_model
+    from subquad.errors import RunError
+    from subquad.runs import read_json
+
+    if which not in ("best", "last"):
+        raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
+    ticket = reopen_one(Path(run))
+    root = ticket.folder / CHECKPOINTS
+    best = read_json(ticket.folder / "best.json")
+    step = best["step"] if which == "best" and best else checkpoint.newest_step(root)
+    if not step:
+        raise RunError(f"{ticket.folder}: no checkpoint yet")
+    spec = build_dataset(ticket.checked, ticket.data_root).describe()
+    model = build_model(ticket.checked, spec, build_task(ticket.checked, spec))
+    load_model(model, checkpoint.read(root, step).model)
+    return model.eval()
