@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from subquad.experiment import check, differences, digest, dump, load
@@ -33,6 +33,7 @@ TREE = st.dictionaries(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREE)
 def test_what_is_written_reads_back_the_same(data):
     assert repr(parse(to_yaml(data), "f.yaml").data or {}) == repr(data)

@@ -55,3 +55,14 @@ def test_the_text_holds_the_plugins_defaults(loaded):
     text = loaded(BASE + DATASETS["base"][0] + "mixer: agf\nmatrix:\n  mixer: [softmax, agf]\n").text
     assert "\n  - name: softmax\n    params:\n      dropout: 0.0\n      bias: true\n    label: softmax\n" in text
     assert "    validation_fraction: 0.2\n" in text
+
+
+@pytest.mark.ci
+def test_a_study_that_could_not_be_read_back_does_not_start(refused):
+    """One choice a line in the file; with the defaults of agf each is more than twenty values."""
+    choices = "\n".join(
+        f"    - {{name: agf, params: {{ortho_weight: 0.{number:04}1}}, label: m{number}}}" for number in range(2000)
+    )
+    message = refused(BASE + DATASETS["base"][0] + f"matrix:\n  mixer:\n{choices}\n")
+    assert message.startswith("exp.yaml:6: matrix: with every default written out has ")
+    assert message.endswith(" characters, more than can be read back; use less")
