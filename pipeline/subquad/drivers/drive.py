@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from subquad.drivers.payload import payload_of
 from subquad.drivers.progress import Display
@@ -15,6 +14,7 @@ from subquad.engine.ticket import Ticket, dataset_label
 from subquad.experiment.schema import Scale
 from subquad.runs import read_result
 from subquad.tracking import Summary, TrackedRun, open_publisher
+from subquad.tracking.names import flatten
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _same_scale(tickets: Iterable[Ticket]) -> Iterator[tuple[Scale, list[Ticket]
 
 def _publisher(session: Session):
     runs = [
-        TrackedRun(one.folder, one.label, _flat(one.checked.experiment.model_dump(mode="json")), _tags(one))
+        TrackedRun(one.folder, one.label, flatten(one.checked.experiment.model_dump(mode="json")), _tags(one))
         for one in session.tickets
     ]
     return open_publisher(
@@ -93,16 +93,6 @@ def _publisher(session: Session):
         runs=runs,
         study=session.folder if session.plan.study else None,
     )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found
 
 
 def _tags(ticket: Ticket) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -95,6 +96,17 @@ class Tracking(Config):
     experiment: str | None = param(None, meaning="MLflow experiment; null: the experiment's name", min_length=1)
     uri: str | None = param(None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1)
     system_metrics: bool = param(True, meaning="record CPU, memory and GPU use")
+
+    @model_validator(mode="after")
+    def _no_secrets(self) -> Tracking:
+        parts = urlsplit(self.uri or "")
+        if parts.password is not None or (parts.username is not None and parts.scheme in ("http", "https")):
+            raise ValueError(
+                "tracking.uri must not hold a user name or password, as experiments are written to disk: "
+                "put them into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address into "
+                "MLFLOW_TRACKING_URI"
+            )
+        return self
 
 
 class Experiment(Config):
