@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from filelock import FileLock, Timeout
@@ -30,10 +31,10 @@ def work(payloads: Sequence[Payload], group: Group, signals: Signals, *, restart
     Raises:
         SubquadError: on every rank alike, where the runs cannot start on some rank (a plugin is missing there, ...).
     """
-    for ticket in _agreed(payloads, group):
+    for ticket in group.together(lambda: [ticket_of(payload) for payload in payloads]):
         if group.device.type == "cpu":
             torch.set_num_threads(max(1, int(ticket.checked.experiment.scale.cpus_per_worker)))
-        with _only_writer(ticket, group):
+        with group.together(partial(_only_writer, ticket, group)):
             if _done(ticket, group, signals, restarts) == "stopped":
                 return
 
@@ -48,20 +49,6 @@ def _done(ticket: Ticket, group: Group, signals: Signals, restarts: bool) -> Sta
             raise
         text = " ".join(str(error).split()) or "no message"
         return fail(ticket, group, f"{type(error).__name__}: {text} (traceback in {ticket.folder / ERROR})")
-
-
-def _agreed(payloads: Sequence[Payload], group: Group) -> list[Ticket]:
-    """Resolve the plugins here; where that fails on any rank, every rank raises the first failure."""
-    tickets: list[Ticket] = []
-    failure: SubquadError | None = None
-    try:
-        tickets = [ticket_of(payload) for payload in payloads]
-    except SubquadError as error:
-        failure = error
-    failures = [one for one in group.gather(failure) if one is not None]
-    if failures:
-        raise failures[0]
-    return tickets
 
 
 def _only_writer(ticket: Ticket, group: Group) -> AbstractContextManager[object]:

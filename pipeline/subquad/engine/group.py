@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from subquad.errors import SubquadError
 from subquad.nn import Backbone
 
 CPU = torch.device("cpu")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,25 @@ class Group:
         found: list[Any] = [None] * self.world_size
         dist.all_gather_object(found, value)
         return found
+
+    def together(self, action: Callable[[], Result]) -> Result:
+        """Do something without collective calls on every rank; where it fails on any, every rank raises.
+
+        Otherwise the ranks on which it worked would wait for the others until the collective time limit.
+        """
+        result: Result | None = None
+        failure: Exception | None = None
+        try:
+            result = action()
+        except Exception as error:
+            failure = error
+        told = failure if failure is None or isinstance(failure, SubquadError) else RuntimeError(repr(failure))
+        failures = [one for one in self.gather(told) if one is not None]
+        if failure is not None:
+            raise failure
+        if failures:
+            raise failures[0]
+        return cast("Result", result)
 
     def barrier(self) -> None:
         if self.world_size > 1:

@@ -89,17 +89,16 @@ def build_task(checked: Checked, spec: DataSpec) -> Task:
     return build_class(checked.task)(checked.task_config, spec)
 
 
-def build_parts(checked: Checked, spec: DataSpec, group: Group) -> Parts:
-    """Model, optimiser and task on this rank, with dropout's randomness seeded per rank."""
+def build_parts(checked: Checked, task: Task, model: Backbone, group: Group) -> Parts:
+    """Place and wrap a model on this rank, add its optimiser, and seed dropout's randomness per rank."""
     train, scale = checked.experiment.train, checked.experiment.scale
-    task = build_task(checked, spec)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
-    model = wrap(build_model(checked, spec, task).to(group.device), group, scale.strategy, train.compile)
+    wrapped = wrap(model.to(group.device), group, scale.strategy, train.compile)
     sharded = scale.strategy == "fsdp2" and group.world_size > 1
-    optimizer = build_optimizer(train, bare(model).parameters(), sharded=sharded)
+    optimizer = build_optimizer(train, bare(wrapped).parameters(), sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
-    return Parts(train, group, task, model, optimizer, LossScaler.of(train), trained(optimizer))
+    return Parts(train, group, task, wrapped, optimizer, LossScaler.of(train), trained(optimizer))
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:

@@ -6,17 +6,18 @@ import contextlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from subquad.data import Dataset, SplitName
+from subquad.data import Dataset, DataSpec, SplitName
 from subquad.engine import attempts, checkpoint, environment
 from subquad.engine.attempts import Attempt
 from subquad.engine.final import conclude
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog
 from subquad.engine.loop import Course, train
-from subquad.engine.parts import build_dataset, build_parts
+from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
 from subquad.engine.plan import Plan
 from subquad.engine.progress import Progress
 from subquad.engine.result import failure_of, result_of
@@ -26,6 +27,7 @@ from subquad.engine.state import CHECKPOINTS, restore
 from subquad.engine.ticket import Ticket, dataset_label
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Experiment
+from subquad.nn import Backbone, Task
 from subquad.plugin import TaskPlugin
 from subquad.runs import ENVIRONMENT, ERROR, PLAN, RESULT, read_result, write_json
 
@@ -76,12 +78,10 @@ def _keep_first_error(path: Path, text: str) -> None:
 def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     checked = ticket.checked
     attempt = _start(ticket, group)
-    dataset = build_dataset(checked, ticket.data_root)
-    spec = dataset.describe()
-    parts = build_parts(checked, spec, group)
-    plan = make_plan(checked.experiment, dataset)
+    dataset, spec, plan, task, model = group.together(partial(_build, ticket))
+    parts = build_parts(checked, task, model, group)
     warnings: list[str] = []
-    found = checkpoint.newest_good(ticket.folder / CHECKPOINTS, warnings.append)
+    found = group.together(lambda: checkpoint.newest_good(ticket.folder / CHECKPOINTS, warnings.append))
     progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
     if group.first:
         write_json(ticket.folder / PLAN, {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch})
@@ -100,6 +100,15 @@ def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
         write_json(ticket.folder / RESULT, result_of(ticket, spec, plan, progress, attempt, final))
     group.barrier()
     return "finished"
+
+
+def _build(ticket: Ticket) -> tuple[Dataset, DataSpec, Plan, Task, Backbone]:
+    """What each rank builds for itself."""
+    dataset = build_dataset(ticket.checked, ticket.data_root)
+    spec = dataset.describe()
+    plan = make_plan(ticket.checked.experiment, dataset)
+    task = build_task(ticket.checked, spec)
+    return dataset, spec, plan, task, build_model(ticket.checked, spec, task)
 
 
 def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
@@ -152,7 +161,8 @@ def _start(ticket: Ticket, group: Group) -> int:
             f"(scale.max_failures: {limit}); the newest error: {_newest_error(ticket.folder)}"
         )
     if group.first:
-        (ticket.folder / ERROR).unlink(missing_ok=True)
+        for stale in (ERROR, RESULT):
+            (ticket.folder / stale).unlink(missing_ok=True)
         attempts.append(ticket.folder, Attempt(number, step, ticket.session, group.world_size))
         if not (ticket.folder / ENVIRONMENT).exists():
             write_json(ticket.folder / ENVIRONMENT, environment.describe(ticket.checked))

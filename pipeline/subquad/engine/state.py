@@ -33,19 +33,19 @@ def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, di
     optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
     generators = parts.group.gather((rng.tensors(), rng.numbers()))
     progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
-    if parts.group.first:
-        states: dict[str, Tensor] = {}
-        for rank, (own, _) in enumerate(generators):
-            states |= {f"{rank}/{name}": one for name, one in own.items()}
-        state = {
-            "progress": dict(vars(progress)),
-            "digest": digest,
-            "experiment": experiment.model_dump(mode="json"),
-            "world_size": parts.group.world_size,
-            "rng": [numbers for _, numbers in generators],
-        }
-        _write(run, parts.train.keep_checkpoints, progress, Checkpoint(model, optimizer, states, state))
-    parts.group.barrier()
+    state = {
+        "progress": dict(vars(progress)),
+        "digest": digest,
+        "experiment": experiment.model_dump(mode="json"),
+        "world_size": parts.group.world_size,
+        "rng": [numbers for _, numbers in generators],
+    }
+    states: dict[str, Tensor] = {}
+    for rank, (own, _) in enumerate(generators):
+        states |= {f"{rank}/{name}": one for name, one in own.items()}
+    content = Checkpoint(model, optimizer, states, state)
+    keep = parts.train.keep_checkpoints
+    parts.group.together(lambda: _write(run, keep, progress, content) if parts.group.first else None)
 
 
 def _write(run: Path, keep: int, progress: Progress, content: Checkpoint) -> None:
