@@ -1,0 +1,79 @@
+"""The Python API, and runs that end in somebody's bug."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_run import cli, only_run
+
+import subquad
+from subquad.errors import ConfigError, RunError
+from subquad.runs import read_result
+
+BROKEN = '''
+from subquad.nn import TokenMixer
+from subquad.plugin import Facts, MixerConfig
+
+
+class Broken(TokenMixer):
+    """Fails in its third forward pass."""
+
+    Config = MixerConfig
+    facts = Facts()
+    calls = 0
+
+    def __init__(self, config, site):
+        super().__init__()
+
+    def forward(self, x, *, keep=None, carry=None):
+        Broken.calls += 1
+        if Broken.calls == 3:
+            raise ZeroDivisionError("a bug of the mixer's own")
+        return x * 0.5
+'''
+
+
+def test_a_mixer_from_python():
+    mixer = subquad.mixer("agf", dim=16, num_heads=2, order=4)
+    assert mixer(torch.randn(2, 5, 16)).out.shape == (2, 5, 16)
+    with pytest.raises(ConfigError, match=r"ordr: unknown key; did you mean 'order'\?"):
+        subquad.mixer("agf", dim=16, ordr=4)
+
+
+def test_train_and_load(small, tmp_path):
+    (result,) = subquad.train(small, ["train.epochs=1"], root=tmp_path)
+    assert result["status"] == "finished"
+    model = subquad.load(result["folder"])
+    assert not model.training
+    assert sum(one.numel() for one in model.parameters() if one.requires_grad) == result["parameters"]
+    with pytest.raises(RunError, match=r"not a run \(no experiment.yaml\)"):
+        subquad.load(tmp_path)
+    with pytest.raises(RunError, match="must be 'best' or 'last'"):
+        subquad.load(result["folder"], which="newest")
+
+
+def test_a_mixers_bug_ends_its_run_and_no_other(small, tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    study = "matrix.mixer=[./broken.py:Broken, identity]"
+    done = cli(["train", str(small), study, "train.epochs=1", "--local"], tmp_path, check=1)
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "ZeroDivisionError: a bug of the mixer's own" in done.stdout
+    cells = only_run(tmp_path) / "cells"
+    broken, good = (read_result(cells / name) for name in ("Broken", "identity"))
+    assert broken["status"] == "failed"
+    assert "traceback in" in broken["reason"]
+    assert "line" in (cells / "Broken" / "error.txt").read_text()
+    assert good["status"] == "finished"
+
+
+def test_a_changed_source_file_is_not_resumed(small, tmp_path):
+    (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -1"))
+    arguments = ["train", str(small), "mixer=./own.py:Broken", "--local"]
+    cli(arguments, tmp_path, fault="kill@step:20", check=-9)
+    run = only_run(tmp_path)
+    (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -2"))
+    done = cli(["resume", str(run), "--local"], tmp_path, check=2)
+    assert "changed since: the source file of its mixer" in done.stderr
+    (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -1"))
+    cli(["resume", str(run), "--local"], tmp_path)
+    assert read_result(run)["attempts"] == 3
