@@ -1,1 +1,1 @@
-
+"""Search spaces: data, not code. Empty until `subquad tune` arrives."""
