@@ -405,8 +405,9 @@ def test_a_dead_server_costs_nothing_and_sync_delivers_later(
 ):
     dead = f"http://me:hunter2@127.0.0.1:{closed_port()}"
     tracked = [TrackedRun(run.path, "agf", {**PARAMS, "tracking.uri": dead}, {"team": "a"})]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", dead)
     before = dict(os.environ)
-    publisher = open_publisher(Tracking(uri=dead), root=root, name="demo", runs=tracked, study=None)
+    publisher = open_publisher(Tracking(), root=root, name="demo", runs=tracked, study=None)
     publisher.start()
     run.train(range(1, 31))
     run.result()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import psutil
 import pytest
@@ -18,22 +19,25 @@ from subquad.runs import read_records, read_result
 pytestmark = pytest.mark.ci
 
 
-def newborn(before: set[int]) -> list[psutil.Process]:
-    """Ray or subquad processes that were not there before."""
+def marked(mark: str) -> list[psutil.Process]:
+    """Processes that inherited a mark: all that a test started, whatever became of their parents."""
     found = []
-    for process in psutil.process_iter(["pid", "cmdline"]):
-        words = " ".join(process.info["cmdline"] or [])
-        if process.info["pid"] not in before and ("ray" in words or "subquad" in words):
-            found.append(process)
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("SUBQUAD_TEST_MARK") == mark:
+                found.append(process)
+        except psutil.Error:
+            continue
     return found
 
 
 @pytest.fixture
-def nothing_left():
+def nothing_left(monkeypatch):
     """No process of ours stays behind."""
-    before = set(psutil.pids())
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("SUBQUAD_TEST_MARK", mark)
     yield
-    _, alive = psutil.wait_procs(newborn(before), timeout=20)
+    _, alive = psutil.wait_procs(marked(mark), timeout=40)
     assert not alive, [process.cmdline() for process in alive]
 
 
