@@ -52,15 +52,25 @@ def train(
         overrides: `key=value`, as on the command line.
         root: folder for runs/ and the tracking database.
         local: without Ray.
+
+    Raises:
+        UserError: the experiment cannot be done as it is.
+        Interrupted: Ctrl-C or SIGTERM arrived; the run can go on.
     """
     from subquad.drivers.drive import drive
+    from subquad.drivers.preflight import preflight
     from subquad.drivers.progress import Display
     from subquad.drivers.session import start
+    from subquad.errors import Interrupted
     from subquad.experiment import load as load_plan
     from subquad.runs import read_result
 
-    session = start(load_plan(str(target), overrides), Path(root).resolve())
-    drive(session, Display(None), local=local)
+    plan = load_plan(str(target), overrides)
+    preflight(plan, local=local)
+    session = start(plan, Path(root).resolve())
+    signum = drive(session, Display(None), local=local).signum
+    if signum:
+        raise Interrupted(signum, f"stopped; go on with: subquad resume {session.folder}")
     return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in session.tickets]
 
 
@@ -81,17 +91,18 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     from subquad.engine.state import CHECKPOINTS
     from subquad.engine.tensors import load_model
     from subquad.errors import RunError
-    from subquad.runs import read_json
 
     if which not in ("best", "last"):
         raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
     ticket = reopen_one(Path(run))
     root = ticket.folder / CHECKPOINTS
-    best = read_json(ticket.folder / "best.json")
-    step = best["step"] if which == "best" and best else checkpoint.newest_step(root)
-    if not step:
+    found = checkpoint.newest_good(root, lambda text: None)
+    if found is None:
         raise RunError(f"{ticket.folder}: no checkpoint yet")
+    best = found.state["progress"]["best"]
+    if which == "best" and best:
+        found = checkpoint.read(root, best["step"])
     spec = build_dataset(ticket.checked, ticket.data_root).describe()
     model = build_model(ticket.checked, spec, build_task(ticket.checked, spec))
-    load_model(model, checkpoint.read(root, step).model)
+    load_model(model, found.model)
     return model.eval()

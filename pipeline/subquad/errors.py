@@ -13,13 +13,17 @@ SubquadError                      exit code 1
 
 from __future__ import annotations
 
-import signal
-
 
 class SubquadError(Exception):
-    """Root of the tree; `exit_code` is what the command line returns."""
+    """Root of the tree.
+
+    Attributes:
+        exit_code: what the command line returns.
+        shared: every rank raises it alike, so no rank waits for another.
+    """
 
     exit_code = 1
+    shared = False
 
 
 class UserError(SubquadError):
@@ -64,7 +68,3 @@ class Interrupted(SubquadError):
         super().__init__(message)
         self.signum = signum
         self.exit_code = 128 + int(signum)
-
-    @property
-    def signal_name(self) -> str:
-        return signal.Signals(self.signum).name

@@ -7,8 +7,12 @@ import random
 
 import numpy as np
 import pytest
-from small_run import cli, digests, only_run, run_here
+from small_run import cli, digests, only_run, run_here, stop_ranks_at
 
+from subquad.drivers.payload import payload_of
+from subquad.drivers.session import start
+from subquad.engine import loop
+from subquad.experiment import load
 from subquad.runs import read_json, read_records, read_result
 
 # fp64 without dropout: what is left between two ways of cutting a batch is rounding.
@@ -113,6 +117,13 @@ def test_loader_processes_do_not_change_the_order(ticket):
 
 
 @pytest.mark.ci
+def test_two_workers_may_have_loader_processes(small, tmp_path):
+    settings = ["scale.workers=2", "train.loader_workers=1", "train.epochs=1"]
+    cli(["train", str(small), "--local", "--root", str(tmp_path), *settings], tmp_path)
+    assert read_result(only_run(tmp_path))["status"] == "finished"
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17",)])
 def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
     curves = []
@@ -129,19 +140,72 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     roots = [tmp_path / name for name in ("plain", "sharded")]
     cli(["train", str(small), "--local", "--root", str(roots[0]), *PLAIN], tmp_path)
     sharded = ["scale.workers=2", "scale.strategy=fsdp2"]
-    stopped = cli(
-        ["train", str(small), "--local", "--root", str(roots[1]), *PLAIN, *sharded],
-        tmp_path,
-        fault="kill@step:21",
-        check=1,
-    )
-    assert "killed by SIGKILL" in stopped.stderr
+    plan = load(str(small), [*PLAIN, *sharded])
+    (ticket,) = start(plan, roots[1]).tickets
+    stop_ranks_at(21, payload_of(ticket), world_size=2)
     run = only_run(roots[1])
+    assert [path.name for path in sorted((run / "checkpoints").iterdir())][-1] == "step-00000021"
     text = (run / "experiment.yaml").read_text()
     (run / "experiment.yaml").write_text(text.replace("workers: 2", "workers: 1").replace("fsdp2", "ddp"))
     cli(["resume", str(run), "--local"], tmp_path)
     assert read_result(run)["attempts"] == 2
     np.testing.assert_allclose(losses(run), losses(only_run(roots[0])), rtol=0, atol=1e-6)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("mixer", ["agf", "./normed.py:Normed"])
+def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
+    """Three ranks, where the order of additions shows, and a mixer with buffers that differ over ranks."""
+    (tmp_path / "normed.py").write_text(NORMED)
+    settings = [f"mixer={mixer}", "scale.workers=3", "train.epochs=2"]
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
+    fault = f"kill@step:20:{tmp_path / 'fired'}"
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "killed"), *settings], tmp_path, fault=fault)
+    whole, killed = only_run(tmp_path / "whole"), only_run(tmp_path / "killed")
+    assert read_result(killed)["attempts"] == 2
+    assert digests(killed) == digests(whole)
+    assert read_result(killed)["test"] == read_result(whole)["test"]
+
+
+NORMED = """
+import torch
+from subquad.nn import TokenMixer
+from subquad.plugin import Facts, MixerConfig
+
+
+class Normed(TokenMixer):
+    Config = MixerConfig
+    facts = Facts()
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(site.dim)
+        self.value = torch.nn.Linear(site.dim, site.dim)
+        self.unused = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x, *, keep=None, carry=None):
+        return self.value(self.norm(x.transpose(1, 2)).transpose(1, 2)).cumsum(1)
+"""
+
+
+def test_a_stop_on_a_saved_step_does_not_save_it_again(ticket, monkeypatch):
+    run = ticket()
+    steps = []
+    monkeypatch.setattr(loop, "save", lambda *arguments: steps.append(arguments[2].step))
+    calls = iter(range(1, 10**6))
+    assert run_here(run, lambda: 15 if next(calls) == 13 else 0) == "stopped"
+    assert steps == [13]
+
+
+def test_a_kill_between_checkpoint_and_pointer_is_mended(small, tmp_path):
+    cli(["train", str(small), "--local", "--root", str(tmp_path)], tmp_path, fault="kill@save.done:3", check=-9)
+    run = only_run(tmp_path)
+    assert read_json(run / "last.json")["step"] == 26
+    cli(["resume", str(run), "--local"], tmp_path)
+    result = read_result(run)
+    assert read_json(run / "last.json") == result["last"]
+    assert read_json(run / "best.json") == result["best"]
+    assert result["last"]["step"] == 39
 
 
 def kill_and_resume(small, root, faults):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from small_run import cli, digests, only_run, run_here
 
 from subquad.engine import faults
+from subquad.engine.precision import LossScaler
 from subquad.errors import CheckpointError
 from subquad.runs import read_records, read_result
 
@@ -61,16 +63,26 @@ def test_a_failed_run_is_tried_again_from_its_checkpoint(ticket, poison):
     poison(20, 21, 22)
     run_here(run)
     poison()
-    assert run_here(run) == "finished"
+    assert run_here(run) == "failed", "not within the session that saw it fail"
+    assert run_here(replace(run, session="another")) == "finished"
     run_here(whole)
     assert digests(run.folder) == digests(whole.folder)
 
 
-def test_fp16_backs_off_without_calling_it_a_failure(ticket, poison):
-    run = ticket("train.precision=fp16", "train.epochs=1")
-    poison(2, 3, 4, 5)
+def test_fp16_backs_off_without_calling_it_a_failure(ticket, monkeypatch):
+    monkeypatch.setattr(LossScaler, "of", lambda train: LossScaler(True, 2.0**40))
+    run = ticket("train.precision=fp16")
     assert run_here(run) == "finished"
     assert read_result(run.folder)["skipped_steps"] == 0
+    told = [one.text for one in read_records(run.folder) if one.kind == "event"]
+    assert len(told) > 3
+    assert told[0] == "step 1 skipped: fp16 overflow, the loss scale is halved"
+
+
+def test_a_non_finite_loss_is_a_failure_in_fp16_too(ticket, poison):
+    run = ticket("train.precision=fp16")
+    poison(5, 6, 7)
+    assert run_here(run) == "failed"
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
@@ -95,13 +107,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(ticket, damage):
 
 
 def test_another_experiment_cannot_take_over_a_checkpoint(ticket):
-    from dataclasses import replace
-
     run = ticket()
     calls = iter(range(1, 10**6))
     run_here(run, lambda: 15 if next(calls) == 3 else 0)
     other = ticket("train.lr=0.5")
-    with pytest.raises(CheckpointError, match=r"belongs to another experiment; changed since: train\.lr"):
+    with pytest.raises(CheckpointError, match=r"belongs to another experiment; they differ in: train\.lr"):
         run_here(replace(other, folder=run.folder))
 
 
@@ -136,7 +146,8 @@ def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, wor
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
     run = only_run(tmp_path)
-    assert f"stopped by {number.name} after saving; go on with: subquad resume" in errors
+    assert f"stopped by {number.name} after saving step" in errors
+    assert "; go on with: subquad resume" in errors
     assert "Traceback" not in errors
     newest = sorted((run / "checkpoints").iterdir())[-1]
     assert int(newest.name.removeprefix("step-")) > 3
@@ -154,11 +165,24 @@ def test_nan_on_one_rank_is_skipped_on_all(small, tmp_path):
 
 
 @pytest.mark.ci
-def test_a_raising_rank_ends_the_others_and_the_run_goes_on(small, tmp_path):
+def test_a_raising_rank_ends_the_others_and_the_run_goes_on_by_itself(small, tmp_path):
     arguments = ["train", str(small), "--local", "--root", str(tmp_path), "scale.workers=2"]
-    done = cli(arguments, tmp_path, fault=f"raise@step:9:{tmp_path / 'fired'}", check=1)
-    assert "`subquad resume` goes on" in done.stderr
-    run = only_run(tmp_path)
-    assert "injected fault at step" in (run / "error.txt").read_text()
-    cli(["resume", str(run), "--local"], tmp_path)
-    assert read_result(run)["status"] == "finished"
+    done = cli(arguments, tmp_path, fault=f"raise@step:9:{tmp_path / 'fired'}")
+    assert done.stderr == ""
+    result = read_result(only_run(tmp_path))
+    assert result["status"] == "finished"
+    assert result["attempts"] == 2
+
+
+@pytest.mark.ci
+def test_a_rank_that_always_raises_ends_its_run_with_the_cause_and_no_other_run(small, tmp_path):
+    settings = ["matrix.train.lr=[0.001, 0.002]", "scale.workers=2", "scale.max_failures=1", "train.epochs=1"]
+    fault = ",".join(f"raise@step:4:{tmp_path / str(number)}" for number in range(2))
+    arguments = ["train", str(small), "--local", "--root", str(tmp_path), *settings]
+    done = cli(arguments, tmp_path, fault=fault, check=1)
+    assert "Traceback" not in done.stderr + done.stdout
+    cells = sorted((only_run(tmp_path) / "cells").iterdir())
+    results = [read_result(cell) for cell in cells]
+    assert [one["status"] for one in results] == ["failed", "finished"]
+    assert "2 attempts in a row failed after step 0" in results[0]["reason"]
+    assert "injected fault at step" in results[0]["reason"]

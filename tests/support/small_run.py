@@ -6,11 +6,16 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch.distributed as dist
 from safetensors.torch import load_file
+from torch import multiprocessing
 
+from subquad.drivers.payload import Payload
+from subquad.drivers.work import work
 from subquad.engine.group import Group
 from subquad.engine.run import Signals, train_run
 from subquad.engine.ticket import Ticket
@@ -64,6 +69,19 @@ def digests(run: Path) -> dict[str, str]:
             state.update(tensor.contiguous().numpy().tobytes())
         found[name] = state.hexdigest()
     return found
+
+
+def stop_ranks_at(step: int, payload: Payload, world_size: int) -> None:
+    """Do a run on several gloo ranks, and ask it to stop at a step."""
+    with tempfile.TemporaryDirectory() as scratch:
+        multiprocessing.spawn(_stopping_rank, (world_size, f"{scratch}/rendezvous", payload, step), nprocs=world_size)
+
+
+def _stopping_rank(rank: int, world_size: int, rendezvous: str, payload: Payload, step: int) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+    calls = iter(range(1, 10**6))
+    work([payload], Group(rank, world_size), Signals(lambda: 15 if next(calls) >= step else 0), restarts=True)
+    dist.destroy_process_group()
 
 
 def only_run(root: Path, name: str = "small") -> Path:

@@ -14,9 +14,11 @@ from rich.console import Console
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.progress import Display
 from subquad.drivers.session import Session
+from subquad.engine.checkpoint import newest_step
+from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
 from subquad.report import Report, build, to_terminal, write
-from subquad.runs import read_result
+from subquad.runs import ATTEMPTS, read_result
 
 
 def writable(root: Path) -> Path:
@@ -44,12 +46,19 @@ def conduct(session: Session, *, local: bool, as_json: bool) -> int:
         click.echo(json.dumps(_summary(session, outcome), default=str))
     else:
         _tell(session, outcome, console)
-    if outcome.signum:
+    if outcome.signum and outcome.unfinished:
         name = signal.Signals(outcome.signum).name
         raise Interrupted(
-            outcome.signum, f"stopped by {name} after saving; go on with: subquad resume {_short(session.folder)}"
+            outcome.signum, f"stopped by {name} {_saved(session)}; go on with: subquad resume {_short(session.folder)}"
         )
     return 1 if outcome.failed or outcome.unfinished else 0
+
+
+def _saved(session: Session) -> str:
+    """Where the run that was stopped will go on."""
+    begun = [one for one in session.pending if (one.folder / ATTEMPTS).exists()]
+    step = newest_step(begun[0].folder / CHECKPOINTS) if begun else 0
+    return f"after saving step {step}" if step else "before the first step was saved"
 
 
 def _summary(session: Session, outcome: Outcome) -> dict:

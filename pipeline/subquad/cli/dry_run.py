@@ -32,8 +32,8 @@ def show_costs(plan: Plan, *, as_json: bool) -> None:
             f"{row['samples']:,}",
             f"{row['steps']:,}",
             f"{row['parameters']:,}",
-            f"{row['flops_per_step']:.3g}",
-            f"{row['flops_per_step'] * row['steps']:.3g}",
+            _short(row["flops_per_step"]),
+            _short(row["flops_per_step"] and row["flops_per_step"] * row["steps"]),
         )
     console = Console()
     console.print(table)
@@ -51,3 +51,7 @@ def _costs(cell: Cell) -> dict:
         "parameters": cost.parameters,
         "flops_per_step": cost.flops_per_step,
     }
+
+
+def _short(number: int | None) -> str:
+    return "?" if number is None else f"{number:.3g}"

@@ -46,10 +46,8 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="subquad", message="%(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(debug: bool) -> None:
     """Train, certify and compare sub-quadratic token mixers."""
-    ctx.obj = {"debug": debug}
 
 
 def main(argv: list[str] | None = None) -> int:

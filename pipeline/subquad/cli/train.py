@@ -37,6 +37,8 @@ def command(
         show_costs(plan, as_json=as_json)
         return 0
     from subquad.cli.conduct import conduct, writable
+    from subquad.drivers.preflight import preflight
     from subquad.drivers.session import start
 
+    preflight(plan, local=local)
     return conduct(start(plan, writable(root)), local=local, as_json=as_json)

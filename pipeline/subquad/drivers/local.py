@@ -17,14 +17,13 @@ import torch.distributed as dist
 from subquad.drivers.payload import Payload
 from subquad.drivers.signals import Received, listening, stop_file_watch
 from subquad.drivers.work import work
+from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.run import Signals
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Scale
 from subquad.runs import STOP, write_text
 from subquad.tracking import SystemSampler
-
-GRACE_SECONDS = 30.0
 
 
 def run_local(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool) -> int:
@@ -55,13 +54,29 @@ def device_of(rank: int, scale: Scale) -> torch.device:
 
 
 def _run_processes(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, received: Received) -> None:
+    """Start the ranks, and start them again when one dies, as long as that leads to new attempts.
+
+    A run that does not get on ends itself (scale.max_failures); what is left is ranks that die before they begin.
+    """
+    while True:
+        before = _attempts(payloads)
+        broken = _run_once(payloads, scale, stop, system)
+        if not broken or received.signum:
+            return
+        if _attempts(payloads) == before:
+            raise TrainingFailed(f"{broken} before it could begin; `subquad resume` tries again")
+
+
+def _attempts(payloads: Sequence[Payload]) -> int:
+    return sum(len(attempts.read(payload.ticket["folder"])) for payload in payloads)
+
+
+def _run_once(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool) -> str:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         failures = context.SimpleQueue()
         arguments = (payloads, scale, scratch, str(stop), os.getpid(), system, failures)
-        processes = [
-            context.Process(target=_rank_main, args=(rank, *arguments), daemon=True) for rank in range(scale.workers)
-        ]
+        processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(scale.workers)]
         for process in processes:
             process.start()
         try:
@@ -70,8 +85,7 @@ def _run_processes(payloads: Sequence[Payload], scale: Scale, stop: Path, system
             _end(processes)
         if not failures.empty():
             raise failures.get()
-        if broken and not received.signum:
-            raise TrainingFailed(f"{broken}; `subquad resume` goes on from the newest checkpoint")
+        return broken
 
 
 def _wait(processes: Sequence[BaseProcess]) -> str:
@@ -108,10 +122,12 @@ def _rank_main(rank: int, payloads, scale: Scale, scratch: str, stop: str, paren
         timeout=timedelta(seconds=scale.hang_timeout_s),
     )
     sampler = SystemSampler().latest if system and rank == 0 else dict
+    group = Group(rank, scale.workers, device)
     try:
-        group = Group(rank, scale.workers, device)
         work(payloads, group, Signals(stop_file_watch(Path(stop), parent), sampler), restarts=True)
-    except SubquadError as error:
-        if rank == 0:
+    except SubquadError as error:  # every rank raises it alike
+        if group.first:
             failures.put(error)
+    except Exception:  # error.txt has the traceback of the first rank that failed
+        os._exit(1)
     dist.destroy_process_group()

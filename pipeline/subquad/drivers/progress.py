@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from subquad.engine.ticket import Ticket
-from subquad.runs import PLAN, Record, read_json, read_records, read_result
+from subquad.runs import METRICS, PLAN, Record, read_json, read_result
 
 INTERVAL_SECONDS = 0.5
 LINE_SECONDS = 5.0  # between plain lines about evaluations
+
+
+class Tail:
+    """New records of a metrics.jsonl that grows, and that is replaced by a shorter one when its run goes on.
+
+    Args:
+        path: the file, which need not be there yet.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file, self._offset, self._attempt = 0, 0, 0
+
+    def new(self) -> list[Record]:
+        """Records since the last call; of a replaced file those of a later attempt."""
+        try:
+            with self._path.open("rb") as stream:
+                return self._read(stream)
+        except FileNotFoundError:
+            return []
+
+    def _read(self, stream: BinaryIO) -> list[Record]:
+        seen, file = self._attempt, os.fstat(stream.fileno()).st_ino
+        if file != self._file:
+            self._file, self._offset = file, 0
+        start = self._offset
+        stream.seek(start)
+        lines = [line for line in stream if line.endswith(b"\n")]
+        self._offset += sum(map(len, lines))
+        records = [Record.parse(line.decode()) for line in lines]
+        self._attempt = max([seen, *(one.attempt for one in records)])
+        return records if start else [one for one in records if one.attempt > seen]
 
 
 class Display:
@@ -28,7 +62,7 @@ class Display:
 
     def __init__(self, console: Console | None):
         self._console = console
-        self._read: dict[Path, int] = {}
+        self._tails: dict[Path, Tail] = {}
         self._line_due = 0.0
 
     @contextmanager
@@ -38,7 +72,8 @@ class Display:
             yield
             return
         for ticket in tickets:
-            self._read[ticket.folder] = sum(1 for _ in read_records(ticket.folder))
+            self._tails[ticket.folder] = Tail(ticket.folder / METRICS)
+            self._tails[ticket.folder].new()
         over = threading.Event()
         thread = threading.Thread(target=self._follow, args=(tickets, over), name="progress", daemon=True)
         thread.start()
@@ -62,8 +97,7 @@ class Display:
         for ticket in tickets:
             if ticket.folder in ended:
                 continue
-            records = list(read_records(ticket.folder, skip=self._read[ticket.folder]))
-            self._read[ticket.folder] += len(records)
+            records = self._tails[ticket.folder].new()
             self._lines(ticket, records, bar)
             if records:
                 plan = read_json(ticket.folder / PLAN) or {}

@@ -15,7 +15,8 @@ from platformdirs import user_cache_path
 
 from subquad.engine.ticket import Ticket
 from subquad.errors import RunError
-from subquad.experiment import Cell, Plan, digest, dump, load
+from subquad.experiment import Cell, Plan, differences, digest, dump, load
+from subquad.experiment.schema import Experiment
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
@@ -30,7 +31,7 @@ from subquad.runs import (
     write_text,
 )
 
-OWNER = "owner.json"
+OWNER, IDENTITY = "owner.json", "identity.json"
 
 
 @dataclass(frozen=True)
@@ -66,24 +67,27 @@ def start(plan: Plan, root: Path) -> Session:
     folder = new_folder(root / "runs", plan.name, hashlib.sha256(plan.text.encode()).hexdigest())
     if plan.study:
         write_text(folder / STUDY, plan.text)
-    session = _session(plan, root, folder)
+    session = _session(plan, folder)
     for ticket in session.tickets:
-        write_text(ticket.folder / EXPERIMENT, dump(ticket.checked.experiment))
-        _keep_source(ticket)
+        _write_down(ticket)
     return session
 
 
-def _keep_source(ticket: Ticket) -> None:
+def _write_down(ticket: Ticket) -> None:
+    """What a run is: its experiment, the source of a mixer given as a file, and, last, the digest of both."""
     source = ticket.checked.mixer.source
     if source is not None:
         write_text(ticket.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
+    experiment = ticket.checked.experiment
+    write_text(ticket.folder / EXPERIMENT, dump(experiment))
+    write_json(ticket.folder / IDENTITY, {"digest": ticket.digest, "experiment": experiment.model_dump(mode="json")})
 
 
 def reopen(folder: Path) -> Session:
     """Read a run's or study's folder again.
 
     Raises:
-        RunError: it is neither.
+        RunError: it is neither, or its experiment has changed since it was started.
         ConfigError: its experiment file does not load.
     """
     folder = folder.resolve()
@@ -92,7 +96,24 @@ def reopen(folder: Path) -> Session:
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a cell of a study: resume the study, {folder.parent.parent}")
     plan = load(str(folder / (STUDY if is_study(folder) else EXPERIMENT)))
-    return _session(plan, folder.parent.parent.parent, folder)
+    session = _session(plan, folder)
+    for ticket in session.tickets:
+        _same_as_started(ticket)
+    return session
+
+
+def _same_as_started(ticket: Ticket) -> None:
+    """Refuse a run whose experiment or source file was edited; write down one whose start was cut short."""
+    identity = read_json(ticket.folder / IDENTITY)
+    if identity is None:
+        _write_down(ticket)
+    elif identity["digest"] != ticket.digest:
+        before = Experiment.model_validate(identity["experiment"])
+        changed = differences(before, ticket.checked.experiment)
+        raise RunError(
+            f"{ticket.folder}: changed since the run was started: "
+            f"{', '.join(changed) or 'the source file of its mixer'}; put that back to resume, or start a new run"
+        )
 
 
 def reopen_one(folder: Path) -> Ticket:
@@ -104,12 +125,14 @@ def reopen_one(folder: Path) -> Ticket:
     folder = folder.resolve()
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
-    depth = 5 if folder.parent.name == CELLS else 3
-    return _session(load(str(folder / EXPERIMENT)), folder.parents[depth - 1], folder).tickets[0]
+    return _session(load(str(folder / EXPERIMENT)), folder).tickets[0]
 
 
-def _session(plan: Plan, root: Path, folder: Path) -> Session:
+def _session(plan: Plan, folder: Path) -> Session:
     name = uuid.uuid4().hex
+    # A run that was moved away from where runs live keeps its ledger and tracking beside itself.
+    runs_root = next((parent for parent in folder.parents if parent.name == "runs"), folder.parent)
+    root = runs_root.parent if runs_root.name == "runs" else runs_root
 
     def ticket(cell: Cell) -> Ticket:
         source = cell.experiment.mixer.source
@@ -121,7 +144,7 @@ def _session(plan: Plan, root: Path, folder: Path) -> Session:
             digest=digest(cell.experiment.experiment, source.sha256 if source else ""),
             session=name,
             data_root=data_root(),
-            runs_root=root / "runs",
+            runs_root=runs_root,
         )
 
     return Session(root, folder, plan, tuple(map(ticket, plan.cells)))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from subquad.drivers.payload import Payload, ticket_of
 from subquad.engine.group import Group
@@ -29,21 +27,28 @@ def work(payloads: Sequence[Payload], group: Group, signals: Signals, *, restart
             recorded as the run's failure.
 
     Raises:
-        SubquadError: on every rank alike, where the runs cannot start on some rank (a plugin is missing there, ...).
+        SubquadError: on every rank alike: no run can start (a plugin is missing on some rank), or the only run cannot.
     """
-    for ticket in group.together(lambda: [ticket_of(payload) for payload in payloads]):
+    tickets = group.together(lambda: [ticket_of(payload) for payload in payloads])
+    for ticket in tickets:
         if group.device.type == "cpu":
             torch.set_num_threads(max(1, int(ticket.checked.experiment.scale.cpus_per_worker)))
-        with group.together(partial(_only_writer, ticket, group)):
-            if _done(ticket, group, signals, restarts) == "stopped":
+        lock = group.together(partial(_writer_lock, ticket, group))
+        try:
+            if _done(ticket, group, signals, restarts, alone=len(tickets) == 1) == "stopped":
                 return
+        finally:
+            if lock is not None:
+                lock.release()
 
 
-def _done(ticket: Ticket, group: Group, signals: Signals, restarts: bool) -> Status:
+def _done(ticket: Ticket, group: Group, signals: Signals, restarts: bool, alone: bool) -> Status:
     try:
         return train_run(ticket, group, signals)
-    except SubquadError:
-        raise
+    except SubquadError as error:
+        if alone:
+            raise
+        return fail(ticket, group, str(error))
     except Exception as error:
         if restarts:
             raise
@@ -51,9 +56,10 @@ def _done(ticket: Ticket, group: Group, signals: Signals, restarts: bool) -> Sta
         return fail(ticket, group, f"{type(error).__name__}: {text} (traceback in {ticket.folder / ERROR})")
 
 
-def _only_writer(ticket: Ticket, group: Group) -> AbstractContextManager[object]:
+def _writer_lock(ticket: Ticket, group: Group) -> BaseFileLock | None:
+    """The first rank's claim to be the only writer of a run."""
     if not group.first:
-        return contextlib.nullcontext()
+        return None
     lock = FileLock(ticket.folder / "writer.lock")
     try:
         lock.acquire(timeout=TAKEOVER_SECONDS)

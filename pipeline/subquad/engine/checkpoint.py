@@ -204,10 +204,15 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def prune(root: Path, keep: int, also: Iterable[int]) -> None:
-    """Delete all but the newest `keep` checkpoints and the steps in `also`."""
+def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
+    """Delete what a run that stands at step `newest` does not need.
+
+    Later steps are a future that was given up; unfinished folders are of no use; of the finished ones the newest
+    `keep` stay, and the steps in `also`.
+    """
     existing = steps(root)
-    for step in set(existing[:-keep]) - set(also):
+    finished = [step for step in existing if step <= newest and (folder_of(root, step) / MANIFEST).exists()]
+    for step in set(existing) - set(finished[-keep:]) - (set(also) & set(finished)):
         folder = folder_of(root, step)
         # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
         (folder / MANIFEST).unlink(missing_ok=True)

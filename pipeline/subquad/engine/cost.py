@@ -13,6 +13,9 @@ from subquad.engine.feed import to_device
 from subquad.engine.parts import build_model, build_task
 from subquad.engine.precision import parameter_dtype
 from subquad.experiment import Checked
+from subquad.nn import Backbone, Task
+
+_SAMPLES = 2  # some layers need more than one
 
 
 @dataclass(frozen=True)
@@ -22,33 +25,39 @@ class Cost:
     Attributes:
         parameters: trainable numbers in the model.
         flops_per_step: forward and backward over the global batch; matrix products and attention only, element-wise
-            work and FFTs are not counted.
+            work and FFTs are not counted. None where the model does not run here.
     """
 
     parameters: int
-    flops_per_step: int
+    flops_per_step: int | None
 
 
 def count(checked: Checked, spec: DataSpec) -> Cost:
-    """Count on one sample of the described shape, on the CPU; nothing of the run's randomness is used up."""
-    with torch.random.fork_rng(devices=[]):
-        task = build_task(checked, spec)
-        model = build_model(checked, spec, task)
-        train = checked.experiment.train
-        batch = to_device(_sample(spec), torch.device("cpu"), parameter_dtype(train))
-        with FlopCounterMode(display=False) as counter:
-            output = model(batch)
-            loss, _ = task.loss(output.outputs, batch)
-            (loss if output.penalty is None else loss + output.penalty.sum()).backward()
+    """Count on a model of its own, on the CPU; it seeds the global generators, so count before training."""
+    task = build_task(checked, spec)
+    model = build_model(checked, spec, task)
     parameters = sum(one.numel() for one in model.parameters() if one.requires_grad)
-    return Cost(parameters, counter.get_total_flops() * train.batch_size)
+    try:
+        return Cost(parameters, _flops(checked, spec, task, model))
+    except Exception:  # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
+        return Cost(parameters, None)
 
 
-def _sample(spec: DataSpec) -> dict[str, np.ndarray]:
-    shape = (1, spec.max_len, spec.channels) if spec.modality == "series" else (1, spec.max_len)
+def _flops(checked: Checked, spec: DataSpec, task: Task, model: Backbone) -> int:
+    train = checked.experiment.train
+    batch = to_device(_samples(spec), torch.device("cpu"), parameter_dtype(train))
+    with FlopCounterMode(display=False) as counter:
+        output = model(batch)
+        loss, _ = task.loss(output.outputs, batch)
+        (loss if output.penalty is None else loss + output.penalty.sum()).backward()
+    return counter.get_total_flops() * train.batch_size // _SAMPLES
+
+
+def _samples(spec: DataSpec) -> dict[str, np.ndarray]:
+    shape = (_SAMPLES, spec.max_len, spec.channels) if spec.modality == "series" else (_SAMPLES, spec.max_len)
     kind = np.float32 if spec.modality == "series" else np.int64
     return {
         "inputs": np.ones(shape, dtype=kind),
-        "keep": np.ones((1, spec.max_len), dtype=bool),
-        "labels": np.zeros(1, dtype=np.int64),
+        "keep": np.ones((_SAMPLES, spec.max_len), dtype=bool),
+        "labels": np.zeros(_SAMPLES, dtype=np.int64),
     }

@@ -13,8 +13,24 @@ import torch
 
 from subquad.experiment import Checked
 from subquad.registry import plugin_facts
+from subquad.runs import ENVIRONMENT, read_json, write_json
 
 _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
+
+
+def record(run: Path, checked: Checked, attempt: int) -> list[str]:
+    """Write environment.json at a run's first start. Where a later one differs, write its own and tell what changed."""
+    now = describe(checked)
+    before = read_json(run / ENVIRONMENT)
+    if before is None:
+        write_json(run / ENVIRONMENT, now)
+        return []
+    changed = [key for key in ("python", "packages", "plugins", "gpus") if before.get(key) != now[key]]
+    if not changed:
+        return []
+    name = f"environment-{attempt}.json"
+    write_json(run / name, now)
+    return [f"resumed in another environment: {', '.join(changed)} changed, see {name}"]
 
 
 def describe(checked: Checked) -> dict[str, Any]:

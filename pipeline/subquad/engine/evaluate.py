@@ -36,6 +36,7 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> Evaluat
     """Evaluate the model as it stands; every rank must call it, every rank gets the result."""
     model, group, train = parts.bare_model, parts.group, parts.train
     sharded = model is parts.model and group.world_size > 1
+    group.share_buffers(model)
     sums: dict[str, Tensor] = {}
     rows: list[dict[str, np.ndarray]] = []
     model.eval()

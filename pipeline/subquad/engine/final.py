@@ -50,7 +50,7 @@ def conclude(parts: Parts, run: Path, protocol: Protocol, seal: Seal, progress: 
         except CheckpointError as error:
             chosen, step = "last", progress.step
             notes.append(f"the best checkpoint could not be read, the last weights were tested instead: {error}")
-    split = seal.open(f"final evaluation of the {chosen} checkpoint, step {step}")
+    split = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
     found = evaluate(parts, split, per_sample=True)
     if parts.group.first and found.arrays:
         save_file({name: np.ascontiguousarray(rows) for name, rows in found.arrays.items()}, run / PREDICTIONS)

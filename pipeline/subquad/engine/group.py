@@ -74,11 +74,18 @@ class Group:
             failure = error
         told = failure if failure is None or isinstance(failure, SubquadError) else RuntimeError(repr(failure))
         failures = [one for one in self.gather(told) if one is not None]
-        if failure is not None:
-            raise failure
         if failures:
-            raise failures[0]
+            shared = failure or failures[0]
+            if isinstance(shared, SubquadError):
+                shared.shared = True
+            raise shared
         return cast("Result", result)
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every rank the first rank's buffers, so that all evaluate and save the same model."""
+        if self.world_size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
 
     def barrier(self) -> None:
         if self.world_size > 1:
@@ -96,7 +103,9 @@ def wrap(model: Backbone, group: Group, strategy: str, compile_blocks: bool) -> 
     if strategy == "fsdp2" and group.world_size > 1:
         return _shard(model, group)
     if group.world_size > 1:
-        return DistributedDataParallel(model, broadcast_buffers=False)
+        # Without a search for unused parameters DDP rebuilds its buckets after the first backward pass of a process,
+        # and the first step after a resume would add gradients in another order than the run that went on.
+        return DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True)
     return model
 
 

@@ -23,12 +23,11 @@ class MetricsLog:
     """
 
     def __init__(self, run: Path | None, keep: int, attempt: int):
-        self.count = keep
+        self.count = keep if run is None else cut(run / METRICS, keep)
         self._attempt = attempt
         self._stream: IO[str] | None = None
         self._flushed = 0.0
         if run is not None:
-            cut(run / METRICS, keep)
             self._stream = (run / METRICS).open("a", encoding="utf-8")
 
     def add(
@@ -74,11 +73,12 @@ class MetricsLog:
             self._stream = None
 
 
-def cut(path: Path, keep: int) -> None:
-    """Keep the first `keep` complete lines of a file."""
+def cut(path: Path, keep: int) -> int:
+    """Keep the first `keep` complete lines of a file; returns how many there are."""
     if not path.exists():
-        return
+        return 0
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     whole = [line for line in lines[:keep] if line.endswith("\n")]
     if len(whole) != len(lines):
         write_text(path, "".join(whole))
+    return len(whole)

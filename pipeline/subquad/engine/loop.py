@@ -86,11 +86,12 @@ def train(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> 
         if logged:
             _log_step(course, progress, outcome, rates.lr, log)
         clock.every(SYSTEM_SECONDS, lambda: _log_system(course, progress, log))
-        _milestones(parts, course, progress, log)
+        saved = _milestones(parts, course, progress, log)
         if progress.done:
             return True
         if outcome.stop:
-            _save(parts, course, progress, log)
+            if not saved:
+                _save(parts, course, progress, log)
             return False
     return True
 
@@ -117,6 +118,7 @@ def _count(course: Course, progress: Progress, outcome: Outcome, limit: int, log
         progress.skipped_in_a_row = 0
         return
     if outcome.absorbed:
+        _event(course, progress, log, f"step {progress.step} skipped: fp16 overflow, the loss scale is halved")
         return
     progress.skipped += 1
     progress.skipped_in_a_row += 1
@@ -147,7 +149,8 @@ def _log_system(course: Course, progress: Progress, log: MetricsLog) -> None:
         log.add("system", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, metrics=values)
 
 
-def _milestones(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
+def _milestones(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> bool:
+    """Evaluate and save where it is due; True where it was saved."""
     settings, plan = parts.train, course.plan
     ends = progress.step == plan.total_steps
     evaluates = ends or _due(settings, plan, progress.step)
@@ -155,8 +158,10 @@ def _milestones(parts: Parts, course: Course, progress: Progress, log: MetricsLo
         _select(parts, course, progress, log)
     progress.done = ends or (settings.patience is not None and progress.stale >= settings.patience)
     every = settings.checkpoint_every_steps
-    if evaluates or progress.done or (every is not None and progress.step % every == 0):
+    due = evaluates or progress.done or (every is not None and progress.step % every == 0)
+    if due:
         _save(parts, course, progress, log)
+    return due
 
 
 def _due(settings: Train, plan: Plan, step: int) -> bool:

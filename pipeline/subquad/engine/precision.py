@@ -47,9 +47,12 @@ class LossScaler:
     def of(train: Train) -> LossScaler:
         return LossScaler(train.precision == "fp16", 2.0**16 if train.precision == "fp16" else 1.0)
 
-    def absorbs(self, finite: bool) -> bool:
-        """Take note of a step; True where a non-finite one is answered by a smaller scale and so is no failure."""
-        if not self.enabled:
+    def absorbs(self, finite: bool, loss_finite: bool) -> bool:
+        """Take note of a step; True where non-finite gradients are answered by a smaller scale and so are no failure.
+
+        A non-finite loss is a failure at any scale.
+        """
+        if not self.enabled or not loss_finite:
             return False
         if finite:
             self.good_steps += 1

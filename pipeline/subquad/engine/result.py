@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from subquad.data import DataSpec
-from subquad.engine.cost import count
+from subquad.engine.cost import Cost
 from subquad.engine.final import Final
 from subquad.engine.plan import Plan
 from subquad.engine.progress import Progress
@@ -21,10 +21,9 @@ PROTOCOL_LABELS = {
 
 
 def result_of(
-    ticket: Ticket, spec: DataSpec, plan: Plan, progress: Progress, attempt: int, final: Final
+    ticket: Ticket, spec: DataSpec, cost: Cost, plan: Plan, progress: Progress, attempt: int, final: Final
 ) -> dict[str, Any]:
     """The result of a finished run."""
-    cost = count(ticket.checked, spec)
     return {
         **_identity(ticket),
         "status": "finished",
@@ -74,4 +73,5 @@ def _identity(ticket: Ticket) -> dict[str, Any]:
         "mode": task.mode,
         "workers": experiment.scale.workers,
         "experiment": ticket.digest,
+        "session": ticket.session,
     }

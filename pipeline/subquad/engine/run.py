@@ -13,6 +13,8 @@ from typing import Literal
 from subquad.data import Dataset, DataSpec, SplitName
 from subquad.engine import attempts, checkpoint, environment
 from subquad.engine.attempts import Attempt
+from subquad.engine.checkpoint import Checkpoint
+from subquad.engine.cost import Cost, count
 from subquad.engine.final import conclude
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog
@@ -23,13 +25,13 @@ from subquad.engine.progress import Progress
 from subquad.engine.result import failure_of, result_of
 from subquad.engine.schedule import build_schedule
 from subquad.engine.seal import LEDGER, Opening, Seal
-from subquad.engine.state import CHECKPOINTS, restore
+from subquad.engine.state import CHECKPOINTS, restore, tidy
 from subquad.engine.ticket import Ticket, dataset_label
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Experiment
 from subquad.nn import Backbone, Task
 from subquad.plugin import TaskPlugin
-from subquad.runs import ENVIRONMENT, ERROR, PLAN, RESULT, read_result, write_json
+from subquad.runs import ERROR, PLAN, RESULT, read_result, write_json
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -55,17 +57,21 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
         Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the run can go on from
             its newest checkpoint.
     """
-    earlier = read_result(ticket.folder)
-    if earlier is not None and earlier.get("status") == "finished":
+    earlier = read_result(ticket.folder) or {}
+    if earlier.get("status") == "finished":
         return "finished"
+    if earlier.get("status") == "failed" and earlier.get("session") == ticket.session:
+        return "failed"  # the ranks were started again for another run's sake
     try:
         return _train_run(ticket, group, signals)
     except TrainingFailed as error:
         return fail(ticket, group, str(error))
-    except SubquadError:
-        raise
-    except Exception:
-        _keep_first_error(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
+    except Exception as error:
+        alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
+        if not alike:
+            _keep_first_error(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
+        if isinstance(error, SubquadError) and not alike:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
         raise
 
 
@@ -77,38 +83,60 @@ def _keep_first_error(path: Path, text: str) -> None:
 
 def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     checked = ticket.checked
-    attempt = _start(ticket, group)
-    dataset, spec, plan, task, model = group.together(partial(_build, ticket))
-    parts = build_parts(checked, task, model, group)
-    warnings: list[str] = []
-    found = group.together(lambda: checkpoint.newest_good(ticket.folder / CHECKPOINTS, warnings.append))
+    attempt, told = _start(ticket, group)
+    built = group.together(partial(_build, ticket))
+    parts = build_parts(checked, built.task, built.model, group)
+    found = _newest(ticket, group, told)
     progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
     if group.first:
-        write_json(ticket.folder / PLAN, {"total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch})
+        write_json(ticket.folder / PLAN, vars(built.plan) | {"steps_per_epoch": built.plan.steps_per_epoch})
+        tidy(ticket.folder, parts.train.keep_checkpoints, progress)
     log = MetricsLog(ticket.folder if group.first else None, progress.records, attempt)
     try:
-        for text in warnings:
+        for text in told:
             log.add("event", step=progress.step, epoch=0.0, seconds=progress.seconds, text=text)
-        seal = Seal(dataset, _opening(ticket, attempt), _ledgers(ticket, group))
-        course = _course(ticket, dataset, seal, plan, signals)
+        seal = Seal(built.dataset, _opening(ticket, attempt), _ledgers(ticket, group))
+        course = group.together(lambda: _course(ticket, built, seal, signals))
         if not progress.done and not train(parts, course, progress, log):
             return "stopped"
         final = conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
     finally:
         log.close()
     if group.first:
-        write_json(ticket.folder / RESULT, result_of(ticket, spec, plan, progress, attempt, final))
+        result = result_of(ticket, built.spec, built.cost, built.plan, progress, attempt, final)
+        write_json(ticket.folder / RESULT, result)
     group.barrier()
     return "finished"
 
 
-def _build(ticket: Ticket) -> tuple[Dataset, DataSpec, Plan, Task, Backbone]:
-    """What each rank builds for itself."""
+@dataclass(frozen=True)
+class _Built:
+    """What each rank builds for itself, without a collective call."""
+
+    dataset: Dataset
+    spec: DataSpec
+    plan: Plan
+    task: Task
+    model: Backbone
+    cost: Cost
+
+
+def _build(ticket: Ticket) -> _Built:
     dataset = build_dataset(ticket.checked, ticket.data_root)
     spec = dataset.describe()
-    plan = make_plan(ticket.checked.experiment, dataset)
+    plan, cost = make_plan(ticket.checked.experiment, dataset), count(ticket.checked, spec)
     task = build_task(ticket.checked, spec)
-    return dataset, spec, plan, task, build_model(ticket.checked, spec, task)
+    return _Built(dataset, spec, plan, task, build_model(ticket.checked, spec, task), cost)
+
+
+def _newest(ticket: Ticket, group: Group, told: list[str]) -> Checkpoint | None:
+    """The newest good checkpoint; the first rank chooses, so that no rank goes on from another one."""
+    root = ticket.folder / CHECKPOINTS
+    found = group.together(lambda: checkpoint.newest_good(root, told.append) if group.first else None)
+    step = group.gather(found and found.state["progress"]["step"])[0]
+    if step is None or group.first:
+        return group.together(lambda: found)
+    return group.together(lambda: checkpoint.read(root, step))
 
 
 def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
@@ -125,9 +153,10 @@ def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
     return Plan(size, settings.batch_size, settings.seed, settings.steps or (settings.epochs or 0) * per_epoch)
 
 
-def _course(ticket: Ticket, dataset: Dataset, seal: Seal, plan: Plan, signals: Signals) -> Course:
+def _course(ticket: Ticket, built: _Built, seal: Seal, signals: Signals) -> Course:
     experiment, task = ticket.checked.experiment, ticket.checked.task.plugin
     assert isinstance(task, TaskPlugin)
+    dataset, plan = built.dataset, built.plan
     honest = experiment.protocol == "honest"
     selection = None
     if honest:
@@ -149,24 +178,36 @@ def _course(ticket: Ticket, dataset: Dataset, seal: Seal, plan: Plan, signals: S
     )
 
 
-def _start(ticket: Ticket, group: Group) -> int:
-    """Record this attempt, on the first rank; stop where attempts keep failing at one place."""
-    earlier, step = group.gather((attempts.read(ticket.folder), checkpoint.newest_step(ticket.folder / CHECKPOINTS)))[0]
+def _start(ticket: Ticket, group: Group) -> tuple[int, list[str]]:
+    """Record this attempt, on the first rank; stop where attempts keep failing at one place.
+
+    Returns:
+        the attempt's number, and what the run's log should tell of it.
+    """
+    own = (
+        attempts.read(ticket.folder),
+        checkpoint.newest_step(ticket.folder / CHECKPOINTS),
+        _newest_error(ticket.folder),
+    )
+    earlier, step, error = group.gather(own)[0]
     number = len(earlier) + 1
     failures = attempts.failures_without_progress(earlier, ticket.session, step)
     limit = ticket.checked.experiment.scale.max_failures
     if failures > limit:
         raise TrainingFailed(
             f"{failures} attempts in a row failed after step {step} before reaching a new checkpoint "
-            f"(scale.max_failures: {limit}); the newest error: {_newest_error(ticket.folder)}"
+            f"(scale.max_failures: {limit}); the newest error: {error}"
         )
-    if group.first:
-        for stale in (ERROR, RESULT):
-            (ticket.folder / stale).unlink(missing_ok=True)
-        attempts.append(ticket.folder, Attempt(number, step, ticket.session, group.world_size))
-        if not (ticket.folder / ENVIRONMENT).exists():
-            write_json(ticket.folder / ENVIRONMENT, environment.describe(ticket.checked))
-    return number
+    return number, group.together(partial(_record, ticket, group, number, step))
+
+
+def _record(ticket: Ticket, group: Group, number: int, step: int) -> list[str]:
+    if not group.first:
+        return []
+    for stale in (ERROR, RESULT):
+        (ticket.folder / stale).unlink(missing_ok=True)
+    attempts.append(ticket.folder, Attempt(number, step, ticket.session, group.world_size))
+    return environment.record(ticket.folder, ticket.checked, number)
 
 
 def _newest_error(folder: Path) -> str:

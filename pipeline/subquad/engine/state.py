@@ -29,6 +29,7 @@ def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, di
         experiment: what is trained, so that a checkpoint cannot be mistaken for another experiment's, and
         digest: its sha256.
     """
+    parts.group.share_buffers(parts.bare_model)
     model = model_tensors(parts.bare_model)
     optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
     generators = parts.group.gather((rng.tensors(), rng.numbers()))
@@ -49,12 +50,18 @@ def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, di
 
 
 def _write(run: Path, keep: int, progress: Progress, content: Checkpoint) -> None:
-    root = run / CHECKPOINTS
-    checkpoint.write(root, progress.step, content)
+    checkpoint.write(run / CHECKPOINTS, progress.step, content)
+    tidy(run, keep, progress)
+
+
+def tidy(run: Path, keep: int, progress: Progress) -> None:
+    """Bring best.json, last.json and the kept checkpoints in line with where the run stands."""
     for name, found in ((BEST, progress.best), (LAST, progress.last)):
         if found:
             write_json(run / name, found)
-    checkpoint.prune(root, keep, [progress.best["step"]] if progress.best else [])
+        else:
+            (run / name).unlink(missing_ok=True)
+    checkpoint.prune(run / CHECKPOINTS, progress.step, keep, [progress.best["step"]] if progress.best else [])
 
 
 def restore(parts: Parts, found: Checkpoint, experiment: Experiment, digest: str) -> Progress:
@@ -66,11 +73,9 @@ def restore(parts: Parts, found: Checkpoint, experiment: Experiment, digest: str
         CheckpointError: it belongs to another experiment.
     """
     if found.state.get("digest") != digest:
-        before = Experiment.model_validate(found.state["experiment"])
-        changed = ", ".join(differences(before, experiment)) or "the source file of its mixer"
+        changed = ", ".join(differences(Experiment.model_validate(found.state["experiment"]), experiment))
         raise CheckpointError(
-            f"the checkpoint belongs to another experiment; changed since: {changed}; "
-            "put that back to resume, or start a new run with `subquad train`"
+            f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of the mixer'}"
         )
     load_model(parts.bare_model, found.model)
     load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)

@@ -65,7 +65,7 @@ def train_step(
     broken = 0.0 if math.isfinite(local_loss) else 1.0
     loss, broken, *means = parts.group.add([local_loss, broken, *(extra_sums[name] for name in names)])
     finite = broken == 0.0 and math.isfinite(grad_norm)
-    absorbed = parts.scaler.absorbs(finite)
+    absorbed = parts.scaler.absorbs(finite, broken == 0.0)
     if finite:
         _update(parts, norm, grad_norm, rates)
     named = {name: total / samples for name, total in zip(names, means, strict=True)}

@@ -65,16 +65,20 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Give an optimiser the state that `optimizer_tensors` took, whatever it held before."""
     optimizer.state.clear()
+    groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
         prefix = f"{name}/"
         state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
         if state:
-            optimizer.state[parameter] = {key: _placed(value, parameter) for key, value in state.items()}
+            fused = bool(groups[parameter].get("fused"))
+            optimizer.state[parameter] = {key: _placed(key, value, parameter, fused) for key, value in state.items()}
 
 
-def _placed(value: Tensor, parameter: nn.Parameter) -> Tensor:
-    # Optimisers keep their step count on the CPU; everything shaped like the parameter lives where it lives.
-    return _like(value, parameter).clone() if value.shape == parameter.shape and value.dim() else value.clone()
+def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
+    # torch keeps the step count on the CPU, except for fused optimisers; the rest lives where the parameter does.
+    if key == "step":
+        return value.to(parameter.device if fused else "cpu", copy=True)
+    return _like(value, parameter).clone() if value.shape == parameter.shape else value.to(parameter.device, copy=True)
 
 
 def _like(value: Tensor, tensor: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from subquad.errors import ConfigError, UserError
+from subquad.drivers.preflight import available_cpus, check_room
+from subquad.errors import UserError
 from subquad.experiment.schema import Scale
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
@@ -47,7 +48,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
         UserError: Ray is not installed.
         ConfigError: the machine has fewer CPUs or GPUs than the experiment asks for.
     """
-    check_room(scale)
+    check_room(scale, cpus=True)
     port = free_port()
     ours = _SETTINGS | {
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -62,6 +63,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
             raise UserError("Ray is not installed: `pip install 'subquad[ray]'`, or train with --local") from error
         ray.init(
             address="local",
+            num_cpus=available_cpus(),
             include_dashboard=True,
             dashboard_host="127.0.0.1",
             dashboard_port=port,
@@ -73,27 +75,6 @@ def local_cluster(scale: Scale) -> Iterator[None]:
         finally:
             ray.shutdown()
     finally:
-        os.environ.clear()  # Ray sets variables of its own, a debugger hook among them
+        for name in set(os.environ) - set(before):  # Ray adds some of its own, a debugger hook among them
+            del os.environ[name]
         os.environ.update(before)
-
-
-def check_room(scale: Scale) -> None:
-    """Refuse what this machine cannot give; Ray would wait for it for ever."""
-    cpus, gpus = os.cpu_count() or 1, _gpus()
-    wanted = scale.workers * scale.cpus_per_worker
-    if wanted > cpus:
-        raise ConfigError(
-            f"scale.workers x scale.cpus_per_worker: {scale.workers} x {scale.cpus_per_worker:g} = {wanted:g} CPUs "
-            f"asked, this machine has {cpus}"
-        )
-    if scale.workers * scale.gpus_per_worker > gpus:
-        raise ConfigError(
-            f"scale.workers x scale.gpus_per_worker: {scale.workers} x {scale.gpus_per_worker:g} GPUs asked, "
-            f"this machine has {gpus}; scale.gpus_per_worker: 0 trains on the CPU"
-        )
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()

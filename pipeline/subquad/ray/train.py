@@ -68,7 +68,7 @@ def _fit_in_thread(
 
 
 def _trainer(payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool):
-    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     resources = {"CPU": scale.cpus_per_worker} | ({"GPU": scale.gpus_per_worker} if scale.gpus_per_worker else {})
@@ -85,7 +85,6 @@ def _trainer(payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str
             name="subquad",
             storage_path=storage,
             failure_config=FailureConfig(max_failures=MOST_FAILURES, controller_failure_limit=MOST_CONTROLLER_FAILURES),
-            checkpoint_config=CheckpointConfig(num_to_keep=1),
         ),
     )
 

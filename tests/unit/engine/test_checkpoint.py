@@ -93,8 +93,19 @@ def test_another_format_says_so(tmp_path):
 def test_pruning_keeps_the_newest_and_the_named(tmp_path):
     for step in range(1, 7):
         write(tmp_path, step, content())
-    prune(tmp_path, 2, [1])
+    prune(tmp_path, 6, 2, [1])
     assert steps(tmp_path) == [1, 5, 6]
+
+
+def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
+    for step in (13, 26, 28, 30):
+        write(tmp_path, step, content())
+    checkpoint.folder_of(tmp_path, 27).mkdir()
+    checkpoint.folder_of(tmp_path, 29).mkdir()
+    prune(tmp_path, 28, 2, [13, 29])
+    assert steps(tmp_path) == [13, 26, 28]
+    prune(tmp_path, 28, 1, [])
+    assert steps(tmp_path) == [28]
 
 
 def test_newest_is_by_step_not_by_time(tmp_path):

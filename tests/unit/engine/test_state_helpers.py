@@ -22,15 +22,18 @@ from subquad.runs import METRICS, Record, read_records
 def test_the_scaler_backs_off_grows_and_knows_its_floor():
     scaler = LossScaler.of(Train(precision="fp16"))
     assert scaler.scale == 2.0**16
-    assert scaler.absorbs(False)
+    assert scaler.absorbs(False, True)
     assert scaler.scale == 2.0**15
     for _ in range(LossScaler.INTERVAL):
-        assert not scaler.absorbs(True)
+        assert not scaler.absorbs(True, True)
     assert scaler.scale == 2.0**16
     scaler.scale = 1.0
-    assert not scaler.absorbs(False), "a non-finite step at scale 1 is a failure"
+    assert not scaler.absorbs(False, True), "a non-finite step at scale 1 is a failure"
     assert scaler.scale == 1.0
-    assert not LossScaler.of(Train()).absorbs(False)
+    assert not LossScaler.of(Train()).absorbs(False, True)
+    scaler.scale = 2.0**10
+    assert not scaler.absorbs(False, False), "a non-finite loss is a failure at any scale"
+    assert scaler.scale == 2.0**10
 
 
 def test_the_log_is_cut_back_and_torn_lines_are_dropped(tmp_path):

@@ -1,0 +1,67 @@
+"""What is looked at before a folder is made or a cluster started: devices, data, and that the two fit the plan."""
+
+from __future__ import annotations
+
+import os
+
+from subquad.drivers.session import data_root
+from subquad.engine.parts import build_dataset
+from subquad.engine.run import make_plan
+from subquad.errors import ConfigError, UserError
+from subquad.experiment import Checked, Plan
+from subquad.experiment.schema import Scale
+
+
+def preflight(plan: Plan, *, local: bool) -> None:
+    """Refuse what cannot run on this machine or with the data there are.
+
+    Raises:
+        ConfigError: more CPUs or GPUs are asked than there are.
+        DataError: a data set cannot be read, or cannot be split as the protocol wants.
+    """
+    seen = set()
+    for cell in plan.cells:
+        experiment = cell.experiment.experiment
+        check_room(experiment.scale, cpus=not local)
+        key = (experiment.dataset.model_dump_json(), experiment.protocol)
+        if key not in seen:
+            seen.add(key)
+            _check_data(cell.experiment, f" (cell {cell.label})" if plan.study else "")
+
+
+def _check_data(checked: Checked, where: str) -> None:
+    try:
+        make_plan(checked.experiment, build_dataset(checked, data_root()))
+    except UserError as error:
+        raise type(error)(f"{error}{where}") from error
+
+
+def check_room(scale: Scale, *, cpus: bool) -> None:
+    """Refuse what this machine cannot give; Ray would wait for it for ever.
+
+    Args:
+        scale: what is asked.
+        cpus: look at CPUs too; without Ray they are shared, not reserved.
+    """
+    have, wanted = available_cpus(), scale.workers * scale.cpus_per_worker
+    if cpus and wanted > have:
+        raise ConfigError(
+            f"scale.workers x scale.cpus_per_worker: {scale.workers} x {scale.cpus_per_worker:g} = {wanted:g} CPUs "
+            f"asked, this machine has {have}"
+        )
+    if scale.gpus_per_worker and scale.workers * scale.gpus_per_worker > (gpus := _gpus()):
+        raise ConfigError(
+            f"scale.workers x scale.gpus_per_worker: {scale.workers} x {scale.gpus_per_worker:g} GPUs asked, "
+            f"this machine has {gpus}; scale.gpus_per_worker: 0 trains on the CPU"
+        )
+
+
+def available_cpus() -> int:
+    """CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
