@@ -177,7 +177,8 @@ def test_a_raising_rank_ends_the_others_and_the_run_goes_on_by_itself(small, tmp
 @pytest.mark.ci
 def test_a_rank_that_always_raises_ends_its_run_with_the_cause_and_no_other_run(small, tmp_path):
     settings = ["matrix.train.lr=[0.001, 0.002]", "scale.workers=2", "scale.max_failures=1", "train.epochs=1"]
-    fault = ",".join(f"raise@step:4:{tmp_path / str(number)}" for number in range(2))
+    # Two ranks in each of two attempts.
+    fault = ",".join(f"raise@step:4:{tmp_path / str(number)}" for number in range(4))
     arguments = ["train", str(small), "--local", "--root", str(tmp_path), *settings]
     done = cli(arguments, tmp_path, fault=fault, check=1)
     assert "Traceback" not in done.stderr + done.stdout

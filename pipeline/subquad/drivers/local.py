@@ -58,6 +58,8 @@ def _run_processes(payloads: Sequence[Payload], scale: Scale, stop: Path, system
 
     A run that does not get on ends itself (scale.max_failures); what is left is ranks that die before they begin.
     """
+    # torch's C++ side warns of DDP's search for unused parameters, which exact resume needs.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     while True:
         before = _attempts(payloads)
         broken = _run_once(payloads, scale, stop, system)

@@ -105,7 +105,7 @@ def wrap(model: Backbone, group: Group, strategy: str, compile_blocks: bool) -> 
     if group.world_size > 1:
         # Without a search for unused parameters DDP rebuilds its buckets after the first backward pass of a process,
         # and the first step after a resume would add gradients in another order than the run that went on.
-        return DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True)
+        return DistributedDataParallel(model, find_unused_parameters=True)
     return model
 
 
