@@ -119,7 +119,7 @@ def test_a_run_in_use_is_refused(small, tmp_path):
     stopped = cli(
         ["train", str(small), "--local", "--root", str(tmp_path)], tmp_path, fault="kill@step:3", check=-signal.SIGKILL
     )
-    assert stopped.stdout == ""
+    assert stopped.stdout.startswith("1 run to do in runs/small/")
     run = only_run(tmp_path)
     with FileLock(run / "lock"):
         done = cli(["resume", str(run), "--local"], tmp_path, check=2)

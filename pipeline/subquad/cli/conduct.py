@@ -41,6 +41,9 @@ def writable(root: Path) -> Path:
 def conduct(session: Session, *, local: bool, as_json: bool) -> int:
     """Drive a session to its end and report it. Returns the exit code."""
     console = Console(stderr=as_json)
+    if not as_json:
+        console.print(_opening_line(session, local), highlight=False, markup=False, soft_wrap=True)
+        console.file.flush()
     outcome = drive(session, Display(None if as_json else console), local=local)
     if as_json:
         click.echo(json.dumps(_summary(session, outcome), default=str))
@@ -52,6 +55,12 @@ def conduct(session: Session, *, local: bool, as_json: bool) -> int:
             outcome.signum, f"stopped by {name} {_saved(session)}; go on with: subquad resume {_short(session.folder)}"
         )
     return 1 if outcome.failed or outcome.unfinished else 0
+
+
+def _opening_line(session: Session, local: bool) -> str:
+    left = len(session.pending)
+    how = "without Ray" if local else "through Ray, which takes some seconds to start"
+    return f"{left} run{'' if left == 1 else 's'} to do in {_short(session.folder)}, {how}"
 
 
 def _saved(session: Session) -> str:
