@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,9 @@ def site(tmp_path_factory) -> Path:
     run = lambda *words: subprocess.run(words, check=True, cwd=root, capture_output=True)  # noqa: E731
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(root / "dist"), str(root))
     (wheel,) = (root / "dist").glob("running_mean-0.3.1-*.whl")
-    run("uv", "pip", "install", "--quiet", "--no-deps", "--target", str(root / "site"), str(wheel))
+    run(
+        os.environ.get("UV", "uv"), "pip", "install", "--quiet", "--no-deps", "--target", str(root / "site"), str(wheel)
+    )
     return root / "site"
 
 
