@@ -86,7 +86,8 @@ class Display:
     def _follow(self, tickets: Sequence[Ticket], over: threading.Event) -> None:
         assert self._console is not None
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=self._console, disable=not self._console.is_terminal, transient=True) as bar:
+        options = {"disable": not self._console.is_terminal, "transient": True, "refresh_per_second": 4}
+        with Progress(*columns, console=self._console, **options) as bar:
             shown = bar.add_task("starting", total=None)
             ended: set[Path] = set()
             while not over.wait(INTERVAL_SECONDS):
