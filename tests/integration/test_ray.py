@@ -175,7 +175,11 @@ import json, os, urllib.error, urllib.request
 import psutil
 from subquad.experiment.schema import Scale
 from subquad.ray.cluster import local_cluster
+import ray  # as in a notebook, where it was imported before us
+
 before = dict(os.environ)
+with local_cluster(Scale()):
+    pass
 with local_cluster(Scale()):
     address = os.environ["RAY_API_SERVER_ADDRESS"]
     port = int(address.rsplit(":", 1)[1])
@@ -190,7 +194,7 @@ print(json.dumps({"status": status, "hosts": sorted(hosts), "shown": shown, "res
 """
 
 
-def test_the_dashboard_is_on_loopback_and_wants_the_token(tmp_path):
+def test_the_dashboard_is_on_loopback_and_wants_the_token_of_each_cluster(tmp_path):
     done = subprocess.run([sys.executable, "-c", TOKEN], capture_output=True, text=True, timeout=180, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["status"] == 401

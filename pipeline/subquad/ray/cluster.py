@@ -40,6 +40,20 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def _forget_token() -> None:
+    """Make Ray read mode and token again: it keeps what it saw when it was first imported or last used.
+
+    The loader is private, but it is what Ray's own command line resets after making a token.
+    """
+    try:
+        from ray._raylet import AuthenticationTokenLoader, Config
+
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+    except (ImportError, AttributeError):  # another Ray: a first cluster in a process works without
+        return
+
+
 @contextmanager
 def local_cluster(scale: Scale) -> Iterator[None]:
     """Start a cluster on this machine for the block, and stop it behind.
@@ -61,6 +75,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
             import ray
         except ImportError as error:
             raise UserError("Ray is not installed: `pip install 'subquad[ray]'`, or train with --local") from error
+        _forget_token()
         ray.init(
             address="local",
             num_cpus=available_cpus(),
