@@ -13,6 +13,8 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from subquad.drivers.preflight import available_cpus, check_room
 from subquad.errors import UserError
@@ -46,10 +48,9 @@ def _forget_token() -> None:
     The loader is private, but it is what Ray's own command line resets after making a token.
     """
     try:
-        from ray._raylet import AuthenticationTokenLoader, Config
-
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
+        raylet: Any = import_module("ray._raylet")
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
     except (ImportError, AttributeError):  # another Ray: a first cluster in a process works without
         return
 
