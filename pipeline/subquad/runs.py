@@ -84,6 +84,17 @@ def plain(data: Any) -> Any:
     return data
 
 
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one with dotted keys; an empty mapping stays a value."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
 def read_records(run: Path, *, skip: int = 0) -> Iterator[Record]:
     """Complete records of a run's metrics.jsonl, after the first `skip`; a torn last line is left out."""
     path = run / METRICS

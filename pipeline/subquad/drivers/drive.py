@@ -12,9 +12,8 @@ from subquad.drivers.session import Session, exclusive
 from subquad.engine.result import PROTOCOL_LABELS
 from subquad.engine.ticket import Ticket, dataset_label
 from subquad.experiment.schema import Scale
-from subquad.runs import read_result
+from subquad.runs import flatten, read_result
 from subquad.tracking import Summary, TrackedRun, open_publisher
-from subquad.tracking.names import flatten
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse
 from subquad.experiment.text_file import read
 from subquad.report.result import Result, load_result
-from subquad.report.settings import flatten, settings_of
+from subquad.report.settings import settings_of
 from subquad.report.text import clean
-from subquad.runs import ENVIRONMENT, EXPERIMENT, STUDY, read_json, runs_below
+from subquad.runs import ENVIRONMENT, EXPERIMENT, STUDY, flatten, read_json, runs_below
 
 UNFINISHED = "running/unfinished"
 

@@ -6,22 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from subquad.runs import flatten
+
 _NOT_SETTINGS = ("format", "name", "scale", "tracking", "train.seed")
 _NO_EFFECT = ("train.micro_batch", "train.loader_workers", "train.log_every", "train.keep_checkpoints")
 _PREFIXES = tuple(f"{name}." for name in _NOT_SETTINGS)
 
 Setting = tuple[tuple[str, str], ...]
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Leaves of a nested mapping by dotted key."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            leaves.update(flatten(value, f"{prefix}{key}."))
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves
 
 
 def settings_of(experiment: Mapping[str, Any], axes: Iterable[str] = ()) -> dict[str, str]:

@@ -32,17 +32,6 @@ def clean_all(names: Iterable[str]) -> dict[str, str]:
     return {name: short for short, name in taken.items()}
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one with dotted keys; an empty mapping stays a value."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
 def params(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Parameters as MLflow takes them, and a tag for each one that had to be cut."""
     short = clean_all(values)

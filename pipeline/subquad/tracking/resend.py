@@ -10,10 +10,9 @@ from typing import Any
 import yaml
 
 from subquad.errors import ConfigError, UserError
-from subquad.runs import CELLS, EXPERIMENT, is_study, read_result, runs_below
+from subquad.runs import CELLS, EXPERIMENT, flatten, is_study, read_result, runs_below
 from subquad.tracking.address import VARIABLE, artifact_folder, choose
 from subquad.tracking.contracts import Plan, Summary, TrackedRun
-from subquad.tracking.names import flatten
 from subquad.tracking.outcome import environment_tags
 from subquad.tracking.progress import Progress, load
 from subquad.tracking.publisher import Publisher

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.tracking.names import NAME_LIMIT, clean, clean_all, flatten, params, tags
+from subquad.runs import flatten
+from subquad.tracking.names import NAME_LIMIT, clean, clean_all, params, tags
 from subquad.tracking.secrets import is_secret, mask
 
 
