@@ -1,0 +1,1 @@
+"""Drivers: start ranks, hand them runs, watch over both."""

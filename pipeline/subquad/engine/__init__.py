@@ -1,0 +1,1 @@
+"""The engine: one run from plan to result, on torch alone."""
