@@ -26,20 +26,13 @@ def mixer(
     Raises:
         UserError: the plugin is unknown, or a parameter is wrong.
     """
-    from subquad.errors import ConfigError
     from subquad.experiment import parameters
-    from subquad.plugin import MixerConfig, Site
+    from subquad.plugin import Site
     from subquad.registry import make_mixer, resolve
 
     found = resolve("mixer", name)
     site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, is_last=True)
-    config = parameters(found, params)
-    try:
-        if isinstance(config, MixerConfig):
-            config.check(site)
-    except ValueError as error:
-        raise ConfigError(f"mixer {name}: {error}") from error
-    return make_mixer(found, config, site)
+    return make_mixer(found, parameters(found, params), site)
 
 
 def train(

@@ -15,9 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
-from subquad.plugin import Config, Site
+from subquad.errors import PluginError
+from subquad.plugin import AttentionConfig, Config, Site
 
 Batch = dict[str, Tensor]
+Cache = Any
+"""What decoding carries from token to token: a tree (dicts, lists, tuples) of tensors with the batch first in each, so
+that a beam search may reorder it with `index_select(0, ...)`. Each sample counts its own position."""
 
 
 class MixerOutput(NamedTuple):
@@ -37,6 +41,19 @@ class MixerOutput(NamedTuple):
 def as_output(result: Tensor | MixerOutput) -> MixerOutput:
     """A bare tensor from a simple mixer, wrapped."""
     return MixerOutput(result) if isinstance(result, Tensor) else result
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterRule:
+    """How the optimiser treats one parameter that the method's paper trains differently.
+
+    Attributes:
+        lr_scale: its learning rate over that of the others.
+        weight_decay: whether the experiment's weight decay applies to it.
+    """
+
+    lr_scale: float = 1.0
+    weight_decay: bool = True
 
 
 class TokenMixer(nn.Module, ABC):
@@ -60,6 +77,39 @@ class TokenMixer(nn.Module, ABC):
         Returns:
             (B, L, D), bare or in a `MixerOutput`.
         """
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        """Parameters, by their name in this module, that the optimiser must treat differently. Default: none."""
+        return {}
+
+    @property
+    def caches(self) -> bool:
+        """Whether `prefill` and `step` work: a causal mixer may offer them for decoding."""
+        return False
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        """What `forward` returns for the start of a sequence, and the cache to go on with.
+
+        Args:
+            x: (B, L, D).
+            keep: (B, L) bool; real tokens first, padding after them, so that each sample has its own length.
+
+        Returns:
+            (B, L, D), meaningless at padding, and the cache.
+        """
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """The output at the next position of each sample: what `forward` over the whole sequence gives there.
+
+        Args:
+            x: (B, D), the next token of each sample.
+            cache: from `prefill` or the last step; left as it is.
+
+        Returns:
+            (B, D) and the new cache.
+        """
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
 
 
 class AttentionCore(nn.Module, ABC):
@@ -87,33 +137,128 @@ class AttentionCore(nn.Module, ABC):
             (B, H, Lq, Ev), bare or in a `MixerOutput`.
         """
 
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        """As `TokenMixer.parameter_rules`."""
+        return {}
+
+    @property
+    def caches(self) -> bool:
+        """As `TokenMixer.caches`."""
+        return False
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.prefill`: q, k, v (B, H, L, E) to (B, H, L, Ev) and the cache."""
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.step`: q, k, v (B, H, E) to (B, H, Ev) and the new cache."""
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
+
 
 class AttentionMixer(TokenMixer):
-    """Self-attention around a core: query, key, value and output projections.
+    """Attention around a core: query, key, value and output projections, query and key norms, rotary positions.
 
     Args:
         core: the attention core.
         site: where it stands.
-        bias: whether the four projections have a bias.
+        config: the projections' parameters; their defaults where None.
     """
 
-    def __init__(self, core: AttentionCore, site: Site, *, bias: bool = True):
+    def __init__(self, core: AttentionCore, site: Site, config: AttentionConfig | None = None):
         super().__init__()
+        config = config or AttentionConfig()
         self.num_heads = site.num_heads
         self.core = core
-        self.query = nn.Linear(site.dim, site.dim, bias=bias)
-        self.key = nn.Linear(site.dim, site.dim, bias=bias)
-        self.value = nn.Linear(site.dim, site.dim, bias=bias)
-        self.out = nn.Linear(site.dim, site.dim, bias=bias)
+        self.query = nn.Linear(site.dim, site.dim, bias=config.bias)
+        self.key = nn.Linear(site.dim, site.dim, bias=config.bias)
+        self.value = nn.Linear(site.dim, site.dim, bias=config.bias)
+        self.out = nn.Linear(site.dim, site.dim, bias=config.bias)
+        norm = {"none": nn.Identity, "layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.qk_norm]
+        self.query_norm, self.key_norm = norm(site.head_dim), norm(site.head_dim)
+        self.rotary = config.rotary
         self.loss_weights = core.loss_weights
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
-        q, k, v = (self._split(project(x)) for project in (self.query, self.key, self.value))
-        mixed = as_output(self.core(q, k, v, query_keep=keep, key_keep=keep))
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        keep: Tensor | None = None,
+        carry: Any = None,
+        context: Tensor | None = None,
+        context_keep: Tensor | None = None,
+    ) -> MixerOutput:
+        """Self-attention, or cross-attention where a context is given.
+
+        Args:
+            x: (B, Lq, D), the queries' tokens.
+            keep: (B, Lq) bool, True = real token.
+            carry: not used.
+            context: (B, Lk, D), the keys' and values' tokens; x itself where None.
+            context_keep: (B, Lk) bool, True = real token.
+
+        Raises:
+            PluginError: the core does not take sequences of these two lengths.
+        """
+        if context is None:
+            context, context_keep = x, keep
+        q, k = self._queries_and_keys(x, context, _positions(x, keep), _positions(context, context_keep))
+        v = self._split(self.value(context))
+        mixed = as_output(self.core(q, k, v, query_keep=keep, key_keep=context_keep))
         return MixerOutput(self.out(mixed.out.transpose(1, 2).flatten(2)), mixed.losses, mixed.carry)
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        return {f"core.{name}": rule for name, rule in self.core.parameter_rules().items()}
+
+    @property
+    def caches(self) -> bool:
+        return self.core.caches
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        q, k = self._queries_and_keys(x, x, _positions(x, keep), _positions(x, keep))
+        out, cache = self.core.prefill(q, k, self._split(self.value(x)), keep=keep)
+        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        return self.out(out.transpose(1, 2).flatten(2)), {"core": cache, "position": lengths}
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        token, position = x[:, None], cache["position"]
+        q, k = self._queries_and_keys(token, token, position[:, None], position[:, None])
+        v = self._split(self.value(token))
+        out, inner = self.core.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], cache["core"])
+        return self.out(out.flatten(1)), {"core": inner, "position": position + 1}
+
+    def _queries_and_keys(self, x: Tensor, context: Tensor, here: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = self.query_norm(self._split(self.query(x))), self.key_norm(self._split(self.key(context)))
+        return (rotate(q, here), rotate(k, there)) if self.rotary else (q, k)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+def _positions(x: Tensor, keep: Tensor | None) -> Tensor:
+    """(B, L): each token's place among the real ones, so that padding in front moves nothing."""
+    if keep is None:
+        return torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+    return (keep.long().cumsum(1) - 1).clamp_min(0)
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions: channel i and channel E/2 + i are turned together by position / 10000^(2i / E).
+
+    Args:
+        x: (B, H, L, E), E even.
+        positions: (B, L), whole numbers.
+
+    Returns:
+        (B, H, L, E).
+
+    Reference: Su et al. 2021, RoFormer, Eq. 15; the pairing of halves is that of GPT-NeoX.
+    """
+    half = x.shape[-1] // 2
+    rates = 10000.0 ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
+    angles = positions[:, None, :, None].double() * rates
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    left, right = x[..., :half], x[..., half:]
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
 
 
 class ModelOutput(NamedTuple):

@@ -7,8 +7,8 @@ The heavy half (what a plugin *does*) is in `subquad.nn` (mixers, backbones, tas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +38,25 @@ class MixerConfig(Config):
         Called before anything heavy starts. `site.max_len` is 0 while the length is not known yet.
         """
 
+    def narrow(self, facts: Facts) -> Facts:
+        """The facts of a mixer with these parameters, where they differ from what the plugin says in general."""
+        return facts
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a search may vary a number over.
+
+    Attributes:
+        low: smallest value, included.
+        high: largest value, included.
+        log: whether equal ratios, not equal differences, are equally likely.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
 
 def param(
     default: Any = ...,
@@ -45,7 +64,7 @@ def param(
     meaning: str,
     symbol: str | None = None,
     unit: str | None = None,
-    search: Sequence[Any] | None = None,
+    search: Sequence[Any] | Range | None = None,
     path: bool = False,
     **limits: Any,
 ) -> Any:
@@ -56,13 +75,39 @@ def param(
         meaning: one line for `subquad show` and the docs.
         symbol: the paper's symbol.
         unit: the unit, where there is one.
-        search: a sensible range for a search: a list of choices, or `(low, high)`.
+        search: what a search may sensibly try: a list of choices, or a `Range`. A field without one is not searched.
         path: the value is a path; a relative one is taken from the caller's working directory, not the worker's.
         limits: pydantic's constraints: ge, gt, le, lt, min_length, ...
     """
-    extra = {"symbol": symbol, "unit": unit, "search": list(search) if search is not None else None, "path": path}
+    extra = {"symbol": symbol, "unit": unit, "search": _search(search), "path": path}
     kept = {key: value for key, value in extra.items() if value}
     return Field(default, description=meaning, json_schema_extra=kept or None, **limits)
+
+
+def _search(search: Sequence[Any] | Range | None) -> dict[str, Any] | None:
+    if isinstance(search, Range):
+        return {"low": search.low, "high": search.high, "log": search.log}
+    return None if search is None else {"choices": list(search)}
+
+
+class AttentionConfig(MixerConfig):
+    """Base of an attention core's parameters: adds those of the projections around every core.
+
+    They have the same names and shapes for every core, so that a softmax model's weights load into any of them.
+    """
+
+    bias: bool = param(True, meaning="bias of the query, key, value and output projections")
+    qk_norm: Literal["none", "layer", "rms"] = param(
+        "none", meaning="norm of each head's queries and keys, with a learned scale"
+    )
+    rotary: bool = param(False, meaning="rotate queries and keys by their position among the real tokens (RoPE)")
+
+    def check(self, site: Site) -> None:
+        if self.rotary and site.head_dim % 2:
+            raise ValueError(f"rotary needs an even head width, got {site.dim} / {site.num_heads} = {site.head_dim}")
+
+    def narrow(self, facts: Facts) -> Facts:
+        return replace(facts, permutation_equivariant=None) if self.rotary else facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +144,29 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a mixer claims; `subquad check` is there to prove it.
+    """What a mixer claims; `subquad check` proves it.
 
     Attributes:
         causal: "never", "optional" (built causal when the site asks) or "always".
-        padding_invariant: outputs at real tokens do not depend on how much padding follows, or what is in it.
+        padding_invariant: outputs at real tokens do not depend on how much padding stands before or after them, or
+            what is in it.
+        permutation_equivariant: permuting the tokens permutes the outputs; None: nothing is claimed.
         cross: works with a query sequence of another length than the key sequence.
         max_length: None when any length works, "site" when bound to `Site.max_len`, or a number.
         stateful: keeps state over calls (must be declared in buffers, so that checkpoints hold it).
-        complexity: growth of time and memory in the sequence length L.
+        complexity: growth of time and memory in the sequence length L; the larger of the two.
+        leak: what must have no influence (later positions, padding, other samples) may change a float64 output by this
+            much, relative to the largest output. 0: not at all, bit for bit. FFTs mix rounding errors: about 1e-12.
     """
 
     causal: Literal["never", "optional", "always"] = "never"
     padding_invariant: bool = False
+    permutation_equivariant: bool | None = None
     cross: bool = False
     max_length: int | Literal["site"] | None = None
     stateful: bool = False
     complexity: Complexity = "L"
+    leak: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +190,19 @@ class Plugin:
 
 @dataclass(frozen=True, kw_only=True)
 class MixerPlugin(Plugin):
-    """A token mixer; `build` names a `subquad.nn.TokenMixer` or `AttentionCore` taking `(config, site)`."""
+    """A token mixer; `build` names a `subquad.nn.TokenMixer` or `AttentionCore` taking `(config, site)`.
+
+    Attributes:
+        facts: what it claims, with any parameters; `MixerConfig.narrow` says more for given ones.
+        variants: parameters by name that `subquad check` tries besides the defaults: one for each way it can work.
+    """
 
     facts: Facts = field(default_factory=Facts)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def facts_of(self, config: Config) -> Facts:
+        """The facts of a mixer with these parameters."""
+        return config.narrow(self.facts) if isinstance(config, MixerConfig) else self.facts
 
 
 @dataclass(frozen=True, kw_only=True)

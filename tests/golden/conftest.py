@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-
-Arrays = dict[str, Any]
+from golden_files import load_golden
 
 
 @pytest.fixture
-def golden() -> Callable[[str], Arrays]:
-    """Numeric arrays of tests/golden/data/<name>.npz as tensors; the few strings in them as they are."""
-
-    def load(name: str) -> Arrays:
-        with np.load(Path(__file__).parent / "data" / f"{name}.npz") as stored:
-            arrays = {key: stored[key] for key in stored.files}
-        return {
-            key: torch.from_numpy(value) if value.dtype.kind != "U" else str(value) for key, value in arrays.items()
-        }
-
-    return load
+def golden() -> Callable[[str], dict[str, Any]]:
+    """See `load_golden`."""
+    return load_golden
 
 
 @pytest.fixture

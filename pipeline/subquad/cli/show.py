@@ -106,5 +106,4 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
 
 def _cells(row: ParameterRow) -> tuple[str, ...]:
     meaning = f"{row.meaning} [{row.unit}]" if row.unit else row.meaning
-    search = "" if row.search is None else ", ".join(map(str, row.search))
-    return (row.name, row.symbol, row.type, row.range, row.default_text, search, meaning)
+    return (row.name, row.symbol, row.type, row.range, row.default_text, row.search_text, meaning)

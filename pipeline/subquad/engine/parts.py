@@ -12,13 +12,13 @@ from torch.optim import Optimizer
 
 from subquad.data import Dataset, DataSpec
 from subquad.engine.group import Group, bare, wrap
-from subquad.engine.optim import build_optimizer
+from subquad.engine.optim import build_optimizer, parameter_rules
 from subquad.engine.precision import LossScaler, parameter_dtype
 from subquad.engine.rng import seed_everything
 from subquad.experiment import Checked
 from subquad.experiment.schema import Train
 from subquad.nn import Backbone, BackboneContext, Task, TokenMixer
-from subquad.plugin import MixerConfig, Site
+from subquad.plugin import Site
 from subquad.registry import build_class, make_mixer
 
 
@@ -66,23 +66,11 @@ def build_model(checked: Checked, spec: DataSpec, task: Task) -> Backbone:
     seed_everything(seed)
 
     def make(site: Site) -> TokenMixer:
-        _check_site(checked, site)
         return make_mixer(checked.mixer, checked.mixer_config, site)
 
     context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
     model = build_class(checked.backbone)(checked.backbone_config, context)
     return model.to(parameter_dtype(checked.experiment.train))
-
-
-def _check_site(checked: Checked, site: Site) -> None:
-    from subquad.errors import ConfigError
-
-    if not isinstance(checked.mixer_config, MixerConfig):
-        return
-    try:
-        checked.mixer_config.check(site)
-    except ValueError as error:
-        raise ConfigError(f"mixer.params: {error} (mixer {checked.mixer.found.name})") from error
 
 
 def build_task(checked: Checked, spec: DataSpec) -> Task:
@@ -96,7 +84,8 @@ def build_parts(checked: Checked, task: Task, model: Backbone, group: Group) -> 
     torch.backends.cudnn.allow_tf32 = train.tf32
     wrapped = wrap(model.to(group.device), group, scale.strategy, train.compile)
     sharded = scale.strategy == "fsdp2" and group.world_size > 1
-    optimizer = build_optimizer(train, bare(wrapped).parameters(), sharded=sharded)
+    plain = bare(wrapped)
+    optimizer = build_optimizer(train, plain.parameters(), rules=parameter_rules(plain), sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     return Parts(train, group, task, wrapped, optimizer, LossScaler.of(train), trained(optimizer))
 

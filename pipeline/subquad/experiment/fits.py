@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from subquad.experiment.rules import Conflict
-from subquad.plugin import BackbonePlugin, Config, DatasetPlugin, Facts, MixerConfig, Site, TaskPlugin
+from subquad.plugin import BackbonePlugin, Config, DatasetPlugin, Facts, MixerConfig, MixerPlugin, Site, TaskPlugin
 from subquad.registry import Resolved
 from subquad.registry.guard import blamed
 
@@ -42,7 +42,7 @@ def misfits(parts: Parts) -> Iterator[Conflict]:
 
 def _mixer(parts: Parts, backbone: BackbonePlugin, backbone_name: str) -> Iterator[Conflict]:
     resolved, config = parts["mixer"]
-    facts = getattr(resolved.plugin, "facts", Facts())
+    facts = resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
     if backbone.kind == "decoder" and facts.causal == "never":
         yield (
             ("mixer", "name"),

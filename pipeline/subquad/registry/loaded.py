@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subquad.errors import PluginError, SubquadError
+from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.registry.found import Found, Kind
 from subquad.registry.guard import blamed, state_kept
 from subquad.registry.load import load, load_target
@@ -101,17 +101,44 @@ def build_class(resolved: Resolved) -> type:
         return check_class(resolved.found, load_target(resolved.found, build) if isinstance(build, str) else build)
 
 
-def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
-    """Build the mixer of one site; an attention core is given its projections, with a bias unless `config.bias` is off.
+def check_site(resolved: Resolved, config: Config, site: Site) -> None:
+    """Refuse a place where a mixer with these parameters cannot stand. Nothing heavy is imported.
 
     Raises:
-        PluginError: the constructor raised something that is not a `SubquadError`.
+        ConfigError: why, in one line.
+    """
+    from subquad.plugin import MixerConfig, MixerPlugin
+
+    assert isinstance(resolved.plugin, MixerPlugin)
+    facts, name = resolved.plugin.facts_of(config), resolved.found.name
+    if site.dim % site.num_heads:
+        raise ConfigError(f"mixer {name}: {site.num_heads} heads do not divide the width {site.dim}")
+    if site.causal and facts.causal == "never":
+        raise ConfigError(f"mixer {name} with these parameters sees later positions and cannot be causal")
+    if isinstance(facts.max_length, int) and site.max_len > facts.max_length:
+        raise ConfigError(f"mixer {name} takes at most {facts.max_length} positions, got {site.max_len}")
+    if isinstance(config, MixerConfig):
+        try:
+            with blamed(f"{resolved.found} cannot check where it stands", passing=(ValueError,)):
+                config.check(site)
+        except ValueError as error:
+            raise ConfigError(f"mixer.params: {error} (mixer {name})") from error
+
+
+def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
+    """Build the mixer of one site; an attention core is given its projections.
+
+    Raises:
+        ConfigError: the mixer cannot stand at this site.
+        PluginError: its constructor raised something that is not a `SubquadError`.
     """
     from subquad.nn import AttentionCore, AttentionMixer
+    from subquad.plugin import AttentionConfig
 
+    check_site(resolved, config, site)
     cls = build_class(resolved)
     with blamed(f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)):
         mixer = cls(config, site)
     if isinstance(mixer, AttentionCore):
-        return AttentionMixer(mixer, site, bias=getattr(config, "bias", True))
+        return AttentionMixer(mixer, site, config if isinstance(config, AttentionConfig) else None)
     return mixer

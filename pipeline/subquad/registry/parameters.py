@@ -37,7 +37,7 @@ class ParameterRow:
         range: limits, "" where there are none.
         default: the value when none is given; None also where one must be.
         required: whether a value must be given.
-        search: a sensible range for a search, None where there is none.
+        search: what a search may try, {"choices": [...]} or {"low", "high", "log"}; None where it is not searched.
         unit: "" where it has none.
         meaning: one line.
     """
@@ -48,9 +48,18 @@ class ParameterRow:
     range: str
     default: Any
     required: bool
-    search: list[Any] | None
+    search: dict[str, Any] | None
     unit: str
     meaning: str
+
+    @property
+    def search_text(self) -> str:
+        """What a search may try, in a few words."""
+        if self.search is None:
+            return ""
+        if "choices" in self.search:
+            return ", ".join(map(str, self.search["choices"]))
+        return f"{self.search['low']:g} to {self.search['high']:g}{', log scale' if self.search['log'] else ''}"
 
     @property
     def default_text(self) -> str:
@@ -91,7 +100,7 @@ def _row(name: str, field: FieldInfo) -> ParameterRow:
         range=", ".join(dict.fromkeys(_limits(field.metadata, field.annotation))),
         default=None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
         required=field.is_required(),
-        search=list(search) if isinstance(search, list) else None,
+        search=dict(search) if isinstance(search, dict) else None,
         unit=str(extra.get("unit") or ""),
         meaning=" ".join((field.description or "").split()),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from subquad.plugin import Facts, MixerConfig, MixerPlugin, param
+from subquad.plugin import AttentionConfig, Facts, MixerPlugin, param
 
 
-class Config(MixerConfig):
+class Config(AttentionConfig):
     """Parameters of softmax attention."""
 
     dropout: float = param(0.0, meaning="probability of dropping an attention weight in training", ge=0, lt=1)
-    bias: bool = param(True, meaning="bias of the query, key, value and output projections")
 
 
 PLUGIN = MixerPlugin(
@@ -17,5 +16,5 @@ PLUGIN = MixerPlugin(
     build="subquad_plugins.softmax.core:Softmax",
     summary="softmax attention, the quadratic baseline",
     paper="Vaswani et al. 2017, Attention Is All You Need",
-    facts=Facts(causal="optional", padding_invariant=True, cross=True, complexity="L^2"),
+    facts=Facts(causal="optional", padding_invariant=True, permutation_equivariant=True, cross=True, complexity="L^2"),
 )

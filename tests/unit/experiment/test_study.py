@@ -237,7 +237,8 @@ def test_what_is_no_matrix(refused, base_text, study, message):
         ("exclude: [{seed: [0, 1]}]", "exp.yaml:11: exclude: leaves no cell"),
         (
             "cases: [{when: {mixer: softmax}, set: {mixer.params.order: 2}}]",
-            "exp.yaml:11: mixer.params.order: unknown key; there is dropout, bias (cell JapaneseVowels-softmax-seed0)",
+            "exp.yaml:11: mixer.params.order: unknown key; there is bias, qk_norm, rotary, dropout "
+            "(cell JapaneseVowels-softmax-seed0)",
         ),
         ("exclude: {seed: 0}", "exp.yaml:11: exclude: got a mapping, must be a list, as in [{seed: 0}]"),
     ],

@@ -10,12 +10,12 @@ from subquad.cli.tables import kind_of, print_line, print_table
 
 CLASS = """
 from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig, param
+from subquad.plugin import Facts, MixerConfig, Range, param
 
 class Mine(TokenMixer):
     "My \\x1b[31mown\\x1b[0m mixer."
     class Config(MixerConfig):
-        order: int = param(3, meaning="degree", symbol="K", search=(1, 8), ge=0, le=32)
+        order: int = param(3, meaning="degree", symbol="K", search=Range(1, 8), ge=0, le=32)
         rate: float = param(meaning="step", unit="1/s")
 
     facts = Facts(causal="always", complexity="L log L")
@@ -60,7 +60,7 @@ def test_show_prints_parameters_facts_and_origin(subquad, tmp_path):
         "max length any",
         "complexity L log L",
         "name symbol type range default search meaning",
-        "order K int >= 0, <= 32 3 1, 8 degree",
+        "order K int >= 0, <= 32 3 1 to 8 degree",
         "rate float required step [1/s]",
     ):
         assert line in lines

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from subquad.experiment.schema import Experiment
-from subquad.plugin import Config, param
+from subquad.plugin import Config, Range, param
 from subquad.registry import describe_config
 
 
@@ -15,7 +15,7 @@ class Inner(Config):
 
 
 class Outer(Config):
-    order: int = param(3, meaning="degree of\n  the filter", symbol="K", search=(1, 8), ge=0, le=32)
+    order: int = param(3, meaning="degree of\n  the filter", symbol="K", search=Range(1, 8), ge=0, le=32)
     rate: float | None = param(None, meaning="step", unit="1/s", gt=0)
     form: Literal["a", "b"] = param("a", meaning="form")
     name: str = param(meaning="a name", min_length=1, max_length=9, pattern="^[a-z]+$")
@@ -56,7 +56,11 @@ def test_type_range_and_default(name, type_, range_, default):
 
 
 def test_symbol_search_unit_and_meaning():
-    assert (ROWS["order"].symbol, ROWS["order"].search, ROWS["order"].meaning) == ("K", [1, 8], "degree of the filter")
+    assert (ROWS["order"].symbol, ROWS["order"].search, ROWS["order"].meaning) == (
+        "K",
+        {"low": 1, "high": 8, "log": False},
+        "degree of the filter",
+    )
     assert (ROWS["rate"].unit, ROWS["rate"].search, ROWS["rate"].symbol) == ("1/s", None, "")
 
 

@@ -1,0 +1,26 @@
+"""Golden arrays: those of tests/golden/data, and of the folders that SUBQUAD_GOLDEN lists besides."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+OWN = Path(__file__).resolve().parents[1] / "golden" / "data"
+
+
+def golden_files(pattern: str) -> dict[str, Path]:
+    """Files by name without ending, such as `cur_*`; where a name is there twice, the first folder's."""
+    folders = [OWN, *(Path(one) for one in os.environ.get("SUBQUAD_GOLDEN", "").split(os.pathsep) if one)]
+    found = [path for folder in reversed(folders) for path in folder.glob(f"{pattern}.npz")]
+    return dict(sorted((path.stem, path) for path in found))
+
+
+def load_golden(name: str) -> dict[str, Any]:
+    """Numeric arrays of a golden file as tensors; the few strings in it as they are."""
+    with np.load(golden_files(name)[name]) as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    return {key: torch.from_numpy(value) if value.dtype.kind != "U" else str(value) for key, value in arrays.items()}
