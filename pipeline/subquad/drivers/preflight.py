@@ -1,11 +1,12 @@
-"""What is looked at before a folder is made or a cluster started: devices, data, and that the two fit the plan."""
+"""What is looked at before a folder is made or a cluster started: devices, data, models, and that they fit together."""
 
 from __future__ import annotations
 
 import os
 
+from subquad.data import DataSpec
 from subquad.drivers.session import data_root
-from subquad.engine.parts import build_dataset
+from subquad.engine.parts import build_dataset, build_model, build_task
 from subquad.engine.run import make_plan
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Checked, Plan
@@ -18,22 +19,37 @@ def preflight(plan: Plan, *, local: bool) -> None:
     Raises:
         ConfigError: more CPUs or GPUs are asked than there are.
         DataError: a data set cannot be read, or cannot be split as the protocol wants.
+        PluginError: a model cannot be built.
     """
-    seen = set()
+    specs: dict[str, DataSpec] = {}
+    built: set[str] = set()
     for cell in plan.cells:
         experiment = cell.experiment.experiment
         check_room(experiment.scale, cpus=not local)
-        key = (experiment.dataset.model_dump_json(), experiment.protocol)
-        if key not in seen:
-            seen.add(key)
-            _check_data(cell.experiment, f" (cell {cell.label})" if plan.study else "")
+        data = f"{experiment.dataset.model_dump_json()} {experiment.protocol}"
+        model = f"{data} {experiment.task} {experiment.backbone} {experiment.mixer}"
+        try:
+            if data not in specs:
+                specs[data] = _check_data(cell.experiment)
+            if model not in built:
+                _check_model(cell.experiment, specs[data])
+                built.add(model)
+        except UserError as error:
+            raise type(error)(f"{error}{f' (cell {cell.label})' if plan.study else ''}") from error
 
 
-def _check_data(checked: Checked, where: str) -> None:
-    try:
-        make_plan(checked.experiment, build_dataset(checked, data_root()))
-    except UserError as error:
-        raise type(error)(f"{error}{where}") from error
+def _check_data(checked: Checked) -> DataSpec:
+    dataset = build_dataset(checked, data_root())
+    make_plan(checked.experiment, dataset)
+    return dataset.describe()
+
+
+def _check_model(checked: Checked, spec: DataSpec) -> None:
+    """Build the model once: its mixers now know their longest sequence, which their parameters may not fit."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        build_model(checked, spec, build_task(checked, spec))
 
 
 def check_room(scale: Scale, *, cpus: bool) -> None:

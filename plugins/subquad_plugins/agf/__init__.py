@@ -6,6 +6,7 @@ Reference: Wi, Choi, Park 2025, Learning Advanced Self-Attention for Linear Tran
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import model_validator
@@ -96,6 +97,9 @@ class Config(MixerConfig):
             )
         return self
 
+    def narrow(self, facts: Facts) -> Facts:
+        return facts if self.mask_padding else replace(facts, padding_invariant=False)
+
     def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
         for key in keys:
             default = type(self).model_fields[key].default
@@ -103,10 +107,18 @@ class Config(MixerConfig):
                 raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
 
 
+VARIANTS = {
+    "order 8": {"order": 8, "jacobi_a": 1.5, "jacobi_b": 1.0, "fix_identity": False},
+    "legendre, symmetric": {"order": 4, "basis": "legendre", "sigma_map": "symmetric"},
+    "frobenius, no filter": {"form": "uv", "ortho_norm": "frobenius"},
+    "svd_scalar, no loss": {"form": "svd_scalar", "ortho_weight": 0.0},
+}
+
 PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.agf.mixer:AGF",
     summary="attentive graph filter: learned singular values and vectors, Jacobi polynomial filter",
     paper="Wi, Choi, Park 2025, Learning Advanced Self-Attention for Linear Transformers in the Singular Value Domain",
-    facts=Facts(causal="never", padding_invariant=True, complexity="L"),
+    facts=Facts(causal="never", padding_invariant=True, permutation_equivariant=True, complexity="L"),
+    variants=VARIANTS,
 )

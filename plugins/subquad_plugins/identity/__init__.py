@@ -17,5 +17,5 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.identity.mixer:Identity",
     summary="no mixing, the control: no token sees another",
-    facts=Facts(causal="always", padding_invariant=True, complexity="L"),
+    facts=Facts(causal="always", padding_invariant=True, permutation_equivariant=True, complexity="L"),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subquad.nn import TokenMixer
+from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.identity import Config
 
@@ -34,3 +34,13 @@ class Identity(TokenMixer):
         if self.value is None or self.out is None:
             return torch.zeros_like(x)
         return self.out(self.value(x))
+
+    @property
+    def caches(self) -> bool:
+        return True
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        return self(x), {}
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        return self(x), {}

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.errors import PluginError
-from subquad.nn import AttentionCore
+from subquad.nn import AttentionCore, Cache
 from subquad.plugin import Site
 from subquad_plugins.softmax import Config
 
@@ -44,6 +44,20 @@ class Softmax(AttentionCore):
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=self.causal and key_keep is None,
         )
+
+    @property
+    def caches(self) -> bool:
+        return self.causal
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        keep = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if keep is None else keep
+        return self(q, k, v, query_keep=keep, key_keep=keep), {"k": k, "v": v, "keep": keep}
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        keys, values = (torch.cat([cache[name], new[:, :, None]], 2) for name, new in (("k", k), ("v", v)))
+        keep = torch.cat([cache["keep"], cache["keep"].new_ones(len(q), 1)], 1)
+        out = F.scaled_dot_product_attention(q[:, :, None], keys, values, attn_mask=keep[:, None, None])
+        return out[:, :, 0], {"k": keys, "v": values, "keep": keep}
 
     def _allowed(self, key_keep: Tensor) -> Tensor:
         """Which query may see which key, (B, 1, 1 or Lq, Lk); never a row without any, whose softmax would be NaN."""

@@ -23,7 +23,10 @@ def test_a_section_adds_to_what_is_there(loaded, base_text):
 
 def test_another_mixer_drops_the_parameters(loaded, base_text):
     made = experiment(loaded(base_text, "mixer=softmax"))
-    assert (made.mixer.name, made.mixer.params) == ("softmax", {"dropout": 0.0, "bias": True})
+    assert (made.mixer.name, made.mixer.params) == (
+        "softmax",
+        {"bias": True, "qk_norm": "none", "rotary": False, "dropout": 0.0},
+    )
 
 
 def test_the_same_mixer_keeps_them(loaded, base_text):

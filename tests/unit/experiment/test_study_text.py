@@ -53,7 +53,10 @@ def test_the_text_loads_to_the_same_cells(loaded, dataset, mixer, more, override
 
 def test_the_text_holds_the_plugins_defaults(loaded):
     text = loaded(BASE + DATASETS["base"][0] + "mixer: agf\nmatrix:\n  mixer: [softmax, agf]\n").text
-    assert "\n  - name: softmax\n    params:\n      dropout: 0.0\n      bias: true\n    label: softmax\n" in text
+    assert (
+        "\n  - name: softmax\n    params:\n      bias: true\n      qk_norm: none\n      rotary: false\n"
+        "      dropout: 0.0\n    label: softmax\n" in text
+    )
     assert "    validation_fraction: 0.2\n" in text
 
 

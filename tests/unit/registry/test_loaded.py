@@ -40,10 +40,10 @@ class Shift(TokenMixer):
 """
 CORE = """
 from subquad.nn import AttentionCore
-from subquad.plugin import Facts, MixerConfig, MixerPlugin
+from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin
 
-class Config(MixerConfig):
-    {field}
+class Config({base}):
+    order: int = 1
 
 class Core(AttentionCore):
     def __init__(self, config, site):
@@ -172,12 +172,13 @@ def test_a_mixer_is_built(add_mixer):
 
 
 @pytest.mark.parametrize(
-    ("field", "bias"), [("bias: bool = False", False), ("bias: bool = True", True), ("pass", True)]
+    ("base", "params", "bias"),
+    [("AttentionConfig", {"bias": False}, False), ("AttentionConfig", {}, True), ("MixerConfig", {}, True)],
 )
-def test_a_core_is_given_its_projections(add_mixer, field, bias):
-    add_mixer("core", CORE.format(field=field))
+def test_a_core_is_given_its_projections(add_mixer, base, params, bias):
+    add_mixer("core", CORE.format(base=base))
     resolved = resolve("mixer", "core")
-    mixer = make_mixer(resolved, resolved.plugin.config(), Site(dim=4, num_heads=2))
+    mixer = make_mixer(resolved, resolved.plugin.config(**params), Site(dim=4, num_heads=2))
     assert isinstance(mixer, AttentionMixer)
     assert (mixer.query.bias is not None) is bias
     assert mixer(torch.ones(1, 3, 4)).out.shape == (1, 3, 4)
