@@ -1,0 +1,43 @@
+"""Where the real tokens of padded samples are: padding may stand before, after or between them.
+
+Letters: B batch, L length with padding, N_b number of real tokens of sample b, C channels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Places(NamedTuple):
+    """Real tokens by place.
+
+    Attributes:
+        lengths: N_b, (B,) int64, at least 1, so that a sample without real tokens divides by nothing forbidden.
+        order: (B, L), tokens with the real ones first, in their order.
+        rank: (B, L), how many real tokens stand before each token; at padding a number below N_b without meaning.
+    """
+
+    lengths: Tensor
+    order: Tensor
+    rank: Tensor
+
+
+def places_of(keep: Tensor) -> Places:
+    """Places of the real tokens in `keep`, (B, L) bool."""
+    rank = keep.long().cumsum(1)
+    order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
+    return Places(rank[:, -1].clamp_min(1), order, (rank - 1).clamp_min(0))
+
+
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """x[b, index[b, l]] for each b and l: (B, L, C) and (B, K) to (B, K, C)."""
+    offsets = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    return x.flatten(0, 1).index_select(0, (index + offsets).flatten()).unflatten(0, index.shape)
+
+
+def to_front(x: Tensor, keep: Tensor, places: Places) -> Tensor:
+    """Real tokens moved to the front of each sample, zeros behind them; (B, L, C)."""
+    return take_rows(x.masked_fill(~keep[..., None], 0.0), places.order)
