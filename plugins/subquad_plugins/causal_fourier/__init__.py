@@ -24,7 +24,7 @@ class Config(MixerConfig):
     period: int = param(0, meaning="tokens to a full turn; 0: the longest sequence", symbol="N", unit="tokens", ge=0)
     norm: Literal["paper", "ortho", "causal_rms"] = param(
         "causal_rms",
-        meaning="row n times 2/N (paper), sqrt(2/N) (ortho) or 1/sqrt((n+1)/2) (causal_rms: even size at all positions)",
+        meaning="row n times 2/N (paper), sqrt(2/N) (ortho) or 1/sqrt((n+1)/2) (causal_rms: even size everywhere)",
         search=("paper", "ortho", "causal_rms"),
     )
     frequencies: Literal["fixed", "learned"] = param(

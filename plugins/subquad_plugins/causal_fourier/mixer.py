@@ -1,0 +1,117 @@
+"""Causal Fourier mixing as a token mixer, with a cache of past tokens for decoding.
+
+The sums are computed in fp32 at least, also under autocast. Positions count real tokens only, so padding may stand
+anywhere: real tokens are moved to the front, mixed and moved back.
+
+Letters: B batch, L length, D width, N period, C tokens in the cache.
+Reference: MDFWA, Sec. 3.2. Departures: N is a constant, as the prefix property needs; learned frequencies stay within
+half a step of n (0.5 tanh), where the Taylor series is exact enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subquad.errors import PluginError
+from subquad.nn import Cache, ParameterRule, TokenMixer
+from subquad.plugin import Site
+from subquad_plugins.causal_fourier import Config
+from subquad_plugins.causal_fourier.chirp import causal_fourier, is_dense, learned_causal_fourier, row_scale
+from subquad_plugins.causal_fourier.dense import row_weights, taylor_row_weights
+from subquad_plugins.fourier.places import places_of, take_rows, to_front
+
+
+class CausalFourier(TokenMixer):
+    """Causal Fourier mixing.
+
+    Args:
+        config: see `Config`.
+        site: where it stands; without a `period` in the config its `max_len` is the period.
+
+    Raises:
+        PluginError: neither is known.
+    """
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        self.config = config
+        self.period = config.period or site.max_len
+        if not self.period:
+            raise PluginError("causal_fourier: set period, as the length of the longest sequence is not known")
+        self.value = nn.Linear(site.dim, site.dim) if config.projections == "both" else None
+        self.out = nn.Linear(site.dim, site.dim) if config.projections != "none" else None
+        self.offset = nn.Parameter(torch.zeros(self.period)) if config.frequencies == "learned" else None
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        self._refuse_beyond_period(x.shape[1])
+        value = x if self.value is None else self.value(x)
+        with torch.autocast(x.device.type, enabled=False):
+            if keep is None:
+                mixed = self._mix(value)
+            else:
+                places = places_of(keep)
+                mixed = take_rows(self._mix(to_front(value, keep, places)), places.rank)
+        return mixed if self.out is None else self.out(mixed)
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        """Frequencies are no weights: without decay, which would pull them back to whole numbers."""
+        return {} if self.offset is None else {"offset": ParameterRule(weight_decay=False)}
+
+    def delta(self) -> Tensor:
+        """How far each position's frequency is from the position, in -1/2..1/2; (N,)."""
+        assert self.offset is not None
+        return 0.5 * torch.tanh(self.offset)
+
+    @property
+    def caches(self) -> bool:
+        return True
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        keep = x.new_ones(x.shape[:2], dtype=torch.bool) if keep is None else keep
+        value = x if self.value is None else self.value(x)
+        return self.forward(x, keep=keep), {"past": value.masked_fill(~keep[..., None], 0.0), "position": keep.sum(1)}
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        token, position = x if self.value is None else self.value(x), cache["position"]
+        past = self._appended(token, cache["past"], position)
+        with torch.autocast(x.device.type, enabled=False):
+            wide = past.float() if past.dtype in (torch.float16, torch.bfloat16) else past
+            mixed = (self._weights(position, past.shape[1]).to(wide.dtype)[:, None] @ wide)[:, 0].to(token.dtype)
+        return mixed if self.out is None else self.out(mixed), {"past": past, "position": position + 1}
+
+    def _mix(self, x: Tensor) -> Tensor:
+        config = self.config
+        if self.offset is None:
+            return causal_fourier(x, self.period, config.norm, config.evaluation)
+        delta = self.delta()[: x.shape[1]]
+        return learned_causal_fourier(x, delta, self.period, config.terms, config.norm, config.evaluation)
+
+    def _weights(self, position: Tensor, length: int) -> Tensor:
+        """Weights of the past tokens at each sample's position, c_n included; (B, C) float64."""
+        scale = row_scale(position, self.period, self.config.norm)[:, None]
+        if self.offset is None:
+            return scale * row_weights(position, length, self.period)
+        delta = self.delta()[position]
+        exact = row_weights(position, length, self.period, delta)
+        if is_dense(length, self.config.evaluation):
+            return scale * exact
+        # As `forward` over the same tokens would: by the series where that takes the chirp.
+        series = taylor_row_weights(position, length, self.period, delta, self.config.terms)
+        short = torch.tensor([is_dense(n + 1, self.config.evaluation) for n in range(length)], device=position.device)
+        return scale * torch.where(short[position][:, None], exact, series)
+
+    def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
+        """The cache with each sample's token at its position, one row longer unless it is as long as can be."""
+        if past.shape[1] < self.period:
+            past = torch.cat([past, torch.zeros_like(past[:, :1])], 1)
+        elif bool((position >= self.period).any()):
+            self._refuse_beyond_period(self.period + 1)
+        return past.scatter(1, position[:, None, None].expand(-1, 1, past.shape[2]), token[:, None].to(past.dtype))
+
+    def _refuse_beyond_period(self, length: int) -> None:
+        if length > self.period:
+            raise PluginError(f"causal_fourier: got {length} positions, and it was built for {self.period}")
