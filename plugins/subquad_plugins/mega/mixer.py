@@ -1,0 +1,23 @@
+"""Mega as a token mixer: the gated layer with attention over all keys of a chunk.
+
+Letters: B batch, G chunks, c chunk length, z attention width, v value width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from subquad_plugins.mega.attention import attention_weights, scaled_queries, similarity, visible_keys
+from subquad_plugins.mega.bias import dense_bias
+from subquad_plugins.mega.layer import GatedAttention
+
+
+class Mega(GatedAttention):
+    """Moving average equipped gated attention; see `GatedAttention` for its parameters."""
+
+    def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
+        form = self.config.attention
+        visible = visible_keys(keep, k.shape[-2], causal=self.causal, device=k.device)
+        scores = similarity(scaled_queries(q, visible, k.shape[-2], form), k, dense_bias(bias))
+        weights = attention_weights(scores, visible, form)
+        return self._dropped(weights, self.config.attention_dropout).to(value.dtype) @ value

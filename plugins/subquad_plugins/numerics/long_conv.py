@@ -1,0 +1,121 @@
+"""Long convolution along the sequence by zero-padded FFTs, in time O(L log L) per channel.
+
+causal:        y_t = sum_{j >= 0} f_j x_{t-j}
+bidirectional: y_t = sum_{j >= 0} f_j x_{t-j} + sum_{j >= 0} b_j x_{t+j+s},  s = 0 or 1
+
+Everything is computed in fp32 at least (fp64 stays fp64), also under autocast: half-precision FFTs exist for few
+lengths and on few devices only.
+
+Letters: B batch, L length, D channels, K kernel length, N FFT length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from subquad_plugins.numerics.lengths import fast_length
+
+
+def causal_conv(x: Tensor, kernel: Tensor) -> Tensor:
+    """y_t = sum_j kernel_j x_{t-j}, with zeros before the start.
+
+    Args:
+        x: (B, L, D).
+        kernel: (D, K), or (1, K) for all channels alike; what lies beyond lag L - 1 has no effect.
+
+    Returns:
+        (B, L, D) in float32, or float64 where either input is. Later positions leak into earlier ones by rounding
+        errors of the FFT only: about 1e-15 of the largest output in float64, 1e-7 in float32.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        x, kernel = _wide(x, kernel)
+        length = x.shape[1]
+        kernel = kernel[:, :length]
+        return _circular(x, _placed(kernel, None, 0, fast_length(length + kernel.shape[1] - 1)))
+
+
+def bidirectional_conv(x: Tensor, forward: Tensor, backward: Tensor, *, first_backward_lag: Literal[0, 1]) -> Tensor:
+    """y_t = sum_j forward_j x_{t-j} + sum_j backward_j x_{t+j+s}, with zeros on both sides and s = first_backward_lag.
+
+    Published methods differ in s: Mega's two moving averages both hold the token itself (0: lag 0 gets
+    forward_0 + backward_0); in Monarch Mixer the backward kernel starts at the next token (1).
+
+    Args:
+        x: (B, L, D).
+        forward: (D, K) or (1, K), from the past and the token itself.
+        backward: (D, K') or (1, K'), from the future.
+        first_backward_lag: the distance that backward_0 acts at.
+
+    Returns:
+        (B, L, D) in float32, or float64 where an input is.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        x, forward = _wide(x, forward)
+        _, backward = _wide(x, backward)
+        length = x.shape[1]
+        forward, backward = forward[:, :length], backward[:, : length - first_backward_lag]
+        reach = max(forward.shape[1], backward.shape[1] + first_backward_lag)
+        return _circular(x, _placed(forward, backward, first_backward_lag, fast_length(length + reach - 1)))
+
+
+def _wide(x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in one dtype, float32 at least."""
+    dtype = torch.promote_types(torch.promote_types(x.dtype, kernel.dtype), torch.float32)
+    return x.to(dtype), kernel.to(dtype)
+
+
+def _placed(forward: Tensor, backward: Tensor | None, first: int, size: int) -> Tensor:
+    """The kernel on a circle of `size` places, (D, N): lag j at place j, lag -j at place N - j.
+
+    With N >= L + K - 1 no lag between -(L - 1) and L - 1 meets a tap that was meant for another one.
+    """
+    placed = F.pad(forward, (0, size - forward.shape[1]))
+    if backward is None:
+        return placed
+    # Reversed, the last tap is backward_0; a roll then puts it at place -first.
+    mirrored = F.pad(backward.flip(1), (size - backward.shape[1], 0))
+    return placed + mirrored.roll(1 - first, 1)
+
+
+def _circular(x: Tensor, placed: Tensor) -> Tensor:
+    """Circular convolution of (B, L, D), zero-padded, with (D or 1, N), cut to the first L places."""
+    return _plain(x, placed) if torch.compiler.is_compiling() else _CircularConv.apply(x, placed)
+
+
+def _plain(x: Tensor, placed: Tensor) -> Tensor:
+    size = placed.shape[1]
+    spectrum = torch.fft.rfft(x.transpose(1, 2), n=size) * torch.fft.rfft(placed)
+    return torch.fft.irfft(spectrum, n=size)[..., : x.shape[1]].transpose(1, 2)
+
+
+class _CircularConv(torch.autograd.Function):
+    """`_plain` with a backward pass of real FFTs; autograd's own for `rfft` is a complex one, twice the work.
+
+    It keeps x and the kernel, not their spectra, which are four times as large.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, placed: Tensor) -> Tensor:
+        ctx.save_for_backward(x, placed)
+        return _plain(x, placed)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, placed = ctx.saved_tensors
+        with torch.autocast(x.device.type, enabled=False):
+            size, length = placed.shape[1], x.shape[1]
+            grad = torch.fft.rfft(grads[0].transpose(1, 2), n=size)
+            to_x = to_placed = None
+            if ctx.needs_input_grad[0]:
+                to_x = torch.fft.irfft(grad * torch.fft.rfft(placed).conj(), n=size)[..., :length].transpose(1, 2)
+            if ctx.needs_input_grad[1]:
+                products = (grad * torch.fft.rfft(x.transpose(1, 2), n=size).conj()).sum(0)
+                products = products.sum(0, keepdim=True) if len(placed) == 1 else products
+                to_placed = torch.fft.irfft(products, n=size)
+            return to_x, to_placed
