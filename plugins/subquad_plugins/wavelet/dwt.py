@@ -1,0 +1,192 @@
+"""The discrete wavelet transform along the tokens and its inverse, on (B, L, D) as it lies in memory.
+
+A level is a handful of shifted multiply-adds over whole rows of channels: no transposes and no convolutions, so
+TensorFloat-32 has no part in it. Equal to PyWavelets in every mode, at every length and level.
+
+Letters: B batch, L length, D width, F filter length, J levels, K coefficients of a level.
+Reference: Mallat 1989, A Theory for Multiresolution Signal Decomposition; conventions of PyWavelets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from subquad_plugins.wavelet.extension import extend, extend_each
+from subquad_plugins.wavelet.filters import FilterBank, Taps, filter_bank
+from subquad_plugins.wavelet.linear import linear_map
+
+
+def dwt(
+    x: Tensor, wavelet: str | FilterBank, mode: str = "periodization", level: int = 1, lengths: Tensor | None = None
+) -> list[Tensor]:
+    """Wavelet coefficients of each channel: a_k = sum_i g_i x~_{2k+1-i}, d_k = sum_i h_i x~_{2k+1-i}, J times.
+
+    Args:
+        x: (B, L, D), float32 or float64, L >= 1; x~ is x continued beyond its ends.
+        wavelet: PyWavelets' name of a discrete wavelet, or its filters.
+        mode: PyWavelets' name of an extension mode.
+        level: J; any number, whatever the length, as with `pywt.wavedec`.
+        lengths: (B,) tokens of each sample, which stand first; all L where None.
+
+    Returns:
+        [a_J, d_J, ..., d_1], each (B, K, D). With lengths, a sample's coefficients stand first; the rest means nothing.
+
+    Reference: `pywt.wavedec`.
+    """
+    bank = as_bank(wavelet)
+    details = []
+    for _ in range(level):
+        low, high = _analyse(x, bank, mode, lengths)
+        details.append(high)
+        x, lengths = low, None if lengths is None else _coefficients(lengths, bank, mode)
+    return [x, *reversed(details)]
+
+
+def idwt(
+    coefficients: Sequence[Tensor],
+    wavelet: str | FilterBank,
+    mode: str = "periodization",
+    length: int | None = None,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """The inverse of `dwt`.
+
+    Args:
+        coefficients: [a_J, d_J, ..., d_1], each (B, K, D).
+        wavelet: as for `dwt`.
+        mode: as for `dwt`.
+        length: L of the result; the longest that the coefficients give where None.
+        lengths: as for `dwt`.
+
+    Returns:
+        (B, L, D).
+
+    Reference: `pywt.waverec`.
+    """
+    bank = as_bank(wavelet)
+    x, *details = coefficients
+    tokens = _lengths_by_level(lengths, len(details), bank, mode)
+    for detail, count in zip(details, tokens, strict=True):
+        x = x[:, : detail.shape[1]]  # one too many where the level above had an odd number
+        x = _synthesise(x, detail, bank, mode, count)
+    return x if length is None else x[:, :length]
+
+
+def wavelet_mix(
+    x: Tensor,
+    weights: Tensor,
+    wavelet: str | FilterBank,
+    mode: str = "periodization",
+    *,
+    include_approx: bool = True,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """IDWT({alpha_j d_j}, alpha_A a_J): every band of the sequence with a weight of its own.
+
+    Equal to sum_j alpha_j x^(j) with x^(j) the sequence rebuilt from band j alone.
+
+    Args:
+        x: (B, L, D), float32 or float64.
+        weights: (J,) alpha_1 .. alpha_J of the details, finest first, or (J+1,) with alpha_A of the approximation last.
+        wavelet: as for `dwt`.
+        mode: as for `dwt`.
+        include_approx: whether the last weight is the approximation's; without it that band is dropped.
+        lengths: as for `dwt`.
+
+    Returns:
+        (B, L, D). With lengths, what stands behind a sample's tokens means nothing.
+
+    Reference: MDFWA, Sec. 3.3, read as the inverse transform of the weighted coefficients.
+    """
+    bank = as_bank(wavelet)
+    level = len(weights) - include_approx
+    approximation, *details = dwt(x, bank, mode, level, lengths)
+    weighted = [detail * weight for detail, weight in zip(details, weights[:level].flip(0), strict=True)]
+    kept = approximation * weights[level] if include_approx else torch.zeros_like(approximation)
+    return idwt([kept, *weighted], bank, mode, x.shape[1], lengths)
+
+
+def as_bank(wavelet: str | FilterBank) -> FilterBank:
+    """The filters of a wavelet that is given by name or by its filters."""
+    return filter_bank(wavelet) if isinstance(wavelet, str) else wavelet
+
+
+def _coefficients(tokens: Tensor, bank: FilterBank, mode: str) -> Tensor:
+    """How many coefficients a level makes of so many tokens."""
+    return (tokens + 1) // 2 if mode == "periodization" else (tokens + len(bank) - 1) // 2
+
+
+def _lengths_by_level(lengths: Tensor | None, level: int, bank: FilterBank, mode: str) -> list[Tensor | None]:
+    """How many coefficients each sample has at level J, ..., 1."""
+    counts: list[Tensor | None] = []
+    for _ in range(level):
+        lengths = None if lengths is None else _coefficients(lengths, bank, mode)
+        counts.insert(0, lengths)
+    return counts
+
+
+def _analyse(x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One level: approximation and details, (B, K, D) each."""
+    length, width = x.shape[1], len(bank)
+    if mode == "periodization":
+        count, before = (length + 1) // 2, width // 2 - 1
+    else:
+        count, before = (length + width - 1) // 2, width - 2
+    after = 2 * count + width - 2 - before - length
+    x = extend(x, before, after, mode) if lengths is None else extend_each(x, lengths, before, after, mode)
+    low, high = bank.dec_low[::-1], bank.dec_high[::-1]
+
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        return _down(x, low, count), _down(x, high, count)
+
+    def transpose(grad_low: Tensor, grad_high: Tensor) -> Tensor:
+        return _up((grad_low, grad_high), (low, high))
+
+    return linear_map(forward, transpose, x)
+
+
+def _synthesise(low: Tensor, high: Tensor, bank: FilterBank, mode: str, counts: Tensor | None) -> Tensor:
+    """One level back: (B, K, D) twice to (B, 2K, D) with periodization, else (B, 2K - F + 2, D)."""
+    width, count = len(bank), low.shape[1]
+    if mode == "periodization":
+        more, outside, start, length = width // 4, "periodic", width // 2 - 1 + 2 * (width // 4), 2 * count
+    else:
+        more, outside, start, length = 0, "zero", width - 2, 2 * count - width + 2
+    if counts is None:
+        low, high = extend(low, more, more, outside), extend(high, more, more, outside)
+    else:
+        low, high = extend_each(low, counts, more, more, outside), extend_each(high, counts, more, more, outside)
+    taps = bank.rec_low, bank.rec_high
+    count, end = count + 2 * more, 2 * (count + 2 * more) + width - 2
+
+    def forward(low: Tensor, high: Tensor) -> Tensor:
+        return _up((low, high), taps)[:, start : start + length]
+
+    def transpose(grad: Tensor) -> tuple[Tensor, Tensor]:
+        grad = torch.nn.functional.pad(grad, (0, 0, start, end - start - length))
+        return _down(grad, taps[0], count), _down(grad, taps[1], count)
+
+    return linear_map(forward, transpose, low, high)
+
+
+def _down(x: Tensor, taps: Taps, count: int) -> Tensor:
+    """y_k = sum_i taps_i x_{2k+i} for k < count, (B, count, D)."""
+    out = x[:, : 2 * count - 1 : 2] * taps[0]
+    for i, tap in enumerate(taps):
+        if i and tap:
+            out.add_(x[:, i : i + 2 * count - 1 : 2], alpha=tap)
+    return out
+
+
+def _up(sequences: tuple[Tensor, Tensor], taps: tuple[Taps, Taps]) -> Tensor:
+    """The transpose of `_down`, summed over both sequences: y_m = sum_k taps_{m-2k} x_k, (B, 2 K + F - 2, D)."""
+    count = sequences[0].shape[1]
+    out = sequences[0].new_zeros(sequences[0].shape[0], 2 * count + len(taps[0]) - 2, sequences[0].shape[2])
+    for x, filter_taps in zip(sequences, taps, strict=True):
+        for i, tap in enumerate(filter_taps):
+            if tap:
+                out[:, i : i + 2 * count - 1 : 2].add_(x, alpha=tap)
+    return out
