@@ -1,0 +1,118 @@
+"""CUR attention: attention through a few selected rows of Q and K. Light half: parameters and descriptor.
+
+`naive.py` has the mathematics, docs/mixers/cur.md the choices and numbers.
+Reference: CURformer and Flash-CUR, Machine Learning 114:139, 2025, doi 10.1007/s10994-025-06768-3 (called "the paper").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
+
+SCORED = ("sum", "abs", "embed")
+SPACED = ("step", "step_full", "linspace")
+
+
+class Config(AttentionConfig):
+    """Parameters of CUR attention."""
+
+    num_indices: int = param(
+        64,
+        meaning="rows selected from Q and from K; a sample with fewer tokens gives all it has",
+        symbol="m",
+        ge=1,
+        search=(16, 32, 64, 128, 256),
+    )
+    selection: Literal["sum", "abs", "embed", "step", "step_full", "linspace", "random"] = param(
+        "abs",
+        meaning="largest row sums, sums of magnitudes or values of one column; every (n // m)-th row, cut to m or not; "
+        "evenly spread; random",
+        search=("sum", "abs", "embed", "step", "step_full", "linspace", "random"),
+    )
+    mode: Literal["same", "different"] = param(
+        "same", meaning="same: one selection for Q and K; different: one each", search=("same", "different")
+    )
+    same_source: Literal["q", "k", "q+k"] = param(
+        "q+k", meaning="whose scores decide when both get the same selection", search=("q", "k", "q+k")
+    )
+    column: int = param(0, meaning="the column that selection embed looks at", ge=0)
+    force_class: Literal["auto", "always", "never"] = param(
+        "auto",
+        meaning="select the first token in any case, in place of the worst pick; auto: where there are prefix tokens",
+        search=("auto", "always"),
+    )
+    function: Literal["softmax", "laplace"] = param(
+        "softmax", meaning="attention function: softmax, or Mega's Laplace", symbol="f", search=("softmax", "laplace")
+    )
+    pinv: Literal["iterative", "exact", "ridge"] = param(
+        "iterative",
+        meaning="pseudo-inverse: third-order iteration, singular values, or damped least squares",
+        search=("iterative", "ridge"),
+    )
+    iterations: int = param(
+        6, meaning="steps of the iterative pseudo-inverse", symbol="n_iter", ge=1, le=32, search=(1, 2, 4, 6, 8)
+    )
+    start_gradient: bool = param(
+        True, meaning="gradients pass through the scale that the iteration starts from", search=(True, False)
+    )
+    ridge: float = param(
+        1e-3, meaning="damping of pinv ridge, relative to |U|_1 |U|_inf", ge=1e-6, le=1, search=(1e-4, 1e-3, 1e-2, 1e-1)
+    )
+    copy_rows: bool = param(False, meaning="selected queries get their exact rows R V", search=(False, True))
+    renormalise: bool = param(
+        False, meaning="divide by the row sums of the approximation (not in the paper)", search=(False, True)
+    )
+
+    @model_validator(mode="after")
+    def _every_setting_counts(self) -> Config:
+        if self.selection in SPACED:
+            self._refuse(("force_class",), f"selection {self.selection}, which always has the first token")
+        if self.selection not in SCORED:
+            self._refuse(("same_source",), f"selection {self.selection}, which asks no scores")
+        if self.mode == "different":
+            self._refuse(("same_source",), "mode different")
+        if self.selection != "embed":
+            self._refuse(("column",), f"selection {self.selection}")
+        if self.pinv != "iterative":
+            self._refuse(("iterations", "start_gradient"), f"pinv {self.pinv}")
+        if self.pinv != "ridge":
+            self._refuse(("ridge",), f"pinv {self.pinv}")
+        if self.function == "laplace":
+            self._refuse(("renormalise",), "function laplace, whose rows have no fixed sum")
+        return self
+
+    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
+        for key in keys:
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.max_len and self.num_indices > site.max_len:
+            raise ValueError(
+                f"num_indices {self.num_indices} is more than the longest sequence has: use {site.max_len} or less"
+            )
+        if self.column >= site.head_dim:
+            raise ValueError(
+                f"column {self.column} is outside a head of width {site.head_dim}: use 0 to {site.head_dim - 1}"
+            )
+
+    def narrow(self, facts: Facts) -> Facts:
+        # A forced class token is a position; "auto" forces one only where the site has prefix tokens.
+        by_content = self.selection in SCORED and self.force_class != "always"
+        facts = replace(facts, permutation_equivariant=True if by_content else None, cross=self.mode == "different")
+        return super().narrow(facts)
+
+
+PLUGIN = MixerPlugin(
+    config=Config,
+    build="subquad_plugins.cur.core:CUR",
+    summary="CUR attention: low-rank attention through selected rows of Q and K",
+    paper="CURformer and Flash-CUR, Machine Learning 114:139, 2025, doi 10.1007/s10994-025-06768-3",
+    facts=Facts(causal="never", padding_invariant=True, complexity="L"),
+)
