@@ -1,0 +1,226 @@
+"""SFPC: tokens mixed by a polynomial of a fixed L x L matrix, p(T) = sum_k c_k T^k, whose coefficients are learned.
+
+Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/sfpc.md the choices and numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, Range, Site, param
+from subquad_plugins.agf.jacobi import pole
+
+MOST_TAPS = 257
+"""Longest kernel that `auto` leaves to the convolution; beyond, the FFT is as quick (one CPU core, D = 128)."""
+
+LARGEST_MONOMIAL_ORDER = 16
+"""Powers of T in [-4, 0]: a band-pass filter of this degree evaluated in fp32 is already wrong by 1e3 times itself."""
+
+LARGEST_ORDER = 64
+"""For all but the Chebyshev basis and the shifts, whose terms stay within [-1, 1] and cost one or two taps each."""
+
+HELD_IN_FP32 = 1e30
+"""Largest power of a given circulant's norm: well below the 3e38 that fp32 ends at."""
+
+
+class Config(MixerConfig):
+    """Parameters of SFPC."""
+
+    operator: Literal["laplacian", "shift", "cyclic", "circulant"] = param(
+        "laplacian",
+        meaning="the fixed matrix: second difference, shift by one (causal), shift around the end, or circulant",
+        symbol="T",
+    )
+    boundary: Literal["neumann", "dirichlet", "periodic"] = param(
+        "neumann",
+        meaning="of the Laplacian, at both ends: constants kept, zeros beyond, or the ends joined",
+        search=("neumann", "dirichlet", "periodic"),
+    )
+    order: int = param(8, meaning="degree of the polynomial", symbol="k", ge=1, le=1024, search=(2, 4, 8, 16, 32, 64))
+    basis: Literal["auto", "monomial", "monomial_rescaled", "chebyshev", "jacobi"] = param(
+        "auto",
+        meaning="basis of the polynomial; auto: chebyshev for a Laplacian, monomial else. Of a Laplacian, monomial is "
+        "in T, all others in T / 2 + I",
+        search=("auto", "monomial_rescaled", "jacobi"),
+    )
+    jacobi_a: float = param(
+        0.0, meaning="Jacobi parameter a", symbol="a", ge=-2, le=4, search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
+    )
+    jacobi_b: float = param(
+        0.0, meaning="Jacobi parameter b", symbol="b", ge=-2, le=4, search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
+    )
+    coefficients: Literal["shared", "head", "channel"] = param(
+        "channel",
+        meaning="one polynomial for all channels (the paper), one for each head or one for each channel",
+        search=("shared", "head", "channel"),
+    )
+    first_column: Literal["learned", "decay"] | tuple[float, ...] = param(
+        "learned",
+        meaning="first column of the circulant: learned, a fixed exponential decay, or its values",
+        symbol="f",
+        search=("learned", "decay"),
+    )
+    decay_length: float = param(
+        16.0,
+        meaning="tokens over which the circulant's first column falls to 1/e, at the start if it is learned",
+        unit="tokens",
+        gt=0,
+        search=Range(1.0, 256.0, log=True),
+    )
+    projections: bool = param(
+        True, meaning="a learned projection on either side; false: the bare operator, only coefficients are learned"
+    )
+    gate: Literal["none", "silu", "sigmoid"] = param(
+        "none", meaning="multiply by an activated projection of the input", search=("none", "silu", "sigmoid")
+    )
+    evaluation: Literal["auto", "reference", "conv", "fft"] = param(
+        "auto",
+        meaning="how p(T) x is computed: Horner's or Clenshaw's scheme, a convolution with k + 1 or 2 k + 1 taps, "
+        "Fourier, cosine or sine transforms, or the quickest; all give the same",
+    )
+
+    @property
+    def matrix(self) -> str:
+        """The operator in one word: a Laplacian by its boundary."""
+        return self.boundary if self.operator == "laplacian" else self.operator
+
+    @property
+    def polynomials(self) -> str:
+        """The basis, decided."""
+        return self.basis if self.basis != "auto" else default_basis(self.operator)
+
+    @property
+    def path(self) -> str:
+        """The evaluation, decided from the parameters alone, so that the cost grows in one way with the length."""
+        return self.evaluation if self.evaluation != "auto" else quickest(self.operator, self.order)
+
+    def check(self, site: Site) -> None:
+        given = self.first_column
+        if isinstance(given, tuple) and site.max_len and len(given) != site.max_len:
+            raise ValueError(
+                f"first_column has {len(given)} values and the longest sequence {site.max_len} tokens: give "
+                f"{site.max_len} values"
+            )
+
+    def narrow(self, facts: Facts) -> Facts:
+        if self.operator == "shift":
+            facts = replace(facts, causal="always")
+        if self.operator == "circulant":
+            bound = None if self.first_column == "decay" else "site"
+            return replace(facts, padding_invariant=False, max_length=bound, complexity="L log L", leak=1e-12)
+        return replace(facts, complexity="L log L", leak=1e-12) if self.path == "fft" else facts
+
+    @model_validator(mode="after")
+    def _every_setting_counts(self) -> Config:
+        if self.operator != "laplacian":
+            self._refuse(("boundary",), f"operator {self.operator}")
+        if self.basis != "jacobi":
+            self._refuse(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
+        if self.operator != "circulant":
+            self._refuse(("first_column", "decay_length"), f"operator {self.operator}")
+        if isinstance(self.first_column, tuple):
+            self._refuse(("decay_length",), "a first_column that is given")
+        if not self.projections:
+            self._refuse(("gate",), "projections false")
+        return self
+
+    @model_validator(mode="after")
+    def _basis_fits_the_operator(self) -> Config:
+        if self.operator != "laplacian" and self.polynomials != "monomial":
+            raise ValueError(
+                f"basis {self.basis} with operator {self.operator}: its polynomials stay small on an interval, and "
+                "this operator's spectrum is none; use basis auto or monomial"
+            )
+        if self.operator == "circulant" and self.evaluation == "conv":
+            raise ValueError(
+                "evaluation conv with operator circulant: its kernel is as long as the sequence; use auto, fft or "
+                "reference"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _order_can_be_computed(self) -> Config:
+        if self.operator == "laplacian" and self.basis == "monomial" and self.order > LARGEST_MONOMIAL_ORDER:
+            raise ValueError(
+                f"order {self.order} with basis monomial: powers of T reach 4^{self.order} and nearly depend on each "
+                f"other, so that fp32 loses every digit; use order {LARGEST_MONOMIAL_ORDER} or less, or basis chebyshev"
+            )
+        if self.order > LARGEST_ORDER and (
+            self.operator == "circulant" or self.basis in ("monomial_rescaled", "jacobi")
+        ):
+            where = "operator circulant" if self.operator == "circulant" else f"basis {self.basis}"
+            raise ValueError(
+                f"order {self.order} with {where}: use order {LARGEST_ORDER} or less, or basis chebyshev of a "
+                "laplacian, or a shift, which go to 1024"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_pole(self) -> Config:
+        k = pole(self.order, self.jacobi_a, self.jacobi_b) if self.basis == "jacobi" else None
+        if k is not None:
+            raise ValueError(
+                f"jacobi_a {self.jacobi_a:g} and jacobi_b {self.jacobi_b:g}: the Jacobi recurrence divides by zero at "
+                f"k = {k}, and order is {self.order}; use order {k - 1} or less, or a jacobi_a + jacobi_b that is not "
+                "-2, -3 or -4"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _given_column_stays_finite(self) -> Config:
+        given = self.first_column
+        if isinstance(given, tuple):
+            norm = sum(abs(value) for value in given)
+            if not 0 < norm <= HELD_IN_FP32 ** (1 / self.order):
+                raise ValueError(
+                    f"first_column has magnitudes that add up to {norm:g}: give a sum above 0 and at most "
+                    f"{HELD_IN_FP32 ** (1 / self.order):.3g}, whose power {self.order} fp32 can hold"
+                )
+        return self
+
+    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
+        for key in keys:
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+
+
+def default_basis(operator: str) -> str:
+    """Chebyshev where the spectrum is an interval; powers are the orthogonal polynomials of the circle's."""
+    return "chebyshev" if operator == "laplacian" else "monomial"
+
+
+def quickest(operator: str, order: int) -> str:
+    """Which evaluation is quickest, from the length of the kernel."""
+    taps = 2 * order + 1 if operator == "laplacian" else order + 1
+    return "fft" if operator == "circulant" or taps > MOST_TAPS else "conv"
+
+
+PLUGIN = MixerPlugin(
+    config=Config,
+    build="subquad_plugins.sfpc.mixer:SFPC",
+    summary="a learned polynomial of a fixed matrix (Laplacian, shift, circulant), applied along the sequence",
+    paper="SFPC",
+    facts=Facts(causal="never", padding_invariant=True, complexity="L"),
+    variants={
+        "dirichlet": {"boundary": "dirichlet", "coefficients": "shared"},
+        "periodic": {"boundary": "periodic", "order": 16},
+        "jacobi, gated": {
+            "basis": "jacobi",
+            "jacobi_a": 0.5,
+            "jacobi_b": -0.25,
+            "coefficients": "head",
+            "gate": "silu",
+        },
+        "shift": {"operator": "shift"},
+        "cyclic": {"operator": "cyclic", "gate": "sigmoid"},
+        "circulant": {"operator": "circulant"},
+        "decay": {"operator": "circulant", "first_column": "decay"},
+        "transform": {"evaluation": "fft"},
+        "recurrence": {"evaluation": "reference", "basis": "monomial", "order": 3, "projections": False},
+        "shift by FFT": {"operator": "shift", "evaluation": "fft"},
+    },
+)

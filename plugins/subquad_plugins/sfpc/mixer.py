@@ -1,0 +1,178 @@
+"""SFPC as a token mixer: a polynomial of a fixed matrix between two projections, with a gate if wanted.
+
+out = W_o (gate(W_g x) * p(T) (W_v x)). The paper has p(T) x alone; `projections: false` is that. The operator is
+computed in fp32 at least, also under autocast.
+
+Letters: B batch, L length, D model width, H heads, K order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subquad.errors import PluginError
+from subquad.nn import Cache, TokenMixer
+from subquad.plugin import Site
+from subquad_plugins.sfpc import Config
+from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
+from subquad_plugins.sfpc.operator import convolved, per_channel
+from subquad_plugins.sfpc.reference import recurrence
+
+SMALL = 0.1
+"""Sum of all starting coefficients but the first: close to the identity, yet with a gradient for a learned column."""
+
+GATES = {"silu": F.silu, "sigmoid": torch.sigmoid}
+
+
+class Polynomial(nn.Module):
+    """p(T), with its coefficients.
+
+    Args:
+        config: see `Config`.
+        site: where it stands.
+    """
+
+    to_chebyshev: Tensor | None
+    given: Tensor | None
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        self.config = config
+        rows = {"shared": 1, "head": site.num_heads, "channel": site.dim}[config.coefficients]
+        self.coefficients = nn.Parameter(starting_coefficients(config).repeat(rows, 1))
+        self.first_column = nn.Parameter(_decay(config, site)) if _learns_column(config) else None
+        given = torch.tensor(config.first_column) if isinstance(config.first_column, tuple) else None
+        self.register_buffer("given", given, persistent=False)
+        self.register_buffer("to_chebyshev", _conversion(config), persistent=False)
+
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """p(T) x, (B, L, D) float32 or float64, zero at padding."""
+        config = self.config
+        c = per_channel(self.coefficients.to(x.dtype), x.shape[2])
+        column = self._column(x) if config.operator == "circulant" else None
+        if config.path == "reference":
+            steps = steps_of(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
+            rescaled = config.operator == "laplacian" and config.polynomials != "monomial"
+            name = f"rescaled:{config.matrix}" if rescaled else config.matrix
+            return recurrence(x, c, steps, name, column, keep)
+        if self.to_chebyshev is not None:
+            c = c @ self.to_chebyshev.to(c.dtype)
+        return convolved(x, c, config.matrix, config.path, column, keep)
+
+    def next_value(self, x: Tensor, past: Tensor) -> Tensor:
+        """p(S) at one position of each sample: x (B, D) there, past (B, K, D) before it, the newest last."""
+        c = per_channel(self.coefficients.to(x.dtype), x.shape[1])
+        return c[:, 0] * x + (past * c[:, 1:].flip(1).T).sum(1)
+
+    def _column(self, x: Tensor) -> Tensor:
+        """The circulant's first column for this length, (L,): a shorter input takes the first L values.
+
+        A learned one is divided by its sum of magnitudes where that exceeds 1, so that no power of it can grow.
+        """
+        length = x.shape[1]
+        if self.config.first_column == "decay":
+            return _decay_of(length, self.config.decay_length, x)
+        stored = self.first_column if self.first_column is not None else self.given
+        assert stored is not None
+        if length > len(stored):
+            raise PluginError(f"sfpc: {length} tokens, and the circulant's first column has {len(stored)} values")
+        column = stored[:length].to(x.dtype)
+        return column if self.first_column is None else column / column.abs().sum().clamp_min(1.0)
+
+
+class SFPC(TokenMixer):
+    """Polynomial of a fixed operator.
+
+    Args:
+        config: see `Config`.
+        site: where it stands.
+    """
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        self.config = config
+        self.value = nn.Linear(site.dim, site.dim) if config.projections else None
+        self.polynomial = Polynomial(config, site)
+        self.gate = nn.Linear(site.dim, site.dim) if config.gate != "none" else None
+        self.out = nn.Linear(site.dim, site.dim) if config.projections else None
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        value = x if self.value is None else self.value(x)
+        return self._finish(x, self._filter(value, keep))
+
+    @property
+    def caches(self) -> bool:
+        return self.config.operator == "shift"
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        if not self.caches:
+            return super().prefill(x, keep=keep)
+        value = x if self.value is None else self.value(x)
+        real = value if keep is None else value.masked_fill(~keep[..., None], 0.0)
+        return self._finish(x, self._filter(value, keep)), {"past": _newest(real, self.config.order, keep)}
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        if not self.caches:
+            return super().step(x, cache)
+        value = x if self.value is None else self.value(x)
+        past = cache["past"]
+        with torch.autocast(x.device.type, enabled=False):
+            mixed = self.polynomial.next_value(_wide(value), _wide(past)).to(value.dtype)
+        return self._finish(x, mixed), {"past": torch.cat([past[:, 1:], value[:, None].to(past.dtype)], 1)}
+
+    def _filter(self, value: Tensor, keep: Tensor | None) -> Tensor:
+        with torch.autocast(value.device.type, enabled=False):
+            return self.polynomial(_wide(value), keep).to(value.dtype)
+
+    def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        if self.gate is not None:
+            mixed = mixed * GATES[self.config.gate](self.gate(x))
+        return mixed if self.out is None else self.out(mixed)
+
+
+def starting_coefficients(config: Config) -> Tensor:
+    """(K+1,): 1, and a little of everything else; with powers of the Laplacian, of everything else over 4^k."""
+    start = torch.full((config.order + 1,), SMALL / config.order)
+    if config.operator == "laplacian" and config.polynomials == "monomial":
+        start = start / 4.0 ** torch.arange(config.order + 1)
+    start[0] = 1.0
+    return start
+
+
+def _conversion(config: Config) -> Tensor | None:
+    """Of the basis to Chebyshev's, where the quick ways need one."""
+    if config.operator != "laplacian" or config.polynomials == "chebyshev" or config.path == "reference":
+        return None
+    return torch.tensor(to_chebyshev(config.polynomials, config.order, config.jacobi_a, config.jacobi_b))
+
+
+def _learns_column(config: Config) -> bool:
+    return config.operator == "circulant" and config.first_column == "learned"
+
+
+def _decay(config: Config, site: Site) -> Tensor:
+    if not site.max_len:
+        raise PluginError("sfpc: a learned first_column needs the longest sequence's length, which is not known here")
+    return _decay_of(site.max_len, config.decay_length, torch.empty(0))
+
+
+def _decay_of(length: int, decay_length: float, like: Tensor) -> Tensor:
+    """exp(-i / decay_length), scaled to the sum 1, (L,)."""
+    decay = torch.exp(-torch.arange(length, device=like.device, dtype=torch.float64) / decay_length)
+    return (decay / decay.sum()).to(like.dtype)
+
+
+def _newest(real: Tensor, order: int, keep: Tensor | None) -> Tensor:
+    """The last K tokens of each sample, (B, K, D), the newest last, zeros where there are fewer."""
+    padded = F.pad(real, (0, 0, order, 0))
+    lengths = torch.full((len(real), 1), real.shape[1], device=real.device) if keep is None else keep.sum(1, True)
+    index = lengths + torch.arange(order, device=real.device)
+    return padded.gather(1, index[..., None].expand(-1, -1, real.shape[2]))
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

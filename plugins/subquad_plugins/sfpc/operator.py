@@ -1,0 +1,124 @@
+"""The operator itself, Y = p(T) X, as a pure function of tokens and coefficients.
+
+Letters: B batch, L length, D width, K order, G groups of channels that share a polynomial.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from subquad.errors import PluginError
+from subquad_plugins.sfpc import default_basis, quickest
+from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
+from subquad_plugins.sfpc.fir import fir
+from subquad_plugins.sfpc.fourier import circulant, transformed
+from subquad_plugins.sfpc.reference import recurrence
+
+BOUNDARIES = ("neumann", "dirichlet", "periodic")
+OPERATORS = ("laplacian", "shift", "cyclic", "circulant")
+
+
+def sfpc(
+    x: Tensor,
+    coefficients: Tensor,
+    operator: str = "laplacian",
+    basis: str = "auto",
+    *,
+    boundary: str = "neumann",
+    jacobi_a: float = 0.0,
+    jacobi_b: float = 0.0,
+    column: Tensor | None = None,
+    keep: Tensor | None = None,
+    evaluation: str = "auto",
+) -> Tensor:
+    """p(T) x along the sequence, with p = sum_k c_k P_k.
+
+    P_k is T^k (`monomial`) or, with t = T / 2 + I, t^k (`monomial_rescaled`), T_k(t) (`chebyshev`) or
+    P_k^(a,b)(t) (`jacobi`, standard, unnormalised). Shifts and circulants take powers only.
+
+    Args:
+        x: (B, L, D), float32 or float64.
+        coefficients: (K+1,) for all channels, or (G, K+1) for G equal groups of neighbouring channels.
+        operator: laplacian (tridiagonal 1, -2, 1), shift (S_ij = 1 where i = j + 1), cyclic (the same, around the
+            end) or circulant (C_ij = f[(i - j) mod L]).
+        basis: see above; auto: chebyshev for a Laplacian, else monomial.
+        boundary: of the Laplacian: neumann (-1 in the corners), dirichlet (-2) or periodic.
+        jacobi_a: a.
+        jacobi_b: b.
+        column: (L,), f, the circulant's first column.
+        keep: (B, L) bool, True = real token. T is that of each sample's real tokens in their order; the shift and the
+            circulant take padding as zeros instead.
+        evaluation: auto, reference (Horner, Clenshaw), conv or fft; all give the same.
+
+    Returns:
+        (B, L, D), zero at padding.
+
+    Raises:
+        PluginError: names that do not fit together, or a column of another length.
+
+    Reference: SFPC, Y = p_k(T) X.
+    """
+    basis = default_basis(operator) if basis == "auto" else basis
+    evaluation = quickest(operator, coefficients.shape[-1] - 1) if evaluation == "auto" else evaluation
+    _refuse(operator, basis, boundary, evaluation, column, x)
+    c = per_channel(coefficients, x.shape[2])
+    order = c.shape[1] - 1
+    matrix = boundary if operator == "laplacian" else operator
+    if evaluation == "reference":
+        name = f"rescaled:{matrix}" if operator == "laplacian" and basis != "monomial" else matrix
+        return recurrence(x, c, steps_of(basis, order, jacobi_a, jacobi_b), name, column, keep)
+    if operator == "laplacian" and basis != "chebyshev":
+        c = c @ torch.tensor(to_chebyshev(basis, order, jacobi_a, jacobi_b), dtype=c.dtype, device=c.device)
+    return convolved(x, c, matrix, evaluation, column, keep)
+
+
+def convolved(
+    x: Tensor, a: Tensor, matrix: str, evaluation: str, column: Tensor | None = None, keep: Tensor | None = None
+) -> Tensor:
+    """p(T) x by the quick ways.
+
+    Args:
+        x: (B, L, D).
+        a: (D, K+1), Chebyshev coefficients of a Laplacian, powers of the others.
+        matrix: neumann, dirichlet, periodic, shift, cyclic or circulant.
+        evaluation: conv or fft.
+        column: (L,), of the circulant.
+        keep: (B, L) bool.
+
+    Returns:
+        (B, L, D), zero at padding.
+    """
+    if matrix != "circulant" and (evaluation == "conv" or (keep is not None and matrix != "shift")):
+        return fir(x, a, matrix, keep, fft=evaluation == "fft")
+    if keep is not None:
+        x = x.masked_fill(~keep[..., None], 0.0)
+    if matrix == "circulant":
+        assert column is not None
+        y = circulant(x, a, column)
+    else:
+        y = transformed(x, a, matrix)
+    return y if keep is None else y.masked_fill(~keep[..., None], 0.0)
+
+
+def per_channel(coefficients: Tensor, dim: int) -> Tensor:
+    """(K+1,) or (G, K+1) as (D, K+1)."""
+    grouped = coefficients if coefficients.dim() == 2 else coefficients[None]
+    if dim % len(grouped):
+        raise PluginError(f"sfpc: {len(grouped)} rows of coefficients do not divide {dim} channels evenly")
+    return grouped.repeat_interleave(dim // len(grouped), 0)
+
+
+def _refuse(operator: str, basis: str, boundary: str, evaluation: str, column: Tensor | None, x: Tensor) -> None:
+    if operator not in OPERATORS:
+        raise PluginError(f"sfpc: operator {operator}: choose {', '.join(OPERATORS)}")
+    if boundary not in BOUNDARIES:
+        raise PluginError(f"sfpc: boundary {boundary}: choose {', '.join(BOUNDARIES)}")
+    if operator != "laplacian" and basis != "monomial":
+        raise PluginError(f"sfpc: basis {basis} with operator {operator}, which takes powers only: use monomial")
+    if operator == "circulant":
+        if column is None or column.shape != x.shape[1:2]:
+            given = "none" if column is None else f"one of shape {tuple(column.shape)}"
+            raise PluginError(f"sfpc: {x.shape[1]} tokens need a column of {x.shape[1]} values, got {given}")
+        if evaluation == "conv":
+            raise PluginError("sfpc: evaluation conv with operator circulant: use fft or reference")
