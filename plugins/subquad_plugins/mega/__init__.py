@@ -14,8 +14,8 @@ from pydantic import model_validator
 from subquad.plugin import Facts, MixerConfig, MixerPlugin, Range, Site, param
 
 
-class Config(MixerConfig):
-    """Parameters of Mega."""
+class LayerConfig(MixerConfig):
+    """Parameters of Mega's layer, whatever its attention: shared with MegaCUR."""
 
     attention: Literal["softmax", "laplace"] = param(
         "softmax", meaning="attention function; laplace acts on each score alone", search=("softmax", "laplace")
@@ -56,18 +56,23 @@ class Config(MixerConfig):
     dropout: float = param(
         0.0, meaning="dropout of the moving average and of the gated hidden state", ge=0, lt=1, search=Range(0.0, 0.3)
     )
-    attention_dropout: float = param(0.0, meaning="dropout of attention weights", ge=0, lt=1, search=Range(0.0, 0.3))
     value_dropout: float = param(0.0, meaning="dropout of values", ge=0, lt=1, search=Range(0.0, 0.3))
 
     @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
-        if self.max_positions and self.bias == "rotary":
-            raise ValueError("max_positions has no effect with bias rotary, which has no table: leave it at 0")
-        if self.max_positions and self.chunk_size:
-            raise ValueError("max_positions has no effect with a chunk_size, which sizes the table: leave it at 0")
+    def _every_setting_counts(self) -> LayerConfig:
+        if self.bias == "rotary":
+            self._refuse(("max_positions",), "bias rotary, which has no table")
+        if self.chunk_size:
+            self._refuse(("max_positions",), "a chunk_size, which is the size of the table")
         if self.bias == "rotary" and self.attention_dim is not None and self.attention_dim % 2:
             raise ValueError(f"bias rotary needs an even attention_dim, got {self.attention_dim}")
         return self
+
+    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
+        for key in keys:
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
 
     def check(self, site: Site) -> None:
         if site.causal and not self.bidirectional:
@@ -86,18 +91,22 @@ class Config(MixerConfig):
         return replace(facts, max_length=self.max_positions or "site")
 
     def widths(self, dim: int) -> tuple[int, int]:
-        """Widths of queries and keys (even by default: the rotary bias needs it) and of values, at model width `dim`."""
+        """Widths of queries and keys (even by default: the rotary bias needs it) and of values."""
         return self.attention_dim or 2 * -(-dim // 4), self.value_dim or 2 * dim
 
 
-FACTS = Facts(causal="optional", padding_invariant=True, max_length="site", complexity="L^2", leak=1e-12)
+class Config(LayerConfig):
+    """Parameters of Mega."""
+
+    attention_dropout: float = param(0.0, meaning="dropout of attention weights", ge=0, lt=1, search=Range(0.0, 0.3))
+
 
 PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.mega.mixer:Mega",
     summary="Mega: gated attention on a damped moving average, whole or in chunks",
     paper="Ma et al. 2023, Mega: Moving Average Equipped Gated Attention",
-    facts=FACTS,
+    facts=Facts(causal="optional", padding_invariant=True, max_length="site", complexity="L^2", leak=1e-12),
     variants={
         "laplace": {"attention": "laplace"},
         "chunk": {"chunk_size": 16},

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from subquad.errors import PluginError
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.mega import Config
+from subquad_plugins.mega import LayerConfig
 from subquad_plugins.mega.attention import attention_weights, scaled_queries, similarity
 from subquad_plugins.mega.bias import RelativeBias, RotaryBias, SimpleBias
 from subquad_plugins.mega.ema import DampedEMA
@@ -45,14 +45,14 @@ class GatedAttention(TokenMixer):
     """Mega's layer without its residual path; `attend` is what differs between its kinds.
 
     Args:
-        config: see `Config`.
+        config: see `LayerConfig`.
         site: where it stands. There is one head, whatever `site.num_heads`.
 
     Raises:
         PluginError: the simple bias has no size: neither a longest sequence nor `max_positions` nor `chunk_size`.
     """
 
-    def __init__(self, config: Config, site: Site):
+    def __init__(self, config: LayerConfig, site: Site):
         super().__init__()
         self.config = config
         self.causal = site.causal
@@ -191,7 +191,7 @@ class GatedAttention(TokenMixer):
         return F.dropout(x, rate, self.training) if rate else x
 
 
-def _bias(config: Config, site: Site, width: int) -> RelativeBias:
+def _bias(config: LayerConfig, site: Site, width: int) -> RelativeBias:
     if config.bias == "rotary":
         return RotaryBias(width)
     limit = config.chunk_size or config.max_positions or site.max_len

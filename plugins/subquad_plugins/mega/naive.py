@@ -15,12 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subquad_plugins.mega import Config
+from subquad_plugins.mega import LayerConfig
 
 Weights = Mapping[str, Tensor]
 
 
-def mega(x: Tensor, weights: Weights, config: Config, *, causal: bool = False, keep: Tensor | None = None) -> Tensor:
+def mega(
+    x: Tensor, weights: Weights, config: LayerConfig, *, causal: bool = False, keep: Tensor | None = None
+) -> Tensor:
     """What the mixer returns; the authors' layer is x plus this. Rows of padding are meaningless.
 
     Args:
@@ -41,7 +43,7 @@ def mega(x: Tensor, weights: Weights, config: Config, *, causal: bool = False, k
     return out
 
 
-def _one(x: Tensor, weights: Weights, config: Config, causal: bool) -> Tensor:
+def _one(x: Tensor, weights: Weights, config: LayerConfig, causal: bool) -> Tensor:
     """One sample without padding, (L, D)."""
 
     def project(name: str, y: Tensor) -> Tensor:
@@ -64,15 +66,14 @@ def _one(x: Tensor, weights: Weights, config: Config, causal: bool) -> Tensor:
 def ema(x: Tensor, weights: Weights, truncation: int = 0) -> Tensor:
     """The moving average of (L, D) by its recursion, and the one from the future where there are weights for it."""
     names = ("weight_logit", "damping_logit", "expansion", "projection")
-    parts = [weights[f"ema.{name}"] for name in names]
-    if len(parts[0]) == x.shape[1]:
-        return _recursion(x, *parts, truncation)
-    past, future = zip(*(part.chunk(2) for part in parts), strict=True)
-    return _recursion(x, *past, truncation) + _recursion(x.flip(0), *future, truncation).flip(0)
+    past = {name: weights[f"ema.{name}"][: x.shape[1]] for name in names}
+    future = {name: weights[f"ema.{name}"][x.shape[1] :] for name in names}
+    averaged = _recursion(x, truncation, **past)
+    return averaged + _recursion(x.flip(0), truncation, **future).flip(0) if len(future["expansion"]) else averaged
 
 
 def _recursion(
-    x: Tensor, weight_logit: Tensor, damping_logit: Tensor, expansion: Tensor, projection: Tensor, truncation: int
+    x: Tensor, truncation: int, weight_logit: Tensor, damping_logit: Tensor, expansion: Tensor, projection: Tensor
 ) -> Tensor:
     p = torch.sigmoid(weight_logit)
     q = 1 - p * torch.sigmoid(damping_logit)
@@ -85,7 +86,7 @@ def _recursion(
     return torch.stack(outputs)
 
 
-def _weights(q: Tensor, k: Tensor, weights: Weights, config: Config, causal: bool) -> Tensor:
+def _weights(q: Tensor, k: Tensor, weights: Weights, config: LayerConfig, causal: bool) -> Tensor:
     """The attention matrix of one chunk, (c, c)."""
     length = len(q)
     past = torch.ones(length, length, dtype=torch.bool).tril() if causal else torch.ones(length, length).bool()
@@ -115,7 +116,7 @@ def _rotated(vector: Tensor, place: int) -> Tensor:
     return torch.cat([left * cos - right * sin, right * cos + left * sin])
 
 
-def _norm(x: Tensor, weights: Weights, config: Config) -> Tensor:
+def _norm(x: Tensor, weights: Weights, config: LayerConfig) -> Tensor:
     if config.norm == "none":
         return x
     if config.norm == "layer":
