@@ -50,22 +50,28 @@ class WaveletBranch(nn.Module):
             return x.new_full((self.level + self.include_approx,), 1 / (self.level + self.include_approx))
         return torch.softmax(self.scale_logits.to(x.dtype), 0)
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """Mix float32 or float64 tokens.
 
         Args:
             x: (B, L, D).
-            lengths: (B,) real tokens of each sample, which stand first; None when all are real. The one-sided transform
-                sees nothing behind them anyway.
+            keep: (B, L) bool, True = real token.
 
         Returns:
-            (B, L, D), meaningless at padding.
+            (B, L, D), zero at padding.
         """
+        if keep is None:
+            return self._mix(x, None)
+        places = places_of(keep)
+        mixed = self._mix(to_front(x, keep, places), places.lengths)
+        return take_rows(mixed, places.rank).masked_fill(~keep[..., None], 0.0)
+
+    def _mix(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Of each sample the first `lengths` tokens, (B,); behind them the one-sided transform needs no end."""
+        weights = self.weights(x)
         if self.atrous:
-            return atrous_mix(x, self.weights(x), self.bank, include_approx=self.include_approx)
-        return wavelet_mix(
-            x, self.weights(x), self.bank, self.mode, include_approx=self.include_approx, lengths=lengths
-        )
+            return atrous_mix(x, weights, self.bank, include_approx=self.include_approx)
+        return wavelet_mix(x, weights, self.bank, self.mode, include_approx=self.include_approx, lengths=lengths)
 
     def remember(self, x: Tensor, lengths: Tensor) -> list[Tensor]:
         """What `step` needs after the first `lengths` tokens, (B,), of x, (B, L, D)."""
@@ -95,15 +101,8 @@ class Wavelet(TokenMixer):
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            mixed = self._mix(wide(x), keep)
+            mixed = self.bands(wide(x), keep)
         return self.project(mixed.to(x.dtype))
-
-    def _mix(self, x: Tensor, keep: Tensor | None) -> Tensor:
-        if keep is None:
-            return self.bands(x)
-        places = places_of(keep)
-        mixed = self.bands(to_front(x, keep, places), places.lengths)
-        return take_rows(mixed, places.rank).masked_fill(~keep[..., None], 0.0)
 
     @property
     def caches(self) -> bool:

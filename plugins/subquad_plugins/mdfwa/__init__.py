@@ -1,0 +1,136 @@
+"""MDFWA: a Fourier and a wavelet branch side by side, causal or not. Light half: parameters and descriptor.
+
+`naive.py` has the mathematics, docs/mixers/mdfwa.md the choices.
+Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
+arXiv 2111.15473v2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import Facts, MixerPlugin, Site, param
+from subquad_plugins.fourier import ROUNDING
+from subquad_plugins.wavelet import WaveletConfig, refuse_no_mixing
+
+FOURIER_KEYS = ("form", "norm", "frequencies", "terms", "period")
+WAVELET_KEYS = ("wavelet", "level", "mode", "scale_weights", "include_approx")
+
+
+class Config(WaveletConfig):
+    """Parameters of MDFWA. The wavelet branch: `wavelet`, `level`, `mode`, `scale_weights`, `include_approx`."""
+
+    include_approx: bool = param(
+        False,
+        meaning="weigh the approximation (slowest scale, with the mean) too; false: it is dropped, as in the paper",
+        search=(False, True),
+    )
+    branches: Literal["both", "fourier", "wavelet"] = param("both", meaning="both branches, or one alone")
+    form: Literal["re_seq", "re_2d", "hartley"] = param(
+        "re_seq",
+        meaning="Fourier branch where not causal. re_seq: real part over tokens; re_2d: over tokens and channels; "
+        "hartley: real minus imaginary",
+        search=("re_seq", "hartley"),
+    )
+    norm: Literal["auto", "paper", "ortho", "causal_rms"] = param(
+        "auto",
+        meaning="scale of the Fourier branch. paper: 1, causal 2/N; ortho: 1/sqrt(N), causal sqrt(2/N); causal_rms: "
+        "row n by 1/sqrt((n+1)/2), causal only; auto: ortho, causal_rms where causal",
+        search=("auto", "paper", "ortho"),
+    )
+    frequencies: Literal["fixed", "learned"] = param(
+        "fixed",
+        meaning="frequency of each output token: its place, or learned from there on",
+        symbol="omega",
+        search=("fixed", "learned"),
+    )
+    terms: int = param(8, meaning="Taylor terms of learned frequencies", symbol="P", ge=2, le=24, search=(6, 8, 10, 12))
+    period: int = param(
+        0,
+        meaning="tokens to a full turn of the causal Fourier branch; 0: the longest sequence",
+        symbol="N",
+        unit="tokens",
+        ge=0,
+    )
+    gate: Literal["none", "sigmoid"] = param(
+        "none",
+        meaning="none: the branches are added; sigmoid: a learned gate divides each channel between them",
+        symbol="G",
+        search=("none", "sigmoid"),
+    )
+    norm_output: bool = param(True, meaning="layer norm of the result, so that a residual path gives X + LN(Y)")
+    dropout: float = param(0.0, meaning="probability of dropping an element of Y in training", ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _every_setting_counts(self) -> Config:
+        if self.branches != "both":
+            self._refuse(("gate",), f"branches {self.branches}")
+            self._refuse(WAVELET_KEYS if self.branches == "fourier" else FOURIER_KEYS, f"branches {self.branches}")
+        if self.frequencies == "fixed":
+            self._refuse(("terms",), "frequencies fixed")
+        if self._encoder_only() and self._decoder_only():
+            raise ValueError(
+                f"{self._encoder_only()[0]} works only where the mixer is not causal, and {self._decoder_only()[0]} "
+                "only where it is: leave one at its default"
+            )
+        if self.branches != "fourier":
+            refuse_no_mixing(self.scale_weights, self.include_approx)
+        return self
+
+    def check(self, site: Site) -> None:
+        wrong = self._encoder_only() if site.causal else self._decoder_only()
+        if wrong:
+            where = "not causal" if site.causal else "causal"
+            raise ValueError(f"{wrong[0]} works only where the mixer is {where}: leave it at its default")
+        if self.period and site.max_len > self.period:
+            raise ValueError(
+                f"period is {self.period}, and the longest sequence has {site.max_len} positions: "
+                f"set period to 0 or to {site.max_len} at least"
+            )
+        if site.causal:
+            self.refuse_long_reach()
+
+    def narrow(self, facts: Facts) -> Facts:
+        if self._encoder_only():
+            facts = replace(facts, causal="never")
+        if self._decoder_only():
+            facts = replace(facts, causal="always")
+        if self.branches == "wavelet":
+            return replace(facts, max_length=None, leak=0.0, complexity="L")
+        return replace(facts, max_length=self.period) if self.period else facts
+
+    def _encoder_only(self) -> list[str]:
+        """Settings that have an effect only where the mixer is not causal."""
+        return [
+            key for key, default in (("mode", "periodization"), ("form", "re_seq")) if getattr(self, key) != default
+        ]
+
+    def _decoder_only(self) -> list[str]:
+        return [*(["period"] if self.period else []), *(["norm causal_rms"] if self.norm == "causal_rms" else [])]
+
+    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
+        for key in keys:
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+
+
+PLUGIN = MixerPlugin(
+    config=Config,
+    build="subquad_plugins.mdfwa.mixer:MDFWA",
+    summary="MDFWA: Fourier and wavelet mixing side by side, with an exactly causal form that decodes with a cache",
+    paper="Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion, "
+    "arXiv 2111.15473v2",
+    facts=Facts(causal="optional", padding_invariant=True, max_length="site", complexity="L log L", leak=ROUNDING),
+    variants={
+        "hartley": {"form": "hartley", "include_approx": True},
+        "learned": {"frequencies": "learned", "norm": "ortho"},
+        "gated": {"gate": "sigmoid", "wavelet": "db2", "level": 3},
+        "paper": {"norm": "paper", "scale_weights": "fixed"},
+        "fourier": {"branches": "fourier"},
+        "wavelet": {"branches": "wavelet", "norm_output": False},
+    },
+)

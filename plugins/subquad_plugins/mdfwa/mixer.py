@@ -1,0 +1,141 @@
+"""MDFWA as a token mixer: Y = sigma(X' F_F + X~ F_W + b), then LN(Y); a residual path around it gives X + LN(Y).
+
+X' is a Fourier mixing of X, X~ a wavelet mixing. Where causal both are one-sided: a running Fourier sum of fixed
+period, undecimated wavelets. Both branches run in fp32 at least, also under autocast.
+
+Letters: B batch, L length, D model width, N period.
+Reference: MDFWA, Sec. 3.2-3.4. Departures: X~, not X, meets F_W (Sec. 3.4 loses the tilde, Fig. 1 has it); the period
+of the causal branch is a constant; the causal wavelets, of which the paper says nothing, are one-sided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subquad.errors import PluginError
+from subquad.nn import Cache, ParameterRule, TokenMixer
+from subquad.plugin import Site
+from subquad_plugins import causal_fourier, fourier
+from subquad_plugins.causal_fourier.mixer import CausalFourier
+from subquad_plugins.fourier.mixer import Fourier
+from subquad_plugins.mdfwa import Config
+from subquad_plugins.wavelet.mixer import WaveletBranch, wide
+
+
+class MDFWA(TokenMixer):
+    """Fourier and wavelet mixing side by side.
+
+    Args:
+        config: see `Config`.
+        site: where it stands; the longest sequence is the causal Fourier branch's period unless the config has one.
+
+    Raises:
+        PluginError: a setting needs the length of the longest sequence, and it is not known.
+    """
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        self.causal = site.causal
+        self.max_len = 0 if config.branches == "wavelet" else config.period or site.max_len
+        self._need_length(config)
+        self.fourier = None if config.branches == "wavelet" else _fourier_branch(config, site)
+        self.bands = None
+        if config.branches != "fourier":
+            self.bands = WaveletBranch(config, atrous=site.causal, include_approx=config.include_approx)
+        # Only what takes part is built, so that every parameter has a gradient (DDP).
+        self.from_fourier = None if self.fourier is None else nn.Linear(site.dim, site.dim, bias=False)
+        self.project = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
+        self.from_wavelet = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
+        self.bias = nn.Parameter(torch.zeros(site.dim))
+        self.gate = nn.Linear(site.dim, site.dim) if config.gate == "sigmoid" else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm = nn.LayerNorm(site.dim) if config.norm_output else nn.Identity()
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        self._refuse_beyond_length(x.shape[1])
+        with torch.autocast(x.device.type, enabled=False):
+            spectral = None if self.fourier is None else self.fourier(wide(x), keep=keep)
+            banded = None if self.bands is None else self.bands(wide(x), keep)
+        return self._fuse(x, spectral, banded)
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        rules = {} if self.fourier is None else self.fourier.parameter_rules()
+        return {f"fourier.{name}": rule for name, rule in rules.items()}
+
+    @property
+    def caches(self) -> bool:
+        return self.causal
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        self._refuse_beyond_length(x.shape[1])
+        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        spectral = banded = None
+        cache: dict[str, Cache] = {}
+        with torch.autocast(x.device.type, enabled=False):
+            if self.fourier is not None:
+                spectral, cache["fourier"] = self.fourier.prefill(wide(x), keep=keep)
+            if self.bands is not None:
+                banded, cache["wavelet"] = self.bands(wide(x), keep), self.bands.remember(wide(x), lengths)
+        return self._fuse(x, spectral, banded), cache
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        spectral = banded = None
+        grown: dict[str, Cache] = {}
+        with torch.autocast(x.device.type, enabled=False):
+            if self.fourier is not None:
+                spectral, grown["fourier"] = self.fourier.step(wide(x), cache["fourier"])
+            if self.bands is not None:
+                banded, grown["wavelet"] = self.bands.step(wide(x), cache["wavelet"])
+        return self._fuse(x, spectral, banded), grown
+
+    def _fuse(self, x: Tensor, spectral: Tensor | None, banded: Tensor | None) -> Tensor:
+        """LN(sigma(X' F_F + X~ F_W + b)), or with a gate G of X: G * X' F_F + (1 - G) * X~ F_W + b inside."""
+        parts = []
+        if self.from_fourier is not None and spectral is not None:
+            parts.append(self.from_fourier(spectral.to(x.dtype)))
+        if banded is not None:
+            parts.append(self._through_projections(banded.to(x.dtype)))
+        if self.gate is not None:
+            share = torch.sigmoid(self.gate(x))
+            total = torch.lerp(parts[1], parts[0], share)
+        else:
+            total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        return self.norm(self.dropout(F.gelu(total + self.bias)))
+
+    def _through_projections(self, x: Tensor) -> Tensor:
+        """x P^T F_W; with many tokens the two matrices are multiplied first."""
+        assert self.project is not None
+        assert self.from_wavelet is not None
+        if x.numel() > 2 * x.shape[-1] ** 2:
+            return F.linear(x, self.from_wavelet.weight @ self.project.weight)
+        return self.from_wavelet(self.project(x))
+
+    def _need_length(self, config: Config) -> None:
+        if config.branches == "wavelet" or self.max_len or not (self.causal or config.frequencies == "learned"):
+            return
+        what = "the period of the causal Fourier branch" if self.causal else "the range of learned frequencies"
+        raise PluginError(f"mdfwa: {what} needs the length of the longest sequence, which is not known")
+
+    def _refuse_beyond_length(self, length: int) -> None:
+        if self.max_len and length > self.max_len:
+            raise PluginError(f"mdfwa: got {length} positions, and it was built for {self.max_len}")
+
+
+def _fourier_branch(config: Config, site: Site) -> TokenMixer:
+    """The Fourier mixing of tokens alone, without projections."""
+    if site.causal:
+        norm = "causal_rms" if config.norm == "auto" else config.norm
+        chosen = causal_fourier.Config(
+            period=config.period, norm=norm, frequencies=config.frequencies, terms=config.terms
+        )
+        return CausalFourier(chosen, site)
+    norm = "ortho" if config.norm == "auto" else config.norm
+    assert norm != "causal_rms"
+    return Fourier(
+        fourier.Config(form=config.form, norm=norm, frequencies=config.frequencies, terms=config.terms), site
+    )

@@ -1,0 +1,102 @@
+"""MDFWA by dense matrices and PyWavelets, with the paper's names: the oracle that the mixer is tested against.
+
+Letters: B batch, L length, D model width, J scales, N period.
+Reference: Kiruluta et al., arXiv 2111.15473v2, Sec. 3.2-3.4; readings in docs/mixers/mdfwa.md.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from subquad_plugins.causal_fourier import naive as causal_oracle
+from subquad_plugins.fourier import naive as oracle
+from subquad_plugins.wavelet.naive import wavelet_branch
+
+
+def mdfwa(
+    X: Tensor,
+    *,
+    b: Tensor,
+    F_F: Tensor | None = None,
+    F_W: Tensor | None = None,
+    P: Tensor | None = None,
+    alpha: Tensor | None = None,
+    gain: Tensor | None = None,
+    bias: Tensor | None = None,
+    W_G: Tensor | None = None,
+    b_G: Tensor | None = None,
+    form: str = "re_seq",
+    norm: str = "ortho",
+    omega: Tensor | None = None,
+    delta: Tensor | None = None,
+    period: int | None = None,
+    wavelet: str = "db4",
+    mode: str = "periodization",
+    include_approx: bool = False,
+    keep: Tensor | None = None,
+) -> Tensor:
+    """LN(Y) with Y = sigma(X' F_F + X~ F_W + b); the layer is X + LN(Y).
+
+    Args:
+        X: (B, L, D) float64.
+        b: (D,).
+        F_F: (D, D), multiplied from the right; no Fourier branch where None.
+        F_W: (D, D), multiplied from the right; no wavelet branch where None.
+        P: (D, D): X~ = IDWT({alpha_j W^(j)}) P^T.
+        alpha: (J,), or (J+1,) with the approximation's weight last.
+        gain: (D,) of the layer norm; no norm where None.
+        bias: (D,) of the layer norm.
+        W_G: (D, D), multiplied from the right: the gate G = sigmoid(X W_G + b_G); no gate where None.
+        b_G: (D,).
+        form: of the Fourier branch where not causal.
+        norm: of the Fourier branch.
+        omega: (L,) learned frequencies where not causal.
+        delta: (L,) learned distances of the frequencies from 0, 1, .. where causal.
+        period: N; makes both branches causal.
+        wavelet: PyWavelets' name.
+        mode: PyWavelets' name of the extension.
+        include_approx: whether alpha has a weight for the approximation.
+        keep: (B, L) bool, True = real token.
+
+    Returns:
+        (B, L, D), meaningless at padding.
+    """
+    share = other = torch.ones_like(X)
+    if W_G is not None and b_G is not None:
+        share = torch.sigmoid(X @ W_G + b_G)
+        other = 1 - share
+    total = b.expand_as(X)
+    if F_F is not None:
+        total = total + share * (_fourier(X, form, norm, omega, delta, period, keep) @ F_F)
+    if F_W is not None:
+        assert alpha is not None
+        assert P is not None
+        causal = period is not None
+        banded = wavelet_branch(
+            X, alpha, P, wavelet=wavelet, mode=mode, atrous=causal, include_approx=include_approx, keep=keep
+        )
+        total = total + other * (banded @ F_W)
+    Y = F.gelu(total)
+    return Y if gain is None else F.layer_norm(Y, Y.shape[-1:], gain, bias)
+
+
+def _fourier(
+    X: Tensor,
+    form: str,
+    norm: str,
+    omega: Tensor | None,
+    delta: Tensor | None,
+    period: int | None,
+    keep: Tensor | None,
+) -> Tensor:
+    if period is None:
+        return oracle.fourier(X, form, norm, omega, keep)
+    out = torch.zeros_like(X)
+    for i, sample in enumerate(X):
+        real = torch.ones(len(sample), dtype=torch.bool) if keep is None else keep[i]
+        if real.any():
+            distance = None if delta is None else delta[: int(real.sum())]
+            out[i, real] = causal_oracle.causal_fourier(sample[real][None], period, norm, distance)[0]
+    return out
