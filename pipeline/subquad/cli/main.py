@@ -11,6 +11,7 @@ VERBS = {
     "list": ("subquad.cli.list", "List the plugins and recipes that are installed."),
     "show": ("subquad.cli.show", "Show one plugin: parameters, facts, paper."),
     "doctor": ("subquad.cli.doctor", "Probe every plugin in a process of its own and check versions."),
+    "check": ("subquad.cli.check", "Prove a mixer's contract and claims: the certificate."),
     "train": ("subquad.cli.train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("subquad.cli.resume", "Go on with a run or a study exactly where it stopped."),
     "report": ("subquad.cli.report", "Table of runs as Markdown, CSV and a self-contained HTML page."),

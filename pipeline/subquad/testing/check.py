@@ -20,6 +20,10 @@ class NotProven(SubquadError):
     """The property could be neither shown nor refuted, such as a complexity with operations nobody can count."""
 
 
+class NotApplicable(SubquadError):
+    """Building or calling the mixer showed that the check has nothing to stand on; the message is the reason."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """What a check saw, in a few words and in figures."""
@@ -40,7 +44,7 @@ class Check:
     Attributes:
         name: as `--only` and exclusions name it, such as "causal-outputs".
         shows: the property in one line.
-        run: returns what it saw, or raises `CheckFailed` or `NotProven`.
+        run: returns what it saw, or raises `CheckFailed`, `NotProven` or `NotApplicable`.
         excluded: why it does not apply to a subject, from the subject's facts; "" where it does.
     """
 
@@ -61,6 +65,7 @@ class Outcome:
         detail: what was seen, or why it is excluded.
         seconds: how long it took.
         figures: numbers behind the detail.
+        traceback: of an exception that no check expects; "" elsewhere.
     """
 
     subject: str
@@ -69,3 +74,4 @@ class Outcome:
     detail: str = ""
     seconds: float = 0.0
     figures: dict[str, Any] = field(default_factory=dict)
+    traceback: str = ""

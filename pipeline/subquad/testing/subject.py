@@ -11,13 +11,16 @@ from torch import Tensor
 
 from subquad.errors import ConfigError
 from subquad.experiment import parameters
-from subquad.nn import TokenMixer
+from subquad.nn import AttentionCore, TokenMixer
 from subquad.plugin import Config, Facts, MixerPlugin, Site
-from subquad.registry import Resolved, make_mixer
+from subquad.registry import Resolved, build_class, make_mixer
 
 DIM, HEADS, MAX_LEN = 16, 2, 64
 STIR = 0.05
 """Noise added to all weights: at their starting values some methods do nothing (a filter of zeros, a gate shut)."""
+
+GIVEN = "given"
+"""Variant of parameters that the user gave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,9 @@ class Subject:
         config: its parameters.
         facts: what it claims with these.
         causal: whether it is built to see no later position.
-        variant: "default", or the name of one of the plugin's variants.
+        variant: "default", the name of one of the plugin's variants, or "given".
+        dim, num_heads: width and heads the checks build it with.
+        compiler: backend of torch.compile that is compared with eager execution.
     """
 
     resolved: Resolved
@@ -37,15 +42,28 @@ class Subject:
     facts: Facts
     causal: bool
     variant: str = "default"
+    dim: int = DIM
+    num_heads: int = HEADS
+    compiler: str = "aot_eager"
 
     def __str__(self) -> str:
         return f"{self.variant}, causal" if self.causal else self.variant
 
+    @property
+    def is_core(self) -> bool:
+        """Whether it is an attention core, whose projections subquad owns."""
+        return issubclass(build_class(self.resolved), AttentionCore)
+
+    def at_most(self, length: int) -> int:
+        """`length`, or the most positions the mixer takes with any `Site`, where that is less."""
+        limit = self.facts.max_length
+        return min(length, limit) if isinstance(limit, int) else length
+
     def build(
         self,
         *,
-        dim: int = DIM,
-        num_heads: int = HEADS,
+        dim: int = 0,
+        num_heads: int = 0,
         max_len: int = MAX_LEN,
         dtype: torch.dtype = torch.float64,
         stirred: bool = True,
@@ -55,19 +73,35 @@ class Subject:
         """A new mixer in evaluation mode; the same arguments give the same weights.
 
         Args:
+            dim, num_heads: 0: the subject's.
             stirred: add noise to the starting weights, see `STIR`.
             seed: of the weights.
             site: further attributes of the `Site`.
         """
+        place = Site(
+            dim=dim or self.dim,
+            num_heads=num_heads or self.num_heads,
+            max_len=self.at_most(max_len),
+            causal=self.causal,
+            seed=seed,
+            **site,
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            place = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=self.causal, seed=seed, **site)
             mixer = make_mixer(self.resolved, self.config, place).to(dtype).eval()
             if stirred:
-                with torch.no_grad():
-                    for parameter in mixer.parameters():
-                        parameter.add_(STIR * torch.randn_like(parameter))
+                _stir(mixer)
         return mixer
+
+    def tokens(self, batch: int, length: int, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
+        """Standard normal tokens of the subject's width, (B, L, D)."""
+        return tokens(batch, length, self.dim, dtype=dtype, seed=seed)
+
+
+@torch.no_grad()
+def _stir(mixer: TokenMixer) -> None:
+    for parameter in mixer.parameters():
+        parameter.add_(STIR * torch.randn_like(parameter))
 
 
 def tokens(batch: int, length: int, dim: int = DIM, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
@@ -76,8 +110,11 @@ def tokens(batch: int, length: int, dim: int = DIM, *, dtype: torch.dtype = torc
     return torch.randn(batch, length, dim, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def subjects(resolved: Resolved, params: Mapping[str, Any] | None = None) -> Iterator[Subject]:
+def subjects(resolved: Resolved, params: Mapping[str, Any] | None = None, **options: Any) -> Iterator[Subject]:
     """Every way that is certified: the given parameters, or else the defaults and each variant; causal where it can be.
+
+    Args:
+        options: further attributes of the subjects: dim, num_heads, compiler.
 
     Raises:
         ConfigError: the parameters are wrong.
@@ -85,9 +122,9 @@ def subjects(resolved: Resolved, params: Mapping[str, Any] | None = None) -> Ite
     plugin = resolved.plugin
     if not isinstance(plugin, MixerPlugin):
         raise ConfigError(f"{resolved.found} is no mixer")
-    chosen = {"given": params} if params else {"default": {}, **plugin.variants}
+    chosen = {GIVEN: params} if params else {"default": {}, **plugin.variants}
     for name, values in chosen.items():
         config = parameters(resolved, dict(values))
         facts = plugin.facts_of(config)
         for causal in {"never": (False,), "optional": (False, True), "always": (True,)}[facts.causal]:
-            yield Subject(resolved=resolved, config=config, facts=facts, causal=causal, variant=name)
+            yield Subject(resolved=resolved, config=config, facts=facts, causal=causal, variant=name, **options)

@@ -1,0 +1,230 @@
+"""`subquad check`: the certificate of one mixer, several, or all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from subquad.cli.tables import print_json, print_line, print_table
+from subquad.errors import ConfigError, PluginError, UserError
+
+if TYPE_CHECKING:
+    from subquad.testing import Certificate, Outcome
+
+
+@dataclass
+class Asked:
+    """One mixer on the command line, and the parameters behind it."""
+
+    name: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@click.command("check", short_help="Prove a mixer's contract and claims: the certificate.")
+@click.argument("words", nargs=-1, metavar="MIXER [KEY=VALUE]... [MIXER ...]")
+@click.option("--all", "everything", is_flag=True, help="Every installed mixer.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this check; may be repeated.")
+@click.option("--exclude", multiple=True, metavar="NAME=REASON", help="Leave a check out; may be repeated.")
+@click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width it is built with.")
+@click.option("--heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads it is built with.")
+@click.option("--compiler", default="aot_eager", show_default=True, help="Backend of torch.compile, such as inductor.")
+@click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of what a mixer raised.")
+def command(
+    words: tuple[str, ...],
+    everything: bool,
+    only: tuple[str, ...],
+    exclude: tuple[str, ...],
+    dim: int,
+    heads: int,
+    compiler: str,
+    markdown: str | None,
+    as_json: bool,
+    debug: bool,
+) -> int:
+    """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given parameters.
+
+    Exit code 0 where all that applies was shown, 1 where a check failed or was not proven.
+
+    \b
+    subquad check agf
+    subquad check softmax rotary=true agf order=5
+    subquad check ./my_mixer.py:MyMixer --markdown certificate.md
+    """
+    asked = _asked(words, everything)
+    from subquad.registry import stdout_to_stderr
+    from subquad.testing import certify
+    from subquad.testing.catalogue import chosen
+    from subquad.testing.markdown import to_markdown
+    from subquad.testing.target import resolved
+
+    reasons = _reasons(exclude)
+    chosen(only, reasons)
+    options = {"dim": dim, "num_heads": heads, "compiler": _compiler(compiler)}
+    loud = not as_json and markdown != "-"
+    certificates: list[Certificate] = []
+    broken: dict[str, str] = {}
+    for one in asked:
+        with stdout_to_stderr():
+            try:
+                mixer = resolved(one.name)
+            except PluginError as error:
+                if not everything:
+                    raise
+                broken[one.name] = str(error)
+                continue
+            done = certify(mixer, one.params, exclude=reasons, only=only, done=_progress(one.name), **options)
+        certificates.append(done)
+        if loud:
+            _print(done)
+        if debug:
+            _print_tracebacks(done)
+    if as_json:
+        print_json(_as_json(certificates, broken))
+    elif loud:
+        _print_end(certificates, broken)
+    if markdown:
+        _write(markdown, to_markdown(certificates))
+    return int(bool(broken) or not all(done.holds for done in certificates))
+
+
+def _asked(words: Sequence[str], everything: bool) -> list[Asked]:
+    """Mixers with the parameters written behind them.
+
+    Raises:
+        ConfigError: a parameter comes before any mixer, twice, or with --all; or nothing is asked.
+    """
+    from subquad.experiment.overrides import parse_overrides
+
+    if everything:
+        if words:
+            raise ConfigError("--all checks every mixer with its own variants: leave names and parameters out")
+        return [Asked(name) for name in _installed()]
+    asked: list[Asked] = []
+    for word in words:
+        if not _is_parameter(word):
+            asked.append(Asked(word))
+            continue
+        if not asked:
+            raise ConfigError(f"{word}: write the mixer first, as in: subquad check agf order=4")
+        (setting,) = parse_overrides([word], Path.cwd())
+        key = ".".join(map(str, setting.path))
+        if key in asked[-1].params:
+            raise ConfigError(f"{asked[-1].name}: {key} is given twice")
+        asked[-1].params[key] = setting.value
+    if not asked:
+        raise ConfigError("which mixer? write a name, ./file.py:Class, or --all (`subquad list mixer` shows names)")
+    return asked
+
+
+def _is_parameter(word: str) -> bool:
+    return word.partition("=")[0].isidentifier() and "=" in word
+
+
+def _installed() -> list[str]:
+    from subquad.registry import blocked, find, namesakes
+
+    usable = [found for found in find("mixer") if not blocked(found.distribution)]
+    return [found.full_name if namesakes(found) else found.name for found in usable]
+
+
+def _reasons(exclude: Sequence[str]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for text in exclude:
+        name, equals, reason = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--exclude {text}: give a reason, as in --exclude {name}='why it does not apply'")
+        if name in reasons:
+            raise ConfigError(f"--exclude {name} is given twice")
+        reasons[name] = reason
+    return reasons
+
+
+def _compiler(name: str) -> str:
+    """A backend of torch.compile.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    from torch._dynamo.backends.registry import list_backends
+
+    from subquad.suggest import did_you_mean
+
+    known = list_backends(exclude_tags=())
+    if name not in known:
+        raise ConfigError(f"--compiler {name}: torch has no such backend{did_you_mean(name, known)}")
+    return name
+
+
+def _progress(name: str):
+    """Shows on a terminal which check is done, on one line that the table replaces."""
+    if not sys.stderr.isatty():
+        return lambda outcome: None
+
+    def show(outcome: Outcome) -> None:
+        click.echo(f"\r\033[K{name}: {outcome.subject}: {outcome.check}\r", err=True, nl=False)
+
+    return show
+
+
+def _print(certificate: Certificate) -> None:
+    from subquad.testing.markdown import grouped, worst
+
+    marks = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", err=True, nl=False)
+    ways = certificate.subjects
+    for number, subject in enumerate(ways, 1):
+        print_line(f"{number}  {certificate.name}, {subject}")
+    rows = []
+    for check in certificate.checks:
+        found = certificate.of_check(check.name)
+        cells = (marks[found[str(subject)].status] for subject in ways)
+        rows.append((check.name, *cells, worst(list(found.values()))))
+    print_table(("check", *map(str, range(1, len(ways) + 1)), "seen at worst"), rows)
+    for status in ("excluded", "not proven", "failed"):
+        for (check, detail), names in grouped(certificate, status).items():
+            where = "" if len(names) == len(ways) else f" ({'; '.join(names)})"
+            print_line(f"{status}: {check}{where}: {detail}")
+    print_line(certificate.closing_line)
+    print_line()
+    sys.stdout.flush()
+
+
+def _print_tracebacks(certificate: Certificate) -> None:
+    for outcome in certificate.outcomes:
+        if outcome.traceback:
+            click.echo(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}", err=True)
+
+
+def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:
+    for name, problem in broken.items():
+        print_line(f"{name}: {problem}")
+    if len(certificates) + len(broken) > 1:
+        failing = [done.name for done in certificates if not done.holds]
+        seconds = sum(done.seconds for done in certificates)
+        words = f"; not certified: {', '.join([*failing, *broken])}" if failing or broken else ""
+        whole = len(certificates) + len(broken)
+        print_line(f"{len(certificates) - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
+
+
+def _as_json(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> dict[str, Any]:
+    from subquad.testing.certificate import environment
+
+    return {"environment": environment(), "mixers": [done.as_dict() for done in certificates], "broken": dict(broken)}
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--markdown {target}: {error.strerror}") from error

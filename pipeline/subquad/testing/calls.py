@@ -1,0 +1,98 @@
+"""Calling a mixer, its gradients, and the padded batches the checks feed it.
+
+Shape letters: B batch, L length, D model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subquad.nn import MixerOutput, TokenMixer, as_output
+from subquad.testing.subject import Subject
+
+
+def call(mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, seed: int = 0) -> MixerOutput:
+    """What the mixer returns; random numbers it draws start from `seed`."""
+    torch.manual_seed(seed)
+    return as_output(mixer(x, keep=keep))
+
+
+def outputs(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """(B, L, D), without a graph."""
+    with torch.no_grad():
+        return call(mixer, x, keep).out
+
+
+def weights(like: Tensor, seed: int = 11) -> Tensor:
+    """Fixed random numbers of a shape: a weighted sum with them has a gradient in which nothing cancels."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype)
+
+
+def input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, chosen: Tensor) -> Tensor:
+    """Gradient with respect to x of a weighted sum of the chosen outputs; zeros where they do not depend on it.
+
+    Args:
+        chosen: (B, L) bool.
+    """
+    x = x.detach().clone().requires_grad_()
+    out = call(mixer, x, keep).out
+    return gradients((out * weights(out))[chosen].sum(), [x])[0]
+
+
+def gradients(total: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients, zeros where the total does not depend on an input."""
+    if not total.requires_grad:
+        return [torch.zeros_like(one) for one in inputs]
+    found = torch.autograd.grad(total, list(inputs), allow_unused=True)
+    return [torch.zeros_like(one) if grad is None else grad for one, grad in zip(inputs, found, strict=True)]
+
+
+def total_of(result: MixerOutput, chosen: Tensor | None = None) -> Tensor:
+    """A scalar that outputs and extra losses all count in.
+
+    Args:
+        chosen: (B, L) bool: the outputs that count; all where None.
+    """
+    weighted = result.out * weights(result.out)
+    total = (weighted if chosen is None else weighted[chosen]).sum()
+    return total + sum(((1 + i) * loss.sum() for i, loss in enumerate(result.losses.values())), torch.zeros(()))
+
+
+def padded(length: int, real: Sequence[int], *, lead: Sequence[int] | int = 0) -> Tensor:
+    """Masks (B, L): `real` tokens of each sample after `lead` padded ones."""
+    starts = [lead] * len(real) if isinstance(lead, int) else lead
+    place = torch.arange(length)
+    return torch.stack([(place >= start) & (place < start + n) for start, n in zip(starts, real, strict=True)])
+
+
+def flushed_right(length: int, real: Sequence[int]) -> Tensor:
+    """Masks (B, L) with all padding in front."""
+    return padded(length, real, lead=[length - n for n in real])
+
+
+class Chain(TokenMixer):
+    """Two layers with their residual; the first hands its carry to the second, which is the last.
+
+    Args:
+        subject: what both layers are.
+        site: further attributes of their `Site`, and arguments of `Subject.build`.
+    """
+
+    def __init__(self, subject: Subject, **site: Any):
+        super().__init__()
+        self.first = subject.build(layer_index=0, is_last=False, seed=0, **site)
+        self.second = subject.build(layer_index=1, is_last=True, seed=1, **site)
+        self.eval()
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
+        below = as_output(self.first(x, keep=keep))
+        above = as_output(self.second(x + below.out, keep=keep, carry=below.carry))
+        losses = {
+            f"{name} of layer {i}": loss for i, one in enumerate((below, above)) for name, loss in one.losses.items()
+        }
+        return MixerOutput(above.out, losses)

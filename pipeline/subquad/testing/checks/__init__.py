@@ -1,0 +1,1 @@
+"""The checks, one file a theme. Each file has a `CHECKS` tuple."""

@@ -1,0 +1,124 @@
+"""The decode cache: prefill and steps equal the full forward pass, for samples of different lengths."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from subquad.nn import Cache, TokenMixer
+from subquad.testing.calls import outputs, padded
+from subquad.testing.check import Check, CheckFailed, Finding
+from subquad.testing.measure import ROUNDING, Meter
+from subquad.testing.subject import Subject
+
+STARTS, STEPS = (9, 4, 1), 6
+"""Real tokens of each sample before decoding, and tokens decoded."""
+
+
+def no_cache(subject: Subject) -> str:
+    """Why the decode cache is not checked."""
+    if subject.build().caches:
+        return ""
+    return "offers no decode cache" if subject.causal else "not causal, offers no decode cache"
+
+
+def prefill(subject: Subject) -> Finding:
+    """`prefill` returns at real tokens what `forward` does."""
+    if not subject.causal:
+        raise CheckFailed("caches is True in a mixer that sees later positions")
+    mixer, meter = subject.build(), Meter(ROUNDING)
+    x = subject.tokens(3, max(STARTS))
+    keep = padded(max(STARTS), STARTS)
+    with torch.no_grad():
+        meter.compare(
+            "prefill against forward, padded", mixer.prefill(x, keep=keep)[0][keep], outputs(mixer, x, keep)[keep]
+        )
+        meter.compare("prefill against forward, no mask", mixer.prefill(x)[0], outputs(mixer, x))
+    return meter.finding()
+
+
+def step(subject: Subject) -> Finding:
+    """Each sample's outputs after its own length equal those of the forward pass over its whole sequence."""
+    mixer, meter = subject.build(), Meter(ROUNDING)
+    x = subject.tokens(3, max(STARTS) + STEPS)
+    expected = outputs(mixer, x)
+    with torch.no_grad():
+        cache = _started(mixer, x)
+        for i in range(STEPS):
+            out, cache = mixer.step(_tokens(x, i), cache)
+            wanted = torch.stack([expected[b, start + i] for b, start in enumerate(STARTS)])
+            meter.compare(f"step {i + 1} against forward", out, wanted)
+        out, _ = mixer.step(x[:, 1], mixer.prefill(x[:, :1])[1])
+        meter.compare("first step after prefill of one token without a mask", out, expected[:, 1])
+    return meter.finding(f"samples of {', '.join(map(str, STARTS))} tokens, {STEPS} steps")
+
+
+def functional(subject: Subject) -> Finding:
+    """A step leaves the cache it was given as it was, and gives the same again."""
+    mixer, meter = subject.build(), Meter(0.0)
+    x = subject.tokens(3, max(STARTS) + 2)
+    with torch.no_grad():
+        cache = _started(mixer, x)
+        for i in range(2):
+            kept = tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, cache)
+            first, after = mixer.step(_tokens(x, i), cache)
+            for now, then in zip(tree_leaves(cache), tree_leaves(kept), strict=True):
+                if isinstance(now, Tensor) and not torch.equal(now, then):
+                    raise CheckFailed(f"step changed the cache it was given in place, a tensor {tuple(now.shape)}")
+            meter.compare("a second step from the same cache", mixer.step(_tokens(x, i), cache)[0], first)
+            cache = after
+    return meter.finding()
+
+
+def beams(subject: Subject) -> Finding:
+    """Every tensor of a cache has the batch first, and index_select reorders the samples."""
+    mixer, meter = subject.build(), Meter(ROUNDING)
+    x = subject.tokens(3, max(STARTS) + 2)
+    order = torch.tensor([2, 0, 0, 1])
+    with torch.no_grad():
+        cache = mixer.step(_tokens(x, 0), _started(mixer, x))[1]
+        expected = mixer.step(_tokens(x, 1), cache)[0][order]
+        meter.compare(
+            "step after reordering the cache", mixer.step(_tokens(x, 1)[order], _reorder(cache, order))[0], expected
+        )
+    return meter.finding(f"{len(tree_leaves(cache))} tensors")
+
+
+def _reorder(cache: Cache, order: Tensor) -> Cache:
+    leaves, shape = tree_flatten(cache)
+    for leaf in leaves:
+        if leaf is None:
+            continue
+        if not isinstance(leaf, Tensor):
+            raise CheckFailed(f"the cache holds a {type(leaf).__name__} ({leaf}), which no sample owns")
+        if not leaf.dim() or leaf.shape[0] != len(STARTS):
+            raise CheckFailed(
+                f"the cache holds a tensor {tuple(leaf.shape)} without the batch of {len(STARTS)} in front"
+            )
+    return tree_unflatten([None if leaf is None else leaf.index_select(0, order) for leaf in leaves], shape)
+
+
+def _started(mixer: TokenMixer, x: Tensor) -> Cache:
+    longest = max(STARTS)
+    return mixer.prefill(x[:, :longest], keep=padded(longest, STARTS))[1]
+
+
+def _tokens(x: Tensor, i: int) -> Tensor:
+    """The i-th token of each sample after its start, (B, D)."""
+    return torch.stack([x[b, start + i] for b, start in enumerate(STARTS)])
+
+
+CHECKS = (
+    Check(name="cache-prefill", shows="prefill returns what forward does", run=prefill, excluded=no_cache),
+    Check(
+        name="cache-step",
+        shows="steps equal the full forward pass, each sample from its own length",
+        run=step,
+        excluded=no_cache,
+    ),
+    Check(
+        name="cache-functional", shows="a step leaves the cache it was given alone", run=functional, excluded=no_cache
+    ),
+    Check(name="cache-beams", shows="reordering a cache's samples reorders the outputs", run=beams, excluded=no_cache),
+)

@@ -1,0 +1,86 @@
+"""Lengths: one token, odd, prime, the longest, and one more than the longest."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor
+
+from subquad.errors import PluginError
+from subquad.nn import TokenMixer
+from subquad.testing.calls import call, gradients, outputs, padded, total_of
+from subquad.testing.check import Check, CheckFailed, Finding
+from subquad.testing.measure import finite
+from subquad.testing.subject import MAX_LEN, Subject
+
+LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN)
+
+
+def lengths(subject: Subject) -> Finding:
+    """Outputs of the right shape, finite outputs, losses and gradients, with and without padding."""
+    mixer = subject.build()
+    tried = tuple(dict.fromkeys(map(subject.at_most, LENGTHS)))
+    for length in tried:
+        x = subject.tokens(2, length)
+        for keep in (None, padded(length, (length, (length + 1) // 2))):
+            passes(f"length {length}", mixer, x, keep)
+    return Finding(f"lengths {', '.join(map(str, tried))}")
+
+
+def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None) -> None:
+    """One forward and backward pass.
+
+    Raises:
+        CheckFailed: the output has another shape, or something is not finite.
+    """
+    x = x.clone().requires_grad_()
+    result = call(mixer, x, keep)
+    if result.out.shape != x.shape:
+        raise CheckFailed(f"{what}: output {tuple(result.out.shape)}, expected {tuple(x.shape)}")
+    finite(f"{what}: output and losses", result.out, *result.losses.values())
+    weights = [weight for weight in mixer.parameters() if weight.requires_grad]
+    finite(f"{what}: gradients", *gradients(total_of(result), [x, *weights]))
+
+
+def max_length(subject: Subject) -> Finding:
+    """A bound mixer refuses one token more than it was built for; an unbound one takes three times as many."""
+    if subject.facts.max_length is None:
+        length = 3 * MAX_LEN + 1
+        passes(f"built for {MAX_LEN}, length {length}", subject.build(), subject.tokens(2, length), None)
+        return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
+    most = subject.at_most(MAX_LEN)
+    mixer = subject.build(max_len=most)
+    try:
+        outputs(mixer, subject.tokens(1, most + 1))
+    except PluginError as error:
+        message = str(error)
+    else:
+        raise CheckFailed(f"claimed bound to {most} positions, but {most + 1} were taken without a PluginError")
+    if not {str(most), str(most + 1)} <= set(re.findall(r"\d+", message)) or "\n" in message:
+        raise CheckFailed(f"the refusal of {most + 1} positions must name {most + 1} and {most} in one line: {message}")
+    return Finding(f"{most + 1} positions refused: {message}")
+
+
+def all_padded(subject: Subject) -> Finding:
+    """A sample without a real token: all finite, the other samples as they were; also a batch of nothing else."""
+    length = subject.at_most(13)
+    for dtype in (torch.float64, torch.float32):
+        mixer, x = subject.build(dtype=dtype), subject.tokens(3, length, dtype=dtype)
+        keep = padded(length, (length, 0, (length + 1) // 2))
+        passes("a sample without real tokens", mixer, x, keep)
+        passes("a batch without real tokens", mixer, x, torch.zeros_like(keep))
+    with torch.autocast("cpu", torch.bfloat16):
+        passes("a sample without real tokens under bf16 autocast", mixer, x, keep)
+    return Finding("finite outputs, losses and gradients")
+
+
+CHECKS = (
+    Check(name="lengths", shows="one token, odd, prime and longest sequences work", run=lengths),
+    Check(
+        name="max-length",
+        shows="longer than what it is bound to is refused in words; unbound takes more",
+        run=max_length,
+    ),
+    Check(name="all-padded", shows="a sample without real tokens gives finite outputs and gradients", run=all_padded),
+)

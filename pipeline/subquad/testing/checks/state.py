@@ -1,0 +1,158 @@
+"""What a mixer keeps: weights and buffers only, saved and restored whole; nothing hidden between calls."""
+
+from __future__ import annotations
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from subquad.nn import TokenMixer
+from subquad.testing.calls import Chain, call, outputs, padded, weights
+from subquad.testing.check import Check, CheckFailed, Finding
+from subquad.testing.measure import Meter
+from subquad.testing.subject import Subject
+
+LENGTH = 13
+
+
+def round_trip(subject: Subject) -> Finding:
+    """Through safetensors, strictly, into a mixer built with another seed: equal outputs, bit for bit."""
+    mixer, other = subject.build(), subject.build(seed=1)
+    x, meter = subject.tokens(2, subject.at_most(LENGTH)), Meter(0.0)
+    count = _transfer(mixer, other)
+    meter.compare("output of a mixer that loaded the state", outputs(other, x), outputs(mixer, x))
+    return meter.finding(f"{count} tensors")
+
+
+def registered(subject: Subject) -> Finding:
+    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss."""
+    mixer = subject.build()
+    call(mixer, subject.tokens(2, subject.at_most(LENGTH)))
+    for name, module in mixer.named_modules():
+        for key, value in vars(module).items():
+            if any(isinstance(one, Tensor) for one in (value if isinstance(value, (list, tuple)) else [value])):
+                where = f"{name}.{key}" if name else key
+                raise CheckFailed(f"{where} is a tensor and neither a parameter nor a buffer")
+    return Finding(f"{len(list(mixer.parameters()))} parameters, {len(list(mixer.buffers()))} buffers")
+
+
+def hidden_state(subject: Subject) -> Finding:
+    """Other batches in between, in both modes, change neither the state dict nor a later result."""
+    length, meter = subject.at_most(LENGTH), Meter(0.0)
+    x, keep = subject.tokens(2, length), padded(length, (length, (length + 1) // 2))
+    for training in (True, False):
+        mixer = subject.build().train(training)
+        before = {name: value.clone() for name, value in mixer.state_dict().items()}
+        first = call(mixer, x, keep).out.detach()
+        for seed, between in ((7, subject.at_most(LENGTH)), (8, subject.at_most(5))):
+            call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1).out.sum()
+        for name, value in mixer.state_dict().items():
+            if not torch.equal(value, before[name]):
+                raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
+        label = f"output after other batches in {'training' if training else 'evaluation'}"
+        meter.compare(label, call(mixer, x, keep).out.detach(), first)
+    return meter.finding()
+
+
+def declared_state(subject: Subject) -> Finding:
+    """What calls in training leave behind is in buffers: a mixer that loads them goes on alike in both modes."""
+    mixer, other = subject.build().train(), subject.build(seed=1)
+    x = subject.tokens(2, subject.at_most(LENGTH))
+    before = {name: value.clone() for name, value in mixer.state_dict().items()}
+    for seed in range(3):
+        call(mixer, 2 * subject.tokens(2, x.shape[1], seed=seed) + 1)
+    changed = [name for name, value in mixer.state_dict().items() if not torch.equal(value, before[name])]
+    if not changed:
+        raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")
+    _transfer(mixer, other)
+    meter = Meter(0.0)
+    for training in (False, True):
+        pair = [call(one.train(training), x).out.detach() for one in (other, mixer)]
+        meter.compare(f"output in {'training' if training else 'evaluation'} after loading the state", *pair)
+    return meter.finding(f"state in {', '.join(changed)}")
+
+
+def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
+    """Load `mixer`'s state into `other` as a checkpoint does: tied tensors once. Returns how many tensors there are."""
+    state = mixer.state_dict(keep_vars=True)
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(value), name) for name, value in state.items()}
+    saved = load(save({name: state[name].detach().clone() for name in first.values()}))
+    found = other.load_state_dict({name: saved[names[name]] for name in state}, strict=False)
+    if found.missing_keys or found.unexpected_keys:
+        raise CheckFailed(
+            f"the state dict depends on the seed or on past calls: missing {found.missing_keys}, "
+            f"unexpected {found.unexpected_keys}"
+        )
+    return len(saved)
+
+
+def parameters_used(subject: Subject) -> Finding:
+    """In two layers with their carry, and in a last layer alone, every trainable weight has a gradient."""
+    length = subject.at_most(LENGTH)
+    networks = {"a last layer": subject.build(is_last=True), "two layers": Chain(subject)}
+    idle: list[str] = []
+    for where, network in networks.items():
+        network.train()
+        named = {name: weight for name, weight in network.named_parameters() if weight.requires_grad}
+        result = call(network, subject.tokens(2, length), padded(length, (length, (length + 1) // 2)))
+        total = (result.out * weights(result.out)).sum() + _counted(network, result.losses)
+        if not named:
+            return Finding("no weights")
+        found = (
+            torch.autograd.grad(total, list(named.values()), allow_unused=True)
+            if total.requires_grad
+            else [None] * len(named)
+        )
+        unused = [name for name, grad in zip(named, found, strict=True) if grad is None]
+        if unused:
+            raise CheckFailed(f"no gradient in {where} for {', '.join(unused)}")
+        idle = [name for name, grad in zip(named, found, strict=True) if grad is not None and not grad.any()]
+    return Finding(f"{len(named)} weights{f', gradient zero: {chr(44).join(idle)}' if idle else ''}", {"zero": idle})
+
+
+def _counted(network: torch.nn.Module, losses: object) -> Tensor:
+    """The sum of the losses that training adds."""
+    mixer = network.first if isinstance(network, Chain) else network
+    assert isinstance(mixer, TokenMixer)
+    assert isinstance(losses, dict)
+    counted = [value.sum() for name, value in losses.items() if mixer.loss_weights.get(name.split(" of layer ")[0])]
+    return torch.stack(counted).sum() if counted else torch.zeros(())
+
+
+def rules(subject: Subject) -> Finding:
+    """Parameters with rules for the optimiser exist."""
+    mixer = subject.build()
+    given = mixer.parameter_rules()
+    known = dict(mixer.named_parameters())
+    for name in given:
+        if name not in known:
+            raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")
+    return Finding(f"{len(given)} rules")
+
+
+def stateful(subject: Subject) -> str:
+    """Why hidden state is not looked for."""
+    return "declared stateful" if subject.facts.stateful else ""
+
+
+def not_stateful(subject: Subject) -> str:
+    """Why declared state is not looked for."""
+    return "" if subject.facts.stateful else "not declared stateful"
+
+
+CHECKS = (
+    Check(
+        name="state-round-trip", shows="a checkpoint restores a mixer bit for bit, whatever its seed", run=round_trip
+    ),
+    Check(name="state-registered", shows="all tensors it keeps are parameters or buffers", run=registered),
+    Check(name="state-hidden", shows="a call leaves nothing behind", run=hidden_state, excluded=stateful),
+    Check(
+        name="state-declared",
+        shows="declared state is in buffers, saved and restored",
+        run=declared_state,
+        excluded=not_stateful,
+    ),
+    Check(name="parameters-used", shows="every weight has a gradient, as DDP needs", run=parameters_used),
+    Check(name="parameter-rules", shows="rules for the optimiser name parameters that exist", run=rules),
+)
