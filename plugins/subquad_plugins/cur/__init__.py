@@ -1,7 +1,8 @@
 """CUR attention: attention through a few selected rows of Q and K. Light half: parameters and descriptor.
 
 `naive.py` has the mathematics, docs/mixers/cur.md the choices and numbers.
-Reference: CURformer and Flash-CUR, Machine Learning 114:139, 2025, doi 10.1007/s10994-025-06768-3 (called "the paper").
+Reference: François, Saillot, Klein, Bissyandé, Skupin 2025, Drop-in efficient self-attention approximation method,
+Machine Learning 114:139, doi 10.1007/s10994-025-06768-3; "the paper" in this folder.
 """
 
 from __future__ import annotations
@@ -113,6 +114,6 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.cur.core:CUR",
     summary="CUR attention: low-rank attention through selected rows of Q and K",
-    paper="CURformer and Flash-CUR, Machine Learning 114:139, 2025, doi 10.1007/s10994-025-06768-3",
+    paper="François et al. 2025, Drop-in efficient self-attention approximation method, doi 10.1007/s10994-025-06768-3",
     facts=Facts(causal="never", padding_invariant=True, complexity="L"),
 )

@@ -26,9 +26,9 @@ Function = Literal["softmax", "laplace"]
 Inverse = Literal["iterative", "exact", "ridge"]
 Masks = Tensor | tuple[Tensor | None, Tensor | None] | None
 
-SMALLEST_SUM = 0.1
-"""Row sums of C U+ R below this are taken for it when rows are renormalised. They lie between 0.5 and 1 in practice;
-nothing forbids a sum of zero."""
+SMALLEST_SUM = 0.01
+"""Row sums of C U+ R below this are taken for it when rows are renormalised. At the logits of a fresh model they lie
+between 0.5 and 1.3, but with large ones they come down to zero and below."""
 
 
 def cur_attention(
@@ -190,7 +190,7 @@ def put_rows(out: Tensor, rows: Tensor, index: Tensor, keep: Tensor | None = Non
 def _usual_scale(function: Function, k: Tensor, keys: Tensor | None) -> float | Tensor:
     if function == "softmax":
         return k.shape[-1] ** -0.5
-    return 1 / k.shape[2] if keys is None else 1 / keys.sum(-1, keepdim=True)
+    return 1 / k.shape[2] if keys is None else 1 / keys.sum(-1, keepdim=True, dtype=_wide(k).dtype)
 
 
 def _softmax(q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
