@@ -42,7 +42,7 @@ class Config(MixerConfig):
     )
     evaluation: Literal["auto", "dense", "chirp"] = param(
         "auto",
-        meaning="dense: the L x L matrix, exactly causal; chirp: FFTs; auto: dense up to 512 tokens, then chirp",
+        meaning="dense: the L x L matrix, exactly causal; chirp: FFTs; auto: dense up to 768 tokens (learned: 2048)",
     )
     projections: Literal["none", "out", "both"] = param(
         "none",

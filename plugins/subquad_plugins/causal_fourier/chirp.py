@@ -26,8 +26,11 @@ from subquad_plugins.numerics.lengths import fast_length
 Norm = Literal["paper", "ortho", "causal_rms"]
 Evaluation = Literal["auto", "dense", "chirp"]
 
-CROSSOVER = 512
+CROSSOVER = 768
 """Up to this length `auto` takes the T x T matrix, which is quicker there and exactly causal."""
+
+LEARNED_CROSSOVER = 2048
+"""The same for learned frequencies, where the chirp form takes an FFT pair for each term."""
 
 
 def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Evaluation = "auto") -> Tensor:
@@ -38,16 +41,16 @@ def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Eva
         period: N, at least 1; T may differ from it.
         norm: c_n: "paper" 2 / N, "ortho" sqrt(2 / N), "causal_rms" 1 / sqrt((n + 1) / 2).
         evaluation: "dense": the matrix, exactly causal, O(T^2); "chirp": O(T log T), where later positions change
-            earlier ones by the FFTs' rounding errors; "auto": dense up to `CROSSOVER`.
+            earlier ones by the FFTs' rounding errors; "auto": dense up to 768 tokens.
 
     Returns:
         (B, T, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
-    z = _wide(x)
-    scale = row_scale(torch.arange(x.shape[1], device=x.device), period, norm)[:, None].to(z.dtype)
-    if is_dense(x.shape[1], evaluation):
-        return (_matrix(x.shape[1], period, x.device).to(z.dtype) @ z * scale).to(x.dtype)
-    return (_CausalSum.apply(z, period, False) * scale).to(x.dtype)  # pyright: ignore[reportOperatorIssue]
+    z, positions = _wide(x), torch.arange(x.shape[1], device=x.device)
+    scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
+    if is_dense(x.shape[1], evaluation, CROSSOVER):
+        return (row_weights(positions, x.shape[1], period, z.dtype) @ z * scale).to(x.dtype)
+    return (_CausalSum.apply(z, period, False) * scale).to(x.dtype).contiguous()  # pyright: ignore
 
 
 def learned_causal_fourier(
@@ -69,24 +72,21 @@ def learned_causal_fourier(
         period: N, at least T.
         terms: P.
         norm: as in `causal_fourier`.
-        evaluation: as in `causal_fourier`.
+        evaluation: as in `causal_fourier`; "auto" is dense up to 2048 tokens.
 
     Returns:
         (B, T, D), in the dtype of `x`; differentiable with respect to x and delta.
     """
-    z = _wide(x)
-    positions = torch.arange(x.shape[1], device=x.device)
+    z, positions = _wide(x), torch.arange(x.shape[1], device=x.device)
     scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
-    if is_dense(x.shape[1], evaluation):
-        matrix = row_weights(positions, x.shape[1], period, delta)
-        return (matrix.to(z.dtype) @ z * scale).to(x.dtype)
+    if is_dense(x.shape[1], evaluation, LEARNED_CROSSOVER):
+        return (row_weights(positions, x.shape[1], period, z.dtype, delta) @ z * scale).to(x.dtype)
     centred = (positions.double() / period - 0.5).to(z.dtype)[:, None]
-    total = torch.zeros_like(z)
+    total: Any = 0.0
     for p, factor in enumerate(taylor_factors(delta, terms, z.dtype)):
-        moment = z if p == 0 else z * centred**p
-        y = chirp_sum(moment, period)
+        y = chirp_sum(z if p == 0 else z * centred**p, period)
         total = total + factor.real[:, None] * y.real - factor.imag[:, None] * y.imag
-    return (total * scale).to(x.dtype)
+    return (total * scale).to(x.dtype).contiguous()
 
 
 def chirp_sum(x: Tensor, period: int, *, transposed: bool = False) -> Tensor:
@@ -106,7 +106,7 @@ def chirp_sum(x: Tensor, period: int, *, transposed: bool = False) -> Tensor:
     kernel = torch.cat([wave.conj(), wave.new_zeros(size - length)])
     if transposed:
         kernel = kernel.flip(0).roll(1)
-    spectrum = torch.fft.fft(x * wave[:, None], n=size, dim=1) * torch.fft.fft(kernel)[:, None]
+    spectrum = torch.fft.fft(x * wave[:, None], n=size, dim=1).mul_(torch.fft.fft(kernel)[:, None])
     return torch.fft.ifft(spectrum, dim=1)[:, :length] * wave[:, None]
 
 
@@ -126,9 +126,9 @@ class _CausalSum(torch.autograd.Function):
         return _CausalSum.apply(grads[0], ctx.period, not ctx.transposed), None, None
 
 
-def is_dense(length: int, evaluation: Evaluation) -> bool:
+def is_dense(length: int, evaluation: Evaluation, crossover: int) -> bool:
     """Whether a sequence of this length goes through the matrix."""
-    return evaluation == "dense" or (evaluation == "auto" and length <= CROSSOVER)
+    return evaluation == "dense" or (evaluation == "auto" and length <= crossover)
 
 
 def row_scale(positions: Tensor, period: int, norm: Norm) -> Tensor:
@@ -140,10 +140,6 @@ def row_scale(positions: Tensor, period: int, norm: Norm) -> Tensor:
         return ((positions.double() + 1) / 2).rsqrt()
     constant = 2 / period if norm == "paper" else (2 / period) ** 0.5
     return torch.full_like(positions, constant, dtype=torch.float64)
-
-
-def _matrix(length: int, period: int, device: torch.device) -> Tensor:
-    return row_weights(torch.arange(length, device=device), length, period)
 
 
 def _wide(x: Tensor) -> Tensor:

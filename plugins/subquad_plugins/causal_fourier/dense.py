@@ -13,24 +13,28 @@ from torch import Tensor
 from subquad_plugins.fourier.taylor import taylor_factors
 
 
-def row_weights(positions: Tensor, length: int, period: int, delta: Tensor | None = None) -> Tensor:
+def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype, delta: Tensor | None = None) -> Tensor:
     """cos(2 pi (n + delta_n) k / N) for k <= n, 0 for later k.
 
     Args:
         positions: n, (R,) int64.
         length: T, number of columns k.
         period: N.
+        dtype: of the result.
         delta: (R,), None for 0.
 
     Returns:
-        (R, T) float64.
+        (R, T).
     """
     k = torch.arange(length, device=positions.device)
     # A whole product is reduced mod N before it becomes a float, so that no digit of the phase is lost.
-    turns = (positions[..., None] * k % period).double()
-    if delta is not None:
-        turns = turns + delta.double()[..., None] * k
-    return torch.cos(turns * (2 * math.pi / period)).masked_fill(k > positions[..., None], 0.0)
+    turns = positions[..., None] * k % period
+    if delta is None:
+        values = torch.arange(period, device=positions.device).double() * (2 * math.pi / period)
+        weights = values.cos().to(dtype)[turns]
+    else:
+        weights = torch.cos((turns.to(dtype) + delta.to(dtype)[..., None] * k) * (2 * math.pi / period))
+    return weights.masked_fill(k > positions[..., None], 0.0)
 
 
 def taylor_row_weights(positions: Tensor, length: int, period: int, delta: Tensor, terms: int) -> Tensor:

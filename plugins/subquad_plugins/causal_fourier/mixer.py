@@ -20,7 +20,13 @@ from subquad.errors import PluginError
 from subquad.nn import Cache, ParameterRule, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.causal_fourier import Config
-from subquad_plugins.causal_fourier.chirp import causal_fourier, is_dense, learned_causal_fourier, row_scale
+from subquad_plugins.causal_fourier.chirp import (
+    LEARNED_CROSSOVER,
+    causal_fourier,
+    is_dense,
+    learned_causal_fourier,
+    row_scale,
+)
 from subquad_plugins.causal_fourier.dense import row_weights, taylor_row_weights
 from subquad_plugins.fourier.places import places_of, take_rows, to_front
 
@@ -92,17 +98,18 @@ class CausalFourier(TokenMixer):
 
     def _weights(self, position: Tensor, length: int) -> Tensor:
         """Weights of the past tokens at each sample's position, c_n included; (B, C) float64."""
-        scale = row_scale(position, self.period, self.config.norm)[:, None]
+        config, period = self.config, self.period
+        scale = row_scale(position, period, config.norm)[:, None]
         if self.offset is None:
-            return scale * row_weights(position, length, self.period)
+            return scale * row_weights(position, length, period, torch.float64)
         delta = self.delta()[position]
-        exact = row_weights(position, length, self.period, delta)
-        if is_dense(length, self.config.evaluation):
+        exact = row_weights(position, length, period, torch.float64, delta)
+        if is_dense(length, config.evaluation, LEARNED_CROSSOVER):
             return scale * exact
         # As `forward` over the same tokens would: by the series where that takes the chirp.
-        series = taylor_row_weights(position, length, self.period, delta, self.config.terms)
-        short = torch.tensor([is_dense(n + 1, self.config.evaluation) for n in range(length)], device=position.device)
-        return scale * torch.where(short[position][:, None], exact, series)
+        series = taylor_row_weights(position, length, period, delta, config.terms)
+        through_chirp = position >= (LEARNED_CROSSOVER if config.evaluation == "auto" else 0)
+        return scale * torch.where(through_chirp[:, None], series, exact)
 
     def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
         """The cache with each sample's token at its position, one row longer unless it is as long as can be."""

@@ -48,5 +48,5 @@ def sample_fft(z: Tensor, lengths: Tensor) -> Tensor:
     size = fast_length(2 * length - 1)
     gap = wave.new_zeros(len(wave), size - 2 * length + 1)
     kernel = torch.cat([wave.conj(), gap, wave[:, 1:].conj().flip(1)], 1)
-    spectrum = torch.fft.fft(z * wave[..., None], n=size, dim=1) * torch.fft.fft(kernel, dim=1)[..., None]
+    spectrum = torch.fft.fft(z * wave[..., None], n=size, dim=1).mul_(torch.fft.fft(kernel, dim=1)[..., None])
     return torch.fft.ifft(spectrum, dim=1)[:, :length] * wave[..., None]

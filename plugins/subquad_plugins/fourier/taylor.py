@@ -23,4 +23,4 @@ def taylor_factors(delta: Tensor, terms: int, dtype: torch.dtype) -> list[Tensor
     factors = [factor]
     for p in range(1, terms):
         factors.append(factors[-1] * step / p)
-    return [factor.to(dtype.to_complex()) for factor in factors]
+    return [torch.complex(factor.real.to(dtype), factor.imag.to(dtype)) for factor in factors]

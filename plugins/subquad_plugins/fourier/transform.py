@@ -89,7 +89,7 @@ def _nudft(z: Tensor, omega: Tensor, terms: int, places: Places | None) -> Tenso
         period, rank = places.lengths[:, None], places.rank
         nearest = whole.long()[rank] % period
     centred = (torch.arange(length, device=z.device).double() / period - 0.5).to(z.real.dtype)[..., None]
-    total = 0.0
+    total: Any = 0.0
     for p, factor in enumerate(factors):
         moment = z if p == 0 else z * centred**p
         if places is None:
@@ -97,7 +97,6 @@ def _nudft(z: Tensor, omega: Tensor, terms: int, places: Places | None) -> Tenso
         else:
             picked = take_rows(sample_fft(moment, places.lengths), nearest)
         total = total + picked * (factor if rank is None else factor[rank])[..., None]
-    assert isinstance(total, Tensor)
     return total
 
 
@@ -124,7 +123,8 @@ def _at_one_length(x: Tensor, form: Form, norm: Norm) -> Tensor:
     if form == "re_2d":
         return torch.fft.fft2(x, dim=(1, 2), norm=scaling).real.contiguous()
     y = torch.fft.fft(x, dim=1, norm=scaling)
-    return y.real - y.imag if form == "hartley" else y.real.contiguous()
+    # The library may leave tokens innermost in memory; what comes next wants channels there.
+    return (y.real - y.imag if form == "hartley" else y.real).contiguous()
 
 
 def _at_own_lengths(x: Tensor, form: Form, norm: Norm, keep: Tensor) -> Tensor:
