@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_laplacian_polynomials(golden, assert_close, name, key, boundary, basis,
     c = arrays["ch" if per_channel else "c"]
     if basis == "monomial":
         c = c * 4.0 ** -torch.arange(c.shape[-1], dtype=torch.float64)
-    chosen = JACOBI if basis == "jacobi" else {}
+    chosen: Any = JACOBI if basis == "jacobi" else {}
     y = sfpc(arrays["X"].to(dtype), c.to(dtype), "laplacian", basis, boundary=boundary, evaluation=evaluation, **chosen)
     assert_close(y, arrays[key], TOLERANCE[dtype])
 

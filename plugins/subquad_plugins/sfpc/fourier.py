@@ -1,7 +1,7 @@
 """p(T) x in the basis of T's eigenvectors: Fourier, cosine and sine transforms, all of them real FFTs.
 
-For sequences without padding; `fir.py` does those with. The circulant is here alone, its kernel being as long as the
-sequence.
+For sequences without padding, of lengths that suit FFTs; `fir.py` does the others. The circulant is always done here,
+its kernel being as long as the sequence.
 
 Letters: B batch, L length, D width, K order, F = L // 2 + 1 frequencies.
 Reference: Makhoul 1980, A Fast Cosine Transform in One and Two Dimensions, for the cosine transform by one FFT.
@@ -17,6 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad_plugins.numerics.lengths import fast_length
+
+
+def suits(matrix: str, length: int) -> bool:
+    """Whether FFTs are quick at the length that `transformed` needs: with a large prime factor they take ten times."""
+    period = {"shift": 2, "dirichlet": 2 * length + 2}.get(matrix, length)
+    return fast_length(period) == period
 
 
 def transformed(x: Tensor, a: Tensor, matrix: str) -> Tensor:

@@ -57,8 +57,13 @@ def lagged_sums(x: Tensor, y: Tensor, fft: bool = False) -> Tensor:
         product = torch.fft.rfft(y, size, dim=1).conj() * torch.fft.rfft(x, size, dim=1)
         return torch.fft.irfft(product.sum(0), size, dim=0)[:taps].T
     missing = -y.shape[1] % BLOCK
-    blocks = F.pad(y.transpose(1, 2), (0, missing)).unflatten(2, (-1, BLOCK))
-    around = F.pad(x.transpose(1, 2), (0, missing)).unfold(2, BLOCK + taps - 1, BLOCK)
+    blocks = F.pad(_channels_first(y), (0, missing)).unflatten(2, (-1, BLOCK))
+    around = F.pad(_channels_first(x), (0, missing)).unfold(2, BLOCK + taps - 1, BLOCK)
     products = (blocks.transpose(2, 3) @ around).sum(0)  # (D, BLOCK, BLOCK + W - 1): token i of a block with token j
     # Rows one element longer bring j - i = w into column w.
     return F.pad(products.flatten(1), (0, BLOCK)).unflatten(1, (BLOCK, -1))[:, :, :taps].sum(1)
+
+
+def _channels_first(x: Tensor) -> Tensor:
+    """Copied as such: the products read it once for every lag."""
+    return x.transpose(1, 2).contiguous()

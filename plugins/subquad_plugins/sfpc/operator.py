@@ -12,7 +12,7 @@ from subquad.errors import PluginError
 from subquad_plugins.sfpc import default_basis, quickest
 from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
 from subquad_plugins.sfpc.fir import fir
-from subquad_plugins.sfpc.fourier import circulant, transformed
+from subquad_plugins.sfpc.fourier import circulant, suits, transformed
 from subquad_plugins.sfpc.reference import recurrence
 
 BOUNDARIES = ("neumann", "dirichlet", "periodic")
@@ -89,7 +89,8 @@ def convolved(
     Returns:
         (B, L, D), zero at padding.
     """
-    if matrix != "circulant" and (evaluation == "conv" or (keep is not None and matrix != "shift")):
+    whole = keep is None or matrix == "shift"
+    if matrix != "circulant" and (evaluation == "conv" or not whole or not suits(matrix, x.shape[1])):
         return fir(x, a, matrix, keep, fft=evaluation == "fft")
     if keep is not None:
         x = x.masked_fill(~keep[..., None], 0.0)
