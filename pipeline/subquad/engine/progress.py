@@ -39,18 +39,23 @@ class Progress:
     scaler_good_steps: int = 0
 
     def evaluated(self, found: dict[str, Any], metric: str, mode: str) -> bool:
-        """Take note of an evaluation; True where it is the best so far. NaN never is."""
+        """Take note of an evaluation; True where it is the best so far. NaN never is, and of equals the lower loss is.
+
+        Small validation splits give many equals: the first one would be a checkpoint that is hardly trained.
+        """
         self.last = found
-        if _better(found["metrics"][metric], self.best.get("metrics", {}).get(metric), mode):
+        if _better(found["metrics"], self.best.get("metrics"), metric, mode):
             self.best, self.stale = found, 0
             return True
         self.stale += 1
         return False
 
 
-def _better(value: float, best: float | None, mode: str) -> bool:
-    if not math.isfinite(value):
+def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, mode: str) -> bool:
+    if not math.isfinite(new[metric]):
         return False
     if best is None:
         return True
-    return value > best if mode == "max" else value < best
+    if new[metric] == best[metric] and "loss" in new and "loss" in best:
+        return new["loss"] < best["loss"]
+    return new[metric] > best[metric] if mode == "max" else new[metric] < best[metric]
