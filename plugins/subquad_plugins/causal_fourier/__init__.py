@@ -34,11 +34,11 @@ class Config(MixerConfig):
     )
     terms: int = param(
         8,
-        meaning="Taylor terms of learned frequencies in the chirp form, two FFTs each",
+        meaning="interpolation terms of learned frequencies in the chirp form, two FFTs each",
         symbol="P",
         ge=2,
         le=24,
-        search=(6, 8, 10, 12),
+        search=(5, 6, 8, 10),
     )
     evaluation: Literal["auto", "dense", "chirp"] = param(
         "auto",

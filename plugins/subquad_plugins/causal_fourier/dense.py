@@ -1,6 +1,6 @@
 """Single rows of the causal Fourier matrix: the dense form for short sequences, and one step of decoding.
 
-Letters: R rows (any shape), T length, N period, P Taylor terms.
+Letters: R rows (any shape), T length, N period, P terms.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from subquad_plugins.fourier.taylor import taylor_factors
+from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 
 
 def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype, delta: Tensor | None = None) -> Tensor:
@@ -37,13 +37,11 @@ def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype,
     return weights.masked_fill(k > positions[..., None], 0.0)
 
 
-def taylor_row_weights(positions: Tensor, length: int, period: int, delta: Tensor, terms: int) -> Tensor:
-    """`row_weights` as P Taylor terms give them: what the chirp form computes, errors of the series included."""
+def interpolated_row_weights(positions: Tensor, length: int, period: int, delta: Tensor, terms: int) -> Tensor:
+    """`row_weights` in float64 as the chirp form with P terms has them, its error included."""
     k = torch.arange(length, device=positions.device)
     angle = (positions[..., None] * k % period).double() * (-2 * math.pi / period)
-    centred = k.double() / period - 0.5
-    series = torch.zeros((), dtype=torch.complex128, device=positions.device)
-    for factor in reversed(taylor_factors(delta, terms, torch.float64)):
-        series = series * centred + factor[..., None]
-    weights = series.real * angle.cos() - series.imag * angle.sin()
+    polynomials = node_polynomials(k.double() / period, terms, torch.float64)
+    beside = node_factors(delta, terms, torch.float64).movedim(0, -1) @ polynomials.to(torch.complex128)
+    weights = beside.real * angle.cos() - beside.imag * angle.sin()
     return weights.masked_fill(k > positions[..., None], 0.0)

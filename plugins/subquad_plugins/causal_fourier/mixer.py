@@ -5,7 +5,7 @@ anywhere: real tokens are moved to the front, mixed and moved back.
 
 Letters: B batch, L length, D width, N period, C tokens in the cache.
 Reference: MDFWA, Sec. 3.2. Departures: N is a constant, as the prefix property needs; learned frequencies stay within
-half a step of n (0.5 tanh), where the Taylor series is exact enough.
+half a step of n (0.5 tanh), where interpolation between whole ones works.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from subquad_plugins.causal_fourier.chirp import (
     learned_causal_fourier,
     row_scale,
 )
-from subquad_plugins.causal_fourier.dense import row_weights, taylor_row_weights
+from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_weights
 from subquad_plugins.fourier.places import places_of, take_rows, to_front
 
 
@@ -106,10 +106,10 @@ class CausalFourier(TokenMixer):
         exact = row_weights(position, length, period, torch.float64, delta)
         if is_dense(length, config.evaluation, LEARNED_CROSSOVER):
             return scale * exact
-        # As `forward` over the same tokens would: by the series where that takes the chirp.
-        series = taylor_row_weights(position, length, period, delta, config.terms)
+        # As `forward` over the same tokens would: interpolated where that takes the chirp.
+        close = interpolated_row_weights(position, length, period, delta, config.terms)
         through_chirp = position >= (LEARNED_CROSSOVER if config.evaluation == "auto" else 0)
-        return scale * torch.where(through_chirp[:, None], series, exact)
+        return scale * torch.where(through_chirp[:, None], close, exact)
 
     def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
         """The cache with each sample's token at its position, one row longer unless it is as long as can be."""

@@ -41,7 +41,12 @@ class Config(MixerConfig):
         search=("fixed", "learned"),
     )
     terms: int = param(
-        8, meaning="Taylor terms of learned frequencies, an FFT each", symbol="P", ge=2, le=24, search=(6, 8, 10, 12)
+        8,
+        meaning="interpolation terms of learned frequencies, an FFT each",
+        symbol="P",
+        ge=2,
+        le=24,
+        search=(5, 6, 8, 10),
     )
     projections: Literal["none", "out", "both"] = param(
         "none",
