@@ -18,12 +18,16 @@ from subquad.testing.count import Count, count_pass
 from subquad.testing.fit import MIN_LENGTHS, Fit, above, fit
 from subquad.testing.subject import Subject
 
-LADDER = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+LADDER = tuple(2**power for power in range(6, 17))
 KEPT = 6
-"""So many of the longest lengths that the limits below allow are judged: short ones are full of other terms."""
+"""So many of the longest lengths that the limits below allow are judged: short ones are full of other terms, and a
+mixer may do short sequences another way."""
 
-MOST_FLOPS, MOST_BYTES, MOST_OPERATIONS = 3e10, 4e9, 40_000
-"""What one length may cost, foretold from the two before it: some seconds and 1 GB."""
+LIMITS = {"flops": 3e10, "moved": 1.6e10, "operations": 4e4, "peak": 2.5e7}
+"""What one length may cost, foretold from the two before it: a second or two, tensors of 100 MB."""
+
+PATIENCE = 4.5
+"""A mixer about to fail may cost so much more: it may have another way for the next length."""
 
 SQUARE = 2**1.75
 """Growth of a tensor, length doubled, from which on it counts as an L x L one."""
@@ -46,12 +50,18 @@ class Growth:
     @property
     def flops(self) -> Fit:
         """What the FLOPs grow like."""
-        return fit(self.lengths, [one.flops for one in self.counts])
+        return self._fit("flops")
 
     @property
     def moved(self) -> Fit:
         """What the bytes grow like."""
-        return fit(self.lengths, [one.moved for one in self.counts])
+        return self._fit("moved")
+
+    def _fit(self, name: str) -> Fit:
+        """Over all lengths, or else over the longest five."""
+        counts = [getattr(one, name) for one in self.counts]
+        found = fit(self.lengths, counts)
+        return found if found.growth else fit(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -99,7 +109,7 @@ def _climb(subject: Subject) -> Growth:
     counts: list[Count] = []
     seconds: list[float] = []
     for length in ladder:
-        if len(counts) >= MIN_LENGTHS and _too_much(counts):
+        if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, subject.facts.complexity):
             break
         start = time.process_time()
         counts.append(count_at(subject, length))
@@ -108,13 +118,13 @@ def _climb(subject: Subject) -> Growth:
     return Growth(lengths=tuple(lengths[-KEPT:]), counts=tuple(counts[-KEPT:]), seconds=tuple(seconds[-KEPT:]))
 
 
-def _too_much(counts: list[Count]) -> bool:
-    def next_one(name: str) -> float:
-        before, last = (getattr(one, name) for one in counts[-2:])
-        return last * last / max(before, 1)
-
-    limits = {"flops": MOST_FLOPS, "moved": MOST_BYTES, "operations": MOST_OPERATIONS}
-    return any(next_one(name) > limit for name, limit in limits.items())
+def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
+    """Whether the next length is likely to cost more than it may."""
+    before, last = counts[-2:]
+    foretold = {name: getattr(last, name) ** 2 / max(getattr(before, name), 1) for name in LIMITS}
+    found = fit(ladder[: len(counts)], [one.flops for one in counts]).growth
+    patience = PATIENCE if found and above(found, declared) else 1.0
+    return any(foretold[name] > patience * limit for name, limit in LIMITS.items())
 
 
 def count_at(subject: Subject, length: int) -> Count:

@@ -49,6 +49,11 @@ class Count:
     largest: dict[str, int]
     unknown: tuple[str, ...]
 
+    @property
+    def peak(self) -> int:
+        """Elements of the largest tensor that was made."""
+        return max(self.largest.values(), default=0)
+
     def __add__(self, other: Count) -> Count:
         names = {**self.largest, **other.largest}
         return Count(

@@ -27,6 +27,10 @@ less, so that any other class is somewhat nearer by accident."""
 EXACT = 1e-9
 """A distance of rounding errors: nothing is left for a higher class to explain."""
 
+SLIGHT = 0.01
+"""A share of the count that an L log L term may have at the longest length without being held against L: a sort of one
+number for each token, say. It stays below 3 % at every length that fits into a memory."""
+
 MIN_LENGTHS = 5
 
 TERMS: dict[str, Callable[[float], float]] = {
@@ -78,45 +82,62 @@ def fit(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     if not any(counts):
         return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
     y = np.maximum(np.asarray(counts, dtype=float), 1.0)
-    residuals = {name: _distance(lengths, y, ("L", name)) for name in CLASSES}
+    models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
+    residuals = {name: model.distance for name, model in models.items()}
     exponent = _exponent(lengths, y)
-    return Fit(_smallest(residuals) or _mixed(lengths, y) or (MORE if exponent > 2 else None), residuals, exponent)
+    return Fit(_smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None), residuals, exponent)
 
 
-def _smallest(residuals: dict[str, float]) -> str | None:
+@dataclass(frozen=True)
+class _Model:
+    """A mixture: its largest relative distance from a count, and its last term's share of the last count."""
+
+    distance: float
+    share: float
+
+
+def _smallest(models: dict[str, _Model]) -> str | None:
     for place, name in enumerate(CLASSES):
-        own, much = residuals[name], BETTER if place else BETTER_THAN_L
-        best_above = min((residuals[higher] for higher in CLASSES[place + 1 :]), default=math.inf)
-        if own <= EXACT or (own <= NEAR and best_above * much > own):
+        own, much = models[name].distance, BETTER if place else BETTER_THAN_L
+        if own <= EXACT or (own <= NEAR and _best_rival(models, place) * much > own):
             return name
     return None
 
 
+def _best_rival(models: dict[str, _Model], place: int) -> float:
+    """The distance of the nearest higher class; none where that is a slight L log L, which all of them mimic."""
+    nearest = min(CLASSES[place + 1 :], key=lambda name: models[name].distance, default=None)
+    if nearest is None or (nearest == "L log L" and models[nearest].share <= SLIGHT):
+        return math.inf
+    return models[nearest].distance
+
+
 def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
     """The smallest class that fits with the terms of all classes below it: L^2 beside L log L, say."""
-    return next((name for n, name in enumerate(CLASSES, 1) if _distance(lengths, y, CLASSES[:n]) <= NEAR), None)
+    fits = (_nearest(lengths, y, CLASSES[:count]).distance <= NEAR for count in range(1, len(CLASSES) + 1))
+    return next((name for name, near in zip(CLASSES, fits, strict=True) if near), None)
 
 
-def _distance(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> float:
-    """The largest relative distance of the nearest non-negative mixture of 1 and the named terms."""
-    columns = [
-        np.ones(len(y)),
-        *(np.array([TERMS[name](length) for length in lengths]) for name in dict.fromkeys(names)),
-    ]
-    columns = [column / y for column in columns]
-    return min(
-        (_of_subset(chosen) for n in range(1, len(columns) + 1) for chosen in combinations(columns, n)), default=1.0
-    )
+def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> _Model:
+    """The nearest non-negative mixture of 1 and the named terms."""
+    terms = [lambda _: 1.0, *(TERMS[name] for name in dict.fromkeys(names))]
+    columns = [np.array([term(length) for length in lengths]) / y for term in terms]
+    places = range(len(columns))
+    chosen = (subset for count in range(1, len(columns) + 1) for subset in combinations(places, count))
+    return min((_mixture(columns, subset) for subset in chosen), key=lambda model: model.distance)
 
 
-def _of_subset(columns: Sequence[np.ndarray]) -> float:
-    """Least squares over these columns against ones; infinite where a coefficient is negative."""
-    matrix = np.stack(columns, 1)
+def _mixture(columns: Sequence[np.ndarray], chosen: Sequence[int]) -> _Model:
+    """Least squares of some columns against ones; infinitely far where a coefficient is negative."""
+    matrix = np.stack([columns[place] for place in chosen], 1)
     scale = np.abs(matrix).max(0)
     solution = np.linalg.lstsq(matrix / scale, np.ones(len(matrix)), rcond=None)[0]
     if (solution < 0).any():
-        return math.inf
-    return float(np.abs(matrix / scale @ solution - 1).max())
+        return _Model(math.inf, 0.0)
+    parts = matrix / scale * solution
+    return _Model(
+        float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1]) if chosen[-1] == len(columns) - 1 else 0.0
+    )
 
 
 def _exponent(lengths: Sequence[int], y: np.ndarray) -> float:
