@@ -74,6 +74,27 @@ def attention_weights(scores: Tensor, visible: Tensor | None, form: Form) -> Ten
     return torch.softmax(scores.masked_fill(hidden, -torch.inf), -1)
 
 
+def mega_weights(
+    q: Tensor, k: Tensor, bias: Tensor, form: Form, *, keep: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Mega's attention matrix, f(scale q k^T + B).
+
+    Args:
+        q: (..., L, z).
+        k: (..., L, z).
+        bias: B, (L, L) or what broadcasts to the scores.
+        form: f and its scale.
+        keep: (..., L) bool, True = real token; such keys alone get weight, and are counted by laplace.
+        causal: whether a query sees itself and earlier keys only.
+
+    Returns:
+        (..., L, L), fp32 at least.
+    """
+    visible = visible_keys(keep, k.shape[-2], causal=causal, device=k.device)
+    scores = similarity(scaled_queries(q, visible, k.shape[-2], form), k, bias)
+    return attention_weights(scores, visible, form)
+
+
 def similarity(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
     """q k^T + bias, (..., Q, K), fp32 at least; the product itself in the dtype of q and k."""
     return wide(q @ k.transpose(-1, -2)) + bias

@@ -47,7 +47,10 @@ class SimpleBias(RelativeBias):
     def distances(self, length: int) -> Tensor:
         limit = (len(self.table) + 1) // 2
         if length > limit:
-            raise PluginError(f"mega: a sequence of {length} tokens, but its relative bias has {limit} positions")
+            raise PluginError(
+                f"a sequence of {length} tokens is too long for a relative bias of {limit} positions: "
+                "build the mixer for longer ones, with a larger max_positions, or with bias rotary"
+            )
         return wide(self.table[limit - length : limit + length - 1])
 
 

@@ -184,7 +184,9 @@ class GatedAttention(TokenMixer):
         if most is None or cached < most:
             return cached + 1
         if int(place.max()) >= most:
-            raise PluginError(f"position {int(place.max()) + 1} is above the relative bias's {most} positions")
+            raise PluginError(
+                f"a sequence of {int(place.max()) + 1} tokens is too long for a relative bias of {most} positions"
+            )
         return most
 
     def _dropped(self, x: Tensor, rate: float) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from subquad.plugin import Site
 from subquad_plugins.mega import Config
-from subquad_plugins.mega.attention import attention_weights, scaled_queries, similarity, visible_keys
+from subquad_plugins.mega.attention import mega_weights
 from subquad_plugins.mega.bias import dense_bias
 from subquad_plugins.mega.layer import GatedAttention
 
@@ -27,8 +27,5 @@ class Mega(GatedAttention):
         self.attention_dropout = config.attention_dropout
 
     def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
-        form = self.config.attention
-        visible = visible_keys(keep, k.shape[-2], causal=self.causal, device=k.device)
-        scores = similarity(scaled_queries(q, visible, k.shape[-2], form), k, dense_bias(bias))
-        weights = attention_weights(scores, visible, form)
+        weights = mega_weights(q, k, dense_bias(bias), self.config.attention, keep=keep, causal=self.causal)
         return self._dropped(weights, self.attention_dropout).to(value.dtype) @ value
