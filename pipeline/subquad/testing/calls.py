@@ -87,12 +87,13 @@ class Chain(TokenMixer):
         super().__init__()
         self.first = subject.build(layer_index=0, is_last=False, seed=0, **site)
         self.second = subject.build(layer_index=1, is_last=True, seed=1, **site)
+        self.loss_weights = {f"layer {i} {name}": w for i in (0, 1) for name, w in self.first.loss_weights.items()}
         self.eval()
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
         below = as_output(self.first(x, keep=keep))
         above = as_output(self.second(x + below.out, keep=keep, carry=below.carry))
         losses = {
-            f"{name} of layer {i}": loss for i, one in enumerate((below, above)) for name, loss in one.losses.items()
+            f"layer {i} {name}": loss for i, one in enumerate((below, above)) for name, loss in one.losses.items()
         }
         return MixerOutput(above.out, losses)

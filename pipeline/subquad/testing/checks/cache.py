@@ -49,7 +49,7 @@ def step(subject: Subject) -> Finding:
             out, cache = mixer.step(_tokens(x, i), cache)
             wanted = torch.stack([expected[b, start + i] for b, start in enumerate(STARTS)])
             meter.compare(f"step {i + 1} against forward", out, wanted)
-        out, _ = mixer.step(x[:, 1], mixer.prefill(x[:, :1])[1])
+        out, _ = mixer.step(x[:, 1].contiguous(), mixer.prefill(x[:, :1].contiguous())[1])
         meter.compare("first step after prefill of one token without a mask", out, expected[:, 1])
     return meter.finding(f"samples of {', '.join(map(str, STARTS))} tokens, {STEPS} steps")
 
@@ -77,11 +77,13 @@ def beams(subject: Subject) -> Finding:
     x = subject.tokens(3, max(STARTS) + 2)
     order = torch.tensor([2, 0, 0, 1])
     with torch.no_grad():
-        cache = mixer.step(_tokens(x, 0), _started(mixer, x))[1]
+        started = _started(mixer, x)
+        after = mixer.step(_tokens(x, 0)[order], _reorder(started, order))[0]
+        expected, cache = mixer.step(_tokens(x, 0), started)
+        meter.compare("step after reordering the cache of prefill", after, expected[order])
+        reordered = _reorder(cache, order)
         expected = mixer.step(_tokens(x, 1), cache)[0][order]
-        meter.compare(
-            "step after reordering the cache", mixer.step(_tokens(x, 1)[order], _reorder(cache, order))[0], expected
-        )
+        meter.compare("step after reordering the cache", mixer.step(_tokens(x, 1)[order], reordered)[0], expected)
     return meter.finding(f"{len(tree_leaves(cache))} tensors")
 
 
@@ -101,7 +103,7 @@ def _reorder(cache: Cache, order: Tensor) -> Cache:
 
 def _started(mixer: TokenMixer, x: Tensor) -> Cache:
     longest = max(STARTS)
-    return mixer.prefill(x[:, :longest], keep=padded(longest, STARTS))[1]
+    return mixer.prefill(x[:, :longest].contiguous(), keep=padded(longest, STARTS))[1]
 
 
 def _tokens(x: Tensor, i: int) -> Tensor:

@@ -71,15 +71,16 @@ def compare_gradients(meter: Meter, mixer: nn.Module, x: Tensor, cuts: tuple[int
     """
     length = x.shape[1]
     for keep in _masks(length)[::2]:
+        real = torch.ones(x.shape[:2]).bool() if keep is None else keep
+        largest = input_gradient(mixer, x, keep, real)
         for cut in cuts:
             later = torch.arange(length) >= cut
-            chosen = (torch.ones(x.shape[:2]).bool() if keep is None else keep) & ~later
             other = torch.where(later[:, None], 3 * x.flip(1), x)
-            got, expected = (input_gradient(mixer, one, keep, chosen) for one in (other, x))
+            got, expected = (input_gradient(mixer, one, keep, real & ~later) for one in (other, x))
             name = f"gradient of outputs before position {cut}"
-            meter.zero(f"{name} by later tokens", expected[:, cut:], scale=expected)
+            meter.zero(f"{name} by later tokens", expected[:, cut:], scale=largest)
             meter.compare(
-                f"{name} by earlier tokens, later ones changed", got[:, :cut], expected[:, :cut], scale=expected
+                f"{name} by earlier tokens, later ones changed", got[:, :cut], expected[:, :cut], scale=largest
             )
 
 
@@ -87,13 +88,15 @@ def causal_weight_gradients(subject: Subject) -> Finding:
     """Gradients by the weights of outputs before t are the same whatever stands later."""
     length = subject.at_most(SHORT)
     mixer, x, meter = subject.build(), subject.tokens(2, length), Meter(ROUNDING, "the largest gradient")
+    largest = torch.stack(
+        [grad.abs().max() for grad in _weight_gradients(mixer, x, length).values()] or [torch.ones(())]
+    )
     for cut in range(1, length):
-        later = torch.arange(length) >= cut
-        pair = [_weight_gradients(mixer, one, cut) for one in (x, torch.where(later[:, None], 3 * x.flip(1), x))]
-        largest = max((grad.abs().max() for grad in pair[0].values()), default=torch.zeros(()))
-        for name in pair[0]:
+        changed = torch.where((torch.arange(length) >= cut)[:, None], 3 * x.flip(1), x)
+        got, expected = (_weight_gradients(mixer, one, cut) for one in (changed, x))
+        for name in expected:
             label = f"gradient by {name} of outputs before position {cut}, later tokens changed"
-            meter.compare(label, pair[1][name], pair[0][name], scale=largest)
+            meter.compare(label, got[name], expected[name], scale=largest)
     return meter.finding()
 
 
@@ -109,7 +112,7 @@ def causal_lengths(subject: Subject) -> Finding:
     mixer, x, meter = subject.build(max_len=length), subject.tokens(2, length), Meter(ROUNDING)
     expected = outputs(mixer, x)
     for cut in (cut for cut in CUTS if cut < length):
-        got = outputs(mixer, x[:, :cut])
+        got = outputs(mixer, x[:, :cut].contiguous())
         meter.compare(f"output of the first {cut} tokens alone against within {length}", got, expected[:, :cut])
     return meter.finding()
 

@@ -23,7 +23,7 @@ def shapes(subject: Subject) -> Finding:
             if out.shape != x.shape or out.dtype != dtype:
                 raise CheckFailed(f"{name}: {tuple(out.shape)} {out.dtype}, expected {tuple(x.shape)} {dtype}")
             finite(name, out)
-    return Finding(f"{tuple(x.shape)} in float64 and float32")
+    return Finding(f"(2, {length}, {subject.dim}) in float64 and float32")
 
 
 def mask_of_ones(subject: Subject) -> Finding:

@@ -88,36 +88,30 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
 
 
 def parameters_used(subject: Subject) -> Finding:
-    """In two layers with their carry, and in a last layer alone, every trainable weight has a gradient."""
+    """In a last layer alone, and in two layers with their carry, every trainable weight has a gradient."""
+    unused, zero = [], []
+    for where, network in (("a last layer", subject.build(is_last=True)), ("two layers", Chain(subject))):
+        grads = _training_gradients(network.train(), subject)
+        unused += [f"{name} in {where}" for name, grad in grads.items() if grad is None]
+        zero += [name for name, grad in grads.items() if grad is not None and not grad.any()]
+    if unused:
+        raise CheckFailed(f"no gradient for {', '.join(unused)}")
+    note = f", zero for {', '.join(zero)}" if zero else ""
+    return Finding(f"{len(grads) // 2} weights{note}", {"zero": zero})
+
+
+def _training_gradients(network: TokenMixer, subject: Subject) -> dict[str, Tensor | None]:
+    """Gradient of each trainable weight, of all that training would add up; None where there is none."""
     length = subject.at_most(LENGTH)
-    networks = {"a last layer": subject.build(is_last=True), "two layers": Chain(subject)}
-    idle: list[str] = []
-    for where, network in networks.items():
-        network.train()
-        named = {name: weight for name, weight in network.named_parameters() if weight.requires_grad}
-        result = call(network, subject.tokens(2, length), padded(length, (length, (length + 1) // 2)))
-        total = (result.out * weights(result.out)).sum() + _counted(network, result.losses)
-        if not named:
-            return Finding("no weights")
-        found = (
-            torch.autograd.grad(total, list(named.values()), allow_unused=True)
-            if total.requires_grad
-            else [None] * len(named)
-        )
-        unused = [name for name, grad in zip(named, found, strict=True) if grad is None]
-        if unused:
-            raise CheckFailed(f"no gradient in {where} for {', '.join(unused)}")
-        idle = [name for name, grad in zip(named, found, strict=True) if grad is not None and not grad.any()]
-    return Finding(f"{len(named)} weights{f', gradient zero: {chr(44).join(idle)}' if idle else ''}", {"zero": idle})
-
-
-def _counted(network: torch.nn.Module, losses: object) -> Tensor:
-    """The sum of the losses that training adds."""
-    mixer = network.first if isinstance(network, Chain) else network
-    assert isinstance(mixer, TokenMixer)
-    assert isinstance(losses, dict)
-    counted = [value.sum() for name, value in losses.items() if mixer.loss_weights.get(name.split(" of layer ")[0])]
-    return torch.stack(counted).sum() if counted else torch.zeros(())
+    named = {name: weight for name, weight in network.named_parameters() if weight.requires_grad}
+    result = call(network, subject.tokens(2, length), padded(length, (length, (length + 1) // 2)))
+    total = (result.out * weights(result.out)).sum()
+    for name, loss in result.losses.items():
+        if network.loss_weights.get(name):
+            total = total + loss.sum()
+    if not named or not total.requires_grad:
+        return dict.fromkeys(named)
+    return dict(zip(named, torch.autograd.grad(total, list(named.values()), allow_unused=True), strict=True))
 
 
 def rules(subject: Subject) -> Finding:
