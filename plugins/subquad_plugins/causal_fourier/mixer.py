@@ -114,7 +114,7 @@ class CausalFourier(TokenMixer):
     def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
         """The cache with each sample's token at its position, one row longer unless it is as long as can be."""
         if past.shape[1] < self.period:
-            past = torch.cat([past, torch.zeros_like(past[:, :1])], 1)
+            past = torch.cat([past, past.new_zeros(len(past), 1, past.shape[2])], 1)
         elif bool((position >= self.period).any()):
             self._refuse_beyond_period(self.period + 1)
         return past.scatter(1, position[:, None, None].expand(-1, 1, past.shape[2]), token[:, None].to(past.dtype))

@@ -29,7 +29,7 @@ def places_of(keep: Tensor) -> Places:
     """Places of the real tokens in `keep`, (B, L) bool."""
     rank = keep.long().cumsum(1)
     order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
-    return Places(rank[:, -1].clamp_min(1), order, (rank - 1).clamp_min(0))
+    return Places(keep.sum(1).clamp_min(1), order, (rank - 1).clamp_min(0))
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:

@@ -1,0 +1,334 @@
+"""Causal Fourier mixing against its oracle: sums, causality, padding and decoding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subquad.errors import PluginError
+from subquad.plugin import Site
+from subquad_plugins.causal_fourier import PLUGIN, Config, chirp, naive
+from subquad_plugins.causal_fourier.chirp import causal_fourier, chirp_sum, learned_causal_fourier
+from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_weights
+from subquad_plugins.causal_fourier.mixer import CausalFourier
+
+NORMS = ["paper", "ortho", "causal_rms"]
+LEARNED_CHIRP = {"frequencies": "learned", "evaluation": "chirp"}
+CONFIGS = [{}, *PLUGIN.variants.values(), {"projections": "both", **LEARNED_CHIRP}]
+
+
+def build(*, dim=6, max_len=16, dtype=torch.float64, **params: Any) -> Any:
+    """A mixer none of whose parameters is at its start."""
+    torch.manual_seed(1)
+    mixer = CausalFourier(Config(**params), Site(dim=dim, max_len=max_len, causal=True)).to(dtype)
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return mixer
+
+
+def tokens(batch=3, length=11, dim=6, dtype=torch.float64) -> torch.Tensor:
+    return torch.randn(batch, length, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+def offsets(length: int) -> torch.Tensor:
+    return torch.rand(length, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) - 0.5
+
+
+def padded_everywhere(length=11) -> torch.Tensor:
+    """Padding after, before and between the real tokens."""
+    keep = torch.ones(3, length, dtype=torch.bool)
+    keep[0, length // 2 + 1 :] = False
+    keep[1, : length // 3] = False
+    keep[2, 1:2] = False
+    return keep
+
+
+def close(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    assert got.shape == expected.shape
+    got, expected = got.detach(), expected.detach()
+    assert float((got - expected).abs().max()) <= tolerance * max(1.0, float(expected.abs().max()))
+
+
+def allowed(config: Config) -> float:
+    """Rounding, and what interpolation between whole frequencies may miss of 16 tokens: 2 (pi / 4)^P / P! of each."""
+    if config.frequencies == "fixed" or config.evaluation != "chirp":
+        return 1e-12
+    return 1e-12 + 16 * 2 * (math.pi / 4) ** config.terms / math.factorial(config.terms)
+
+
+@pytest.mark.parametrize("evaluation", ["dense", "chirp"])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("length", "period"), [(1, 1), (1, 9), (7, 7), (20, 32), (31, 64), (33, 20), (64, 64), (5, 1)])
+def test_sum_and_gradient_equal_the_oracle(evaluation, norm, length, period):
+    x = tokens(2, length, 3).requires_grad_()
+    y, expected = causal_fourier(x, period, norm, evaluation), naive.causal_fourier(x, period, norm)
+    close(y, expected, 1e-13)
+    cotangent = tokens(2, length, 3).flip(1)
+    (got,), (wanted,) = (torch.autograd.grad((out * cotangent).sum(), x) for out in (y, expected))
+    close(got, wanted, 1e-13)
+
+
+@pytest.mark.parametrize("length", [257, 1000, 1024])
+def test_chirp_equals_the_matrix_in_long_sequences(length):
+    x = tokens(1, length, 2)
+    for period in (length, 1024, 4096):
+        dense = causal_fourier(x, period, evaluation="dense")
+        close(causal_fourier(x, period, evaluation="chirp"), dense, 1e-13)
+        single = causal_fourier(x.float(), period, evaluation="chirp").double()
+        assert float((single - dense).abs().max()) <= 1e-6 * float(dense.abs().max())
+
+
+def test_whole_phases_keep_fp32_right_at_length_4096():
+    """With pi n^2 / N rounded to fp32 the error would be 4e-4."""
+    x = tokens(1, 4096, 1)
+    close(chirp_sum(x.float(), 4096).to(torch.complex128), chirp_sum(x, 4096), 2e-6)
+
+
+@pytest.mark.parametrize(("terms", "error"), [(6, 4e-4), (8, 5e-6), (10, 4e-8), (12, 2e-10), (16, 1e-13)])
+def test_learned_frequencies_to_the_stated_error(terms, error):
+    x, delta = tokens(2, 64, 4), offsets(64)
+    expected = naive.causal_fourier(x, 64, "paper", delta) * 32
+    close(32 * learned_causal_fourier(x, delta, 64, terms, evaluation="chirp"), expected, error)
+    close(32 * learned_causal_fourier(x, delta, 64, evaluation="dense"), expected, 1e-13)
+    weights = [row_weights(torch.arange(64), 64, 64, torch.float64, delta)]
+    weights.append(interpolated_row_weights(torch.arange(64), 64, 64, delta, terms))
+    close(weights[1], weights[0], 2 * (math.pi / 4) ** terms / math.factorial(terms) + 1e-13)
+
+
+@pytest.mark.parametrize("evaluation", ["dense", "chirp"])
+def test_gradients_of_learned_frequencies(evaluation):
+    x, delta = tokens(2, 12, 3).requires_grad_(), offsets(12).requires_grad_()
+    cotangent = tokens(2, 12, 3).flip(1)
+    y = learned_causal_fourier(x, delta, 16, 20, "ortho", evaluation)
+    got = torch.autograd.grad((y * cotangent).sum(), [x, delta])
+    wanted = torch.autograd.grad((naive.causal_fourier(x, 16, "ortho", delta) * cotangent).sum(), [x, delta])
+    for ours, theirs in zip(got, wanted, strict=True):
+        close(ours, theirs, 1e-12)
+
+
+def test_gradient_of_the_gradient():
+    x, seconds = tokens(2, 7, 3).requires_grad_(), []
+    for mixed in (causal_fourier(x, 8, evaluation="chirp"), naive.causal_fourier(x, 8, "paper")):
+        (first,) = torch.autograd.grad(mixed.sin().sum(), x, create_graph=True)
+        seconds.append(torch.autograd.grad(first.cos().sum(), x)[0])
+    close(seconds[0], seconds[1], 1e-13)
+
+
+@given(length=st.integers(1, 50), period=st.integers(1, 80), a=st.floats(-3, 3), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_linear_and_a_prefix_is_the_start_of_the_whole(length, period, a, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x, y = (torch.randn(1, length, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    both = causal_fourier(a * x + y, period, "ortho", "chirp")
+    close(both, a * causal_fourier(x, period, "ortho", "chirp") + causal_fourier(y, period, "ortho", "chirp"), 1e-12)
+    part = length // 2 + 1
+    close(
+        causal_fourier(x[:, :part], period, "ortho", "chirp"),
+        causal_fourier(x, period, "ortho", "chirp")[:, :part],
+        1e-12,
+    )
+
+
+def test_causal_rms_makes_all_rows_alike():
+    x = torch.randn(1, 512, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    size = causal_fourier(x, 512, "causal_rms").square().mean(2).sqrt()[0]
+    assert 0.9 < float(size[100:400].mean()) < 1.1
+    small = causal_fourier(x, 512, "paper").square().mean(2).sqrt()[0]
+    assert float(small[1] / small[400]) < 0.15
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_mixer_equals_the_oracle(params, masked):
+    mixer, x = build(**params), tokens()
+    config, keep = mixer.config, padded_everywhere() if masked else torch.ones(3, 11, dtype=torch.bool)
+    value = x if mixer.value is None else mixer.value(x)
+    out = mixer(x, keep=keep if masked else None)
+    for sample, real, got in zip(value, keep, out, strict=True):
+        delta = None if mixer.offset is None else mixer.delta()[: int(real.sum())]
+        expected = naive.causal_fourier(sample[None, real], 16, config.norm, delta)[0]
+        close(got[real], expected if mixer.out is None else mixer.out(expected), allowed(config))
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+def test_no_later_position_matters(params):
+    mixer, x, facts = build(**params), tokens(), PLUGIN.facts_of(Config(**params))
+    other = x.clone()
+    other[:, 6:] += 1e3
+    difference = (mixer(x) - mixer(other))[:, :6].abs().max().item()
+    assert difference <= 1e3 * facts.leak
+    assert (facts.leak == 0) == (params.get("evaluation") == "dense")
+
+
+def test_auto_is_exactly_causal_in_short_sequences_and_within_the_leak_in_long_ones():
+    for length, leak in ((chirp.CROSSOVER, 0.0), (chirp.CROSSOVER + 1, 1e-12)):
+        x = tokens(1, length, 1)
+        other = x.clone()
+        other[:, 400:] += 1.0
+        first, second = (causal_fourier(each, 1024) for each in (x, other))
+        assert float((first - second)[:, :400].abs().max()) <= leak
+        assert not torch.equal(first[:, 400:], second[:, 400:])
+
+
+@pytest.mark.parametrize("params", [{}, {"evaluation": "chirp"}, LEARNED_CHIRP, {"frequencies": "learned"}], ids=str)
+@pytest.mark.parametrize("before", [0, 3])
+def test_outputs_do_not_depend_on_padding(params, before):
+    mixer, x = build(**params), tokens(1, 9)
+    row = torch.full((1, before + 9 + 4, 6), math.nan, dtype=torch.float64)
+    row[:, before : before + 9] = x
+    out = mixer(row, keep=~row[..., 0].isnan())
+    close(out[:, before : before + 9], mixer(x), 1e-12)
+    assert bool(out.isfinite().all())
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+def test_samples_are_independent_and_empty_ones_finite(params):
+    mixer, x, keep = build(**params), tokens().requires_grad_(), padded_everywhere()
+    keep[1] = False
+    out = mixer(x, keep=keep)
+    (gradient,) = torch.autograd.grad(out.square().sum(), x)
+    assert bool(out.isfinite().all())
+    assert bool(gradient.isfinite().all())
+    other = x.detach().clone()
+    other[1:] = 1e3 * other[1:].flip(1)
+    assert torch.equal(mixer(other, keep=keep)[0], out[0])
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+def test_decoding_equals_the_whole(params):
+    mixer, x = build(**params), tokens(3, 14)
+    starts = torch.tensor([4, 1, 5])
+    keep = torch.arange(5) < starts[:, None]
+    whole = mixer(x)
+    out, cache = mixer.prefill(x[:, :5], keep=keep)
+    for b, start in enumerate(starts.tolist()):
+        close(out[b, :start], whole[b, :start], 1e-12)
+    for step in range(9):
+        before = {key: value.clone() for key, value in cache.items()}
+        position = starts + step
+        row, after = mixer.step(x[torch.arange(3), position], cache)
+        close(row, whole[torch.arange(3), position], 1e-12)
+        assert all(torch.equal(cache[key], before[key]) for key in before)
+        cache = after
+    assert cache["position"].tolist() == [13, 10, 14]
+    assert all(len(value) == 3 for value in cache.values())
+
+
+def test_decoding_from_nothing_and_in_low_precision():
+    mixer, x = build(projections="out").float(), tokens(2, 4, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, cache = mixer.prefill(x[:, :0])
+        rows = []
+        for token in x.unbind(1):
+            row, cache = mixer.step(token, cache)
+            rows.append(row)
+        close(torch.stack(rows, 1).double(), mixer(x).double(), 1e-2)
+
+
+def test_decoding_beyond_the_crossover_goes_on_as_the_whole(monkeypatch):
+    monkeypatch.setattr("subquad_plugins.causal_fourier.mixer.LEARNED_CROSSOVER", 6)
+    monkeypatch.setattr(chirp, "LEARNED_CROSSOVER", 6)
+    mixer, x = build(frequencies="learned", terms=4), tokens(1, 9)
+    _, cache = mixer.prefill(x[:, :5])
+    for n in range(5, 9):
+        row, cache = mixer.step(x[:, n], cache)
+        close(row, mixer(x[:, : n + 1])[:, n], 1e-13)
+
+
+def test_a_full_cache_decodes_short_samples_and_refuses_full_ones():
+    mixer, x = build(max_len=6), tokens(2, 6)
+    keep = torch.arange(6) < torch.tensor([[6], [3]])
+    _, cache = mixer.prefill(x, keep=keep)
+    with pytest.raises(PluginError, match="got 7 positions, and it was built for 6"):
+        mixer.step(x[:, 0], cache)
+    short = {key: value[1:] for key, value in cache.items()}
+    row, grown = mixer.step(x[1:, 3], short)
+    close(row, mixer(x[1:])[:, 3], 1e-13)
+    assert grown["past"].shape[1] == 6
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+def test_every_parameter_has_a_gradient(params):
+    mixer, x = build(**params), tokens().requires_grad_()
+    mixer(x, keep=padded_everywhere()).square().sum().backward()
+    assert x.grad is not None
+    assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in mixer.parameters())
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+@pytest.mark.parametrize("length", [1, 13, 16])
+def test_low_precision_and_strided_input(params, length):
+    exact, mixer = build(**params), build(**params).float()
+    x = tokens(3, length)
+    expected = exact(x)
+    close(mixer(x.float()).double(), expected, 2e-5)
+    close(mixer(x.float().transpose(1, 2).contiguous().transpose(1, 2)).double(), expected, 2e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = mixer(x.float())
+    assert low.dtype == (torch.float32 if mixer.out is None else torch.bfloat16)
+    close(low.double(), expected, 3e-2)
+
+
+@pytest.mark.filterwarnings("ignore:.*lru_cache.*")
+@pytest.mark.parametrize("params", [{"projections": "out", "evaluation": "chirp"}, LEARNED_CHIRP], ids=str)
+def test_compiled_equals_eager(params):
+    torch.compiler.reset()
+    mixer, x, keep = build(**params), tokens().requires_grad_(), padded_everywhere()
+    results = []
+    for run in (mixer, torch.compile(mixer, backend="eager", fullgraph=True)):
+        out = run(x, keep=keep)
+        results.append((out, *torch.autograd.grad(out.square().sum(), [x, *mixer.parameters()])))
+    for ours, theirs in zip(*results, strict=True):
+        close(ours, theirs, 1e-13)
+
+
+def test_learned_frequencies_start_as_the_fixed_ones_and_stay_near():
+    mixer = CausalFourier(Config(frequencies="learned"), Site(dim=6, max_len=16, causal=True)).double()
+    close(mixer(tokens()), causal_fourier(tokens(), 16, "causal_rms"), 1e-14)
+    assert not mixer.parameter_rules()["offset"].weight_decay
+    assert mixer.offset is not None
+    with torch.no_grad():
+        mixer.offset.fill_(1e9)
+    assert mixer.delta().tolist() == [0.5] * 16
+
+
+def test_facts():
+    facts = PLUGIN.facts_of(Config())
+    assert (facts.causal, facts.max_length, facts.complexity, facts.leak) == ("always", "site", "L log L", 1e-12)
+    assert PLUGIN.facts_of(Config(period=99)).max_length == 99
+    dense = PLUGIN.facts_of(Config(evaluation="dense"))
+    assert (dense.complexity, dense.leak) == ("L^2", 0.0)
+    for params in PLUGIN.variants.values():
+        Config(**params)
+
+
+def test_period_is_the_sites_length_unless_given():
+    assert build(max_len=16).period == 16
+    assert build(max_len=16, period=20).period == 20
+    assert CausalFourier(Config(period=20), Site(dim=4)).period == 20
+
+
+def test_settings_without_effect_are_refused():
+    with pytest.raises(ValueError, match="terms has no effect with frequencies fixed: leave it at 8"):
+        Config(terms=10)
+    with pytest.raises(ValueError, match="terms has no effect with evaluation dense: leave it at 8"):
+        Config(terms=10, frequencies="learned", evaluation="dense")
+
+
+def test_lengths_that_do_not_fit_are_refused():
+    with pytest.raises(
+        ValueError, match="period is 8, and the longest sequence has 16 positions: set period to 0 or to 16"
+    ):
+        Config(period=8).check(Site(dim=4, max_len=16))
+    Config(period=16).check(Site(dim=4, max_len=16))
+    Config(period=8).check(Site(dim=4))
+    with pytest.raises(PluginError, match="set period, as the length of the longest sequence is not known"):
+        CausalFourier(Config(), Site(dim=4))
+    with pytest.raises(PluginError, match="got 11 positions, and it was built for 8"):
+        build(max_len=8)(tokens())
