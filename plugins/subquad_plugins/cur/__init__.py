@@ -116,4 +116,14 @@ PLUGIN = MixerPlugin(
     summary="CUR attention: low-rank attention through selected rows of Q and K",
     paper="François et al. 2025, Drop-in efficient self-attention approximation method, doi 10.1007/s10994-025-06768-3",
     facts=Facts(causal="never", padding_invariant=True, complexity="L"),
+    variants={
+        "few": {"num_indices": 5},
+        "step": {"num_indices": 5, "selection": "step_full"},
+        "linspace": {"num_indices": 5, "selection": "linspace", "renormalise": True, "copy_rows": True},
+        "embed": {"num_indices": 5, "selection": "embed", "column": 1, "force_class": "always"},
+        "random": {"num_indices": 5, "selection": "random", "mode": "different"},
+        "laplace": {"num_indices": 5, "selection": "sum", "function": "laplace", "same_source": "q"},
+        "exact": {"num_indices": 5, "pinv": "exact"},
+        "ridge": {"num_indices": 5, "pinv": "ridge"},
+    },
 )

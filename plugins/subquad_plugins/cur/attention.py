@@ -75,9 +75,12 @@ def cur_attention(
     Returns:
         (B, H, Lq, Ev), dtype of v.
     """
+    # The exact inverse is made in fp64, but of a U that is only as good as q and k are.
+    rounding = max(q_idx.shape[-1], k_idx.shape[-1]) * torch.finfo(torch.float64).eps
+    rtol = max(rounding, torch.finfo(q.dtype).eps)
     invert = {
         "iterative": partial(pseudo_inverse, iterations=iterations, start=start, through_start=through_start),
-        "exact": exact_inverse,
+        "exact": partial(exact_inverse, rtol=rtol),
         "ridge": partial(ridge_inverse, ridge=ridge),
     }[pinv]
     q_keep, k_keep = picks_keep if isinstance(picks_keep, tuple) else (picks_keep, picks_keep)
@@ -94,6 +97,7 @@ def cur_attention(
         renormalise=renormalise,
         function=function,
         scale=scale,
+        precise=pinv != "iterative",
         bias=None if bias is None else (*bias, take_rows(bias[0].expand(*q_idx.shape[:2], -1, -1), q_idx)),
     )
     return put_rows(out, rows, q_idx, q_keep) if copy_rows else out
@@ -114,6 +118,7 @@ def landmark_attention(
     function: Function = "softmax",
     scale: float | Tensor | None = None,
     bias: tuple[Tensor, Tensor, Tensor] | None = None,
+    precise: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """f(s Q Kh^T) invert(f(s Qh Kh^T)) f(s Qh K^T) V for given landmarks: rows of Q and K, or means of segments.
 
@@ -134,6 +139,8 @@ def landmark_attention(
         scale: s; a number, or a tensor such as (B, 1, 1, 1). Default: E^-1/2 for softmax; for Laplace
             1 / (number of a sample's real keys), as in Mega's code.
         bias: added to the scores of C, R and U: (.., Lq, r), (.., p, Lk), (.., p, r).
+        precise: U and its inverse in fp64, all else in fp32 at least. For inverses that take small singular values at
+            their word: what rounding does to them is divided by their square.
 
     Returns:
         (B, H, Lq, Ev), dtype of v, and R V, (B, H, p, Ev).
@@ -151,16 +158,18 @@ def landmark_attention(
     attend = partial(_fused, scale=scale) if function == "softmax" else partial(_apply, weigh)
 
     with torch.autocast(q.device.type, enabled=False):
-        u = weigh(q_hat, k_hat, mask=picks, bias=middle)
-        u = u if q_hat_keep is None else u * q_hat_keep[..., None]
-        z = invert(u)
-    rv = attend(q_hat, k, v, mask=keys, bias=rows)
-    with torch.autocast(q.device.type, enabled=False):
+        dtype = v.dtype
+        if precise:
+            q, k, v = _wide(q), _wide(k), _wide(v)
+        z = invert(_middle(weigh, q_hat, k_hat, q_hat_keep, picks, middle, precise))
+        rv = attend(q_hat.to(q.dtype), k, v, mask=keys, bias=rows)
         w = z @ rv.to(z.dtype)
-        if renormalise:
-            sides = _apply(weigh, q, k_hat, torch.cat([w, z.sum(-1, keepdim=True)], -1), mask=picks, bias=columns)
-            return (sides[..., :-1] / sides[..., -1:].clamp_min(SMALLEST_SUM)).to(v.dtype), rv
-    return attend(q, k_hat, w.to(v.dtype), mask=picks, bias=columns), rv
+        k_hat = k_hat.to(k.dtype)
+        if not renormalise:
+            return attend(q, k_hat, w.to(v.dtype), mask=picks, bias=columns).to(dtype), rv.to(dtype)
+        sides = weigh(q, k_hat, mask=picks, bias=columns)
+        sums = (sides @ z.sum(-1, keepdim=True).to(sides.dtype)).clamp_min(SMALLEST_SUM)
+        return (sides @ w.to(sides.dtype) / sums).to(dtype), rv.to(dtype)
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:
@@ -185,6 +194,22 @@ def put_rows(out: Tensor, rows: Tensor, index: Tensor, keep: Tensor | None = Non
     shared = rows / copies
     rows = shared + (rows - shared).detach()
     return out.scatter(2, index[..., None].expand_as(rows), rows.to(out.dtype))
+
+
+def _middle(
+    weigh: Callable[..., Tensor],
+    q_hat: Tensor,
+    k_hat: Tensor,
+    q_hat_keep: Tensor | None,
+    picks: Tensor | None,
+    bias: Tensor | None,
+    precise: bool,
+) -> Tensor:
+    """U (B, H, p, r), with zeros in the rows and columns of landmarks that are not there."""
+    if precise:
+        q_hat, k_hat = q_hat.double(), k_hat.double()
+    u = weigh(q_hat, k_hat, mask=picks, bias=bias)
+    return u if q_hat_keep is None else u * q_hat_keep[..., None]
 
 
 def _usual_scale(function: Function, k: Tensor, keys: Tensor | None) -> float | Tensor:
@@ -222,10 +247,12 @@ def _fused(
 ) -> Tensor:
     """Softmax attention on torch's fused kernels."""
     if isinstance(scale, Tensor):
-        q, scale = (q * scale).to(q.dtype), 1.0
+        q, scale = q * scale, 1.0
     if bias is not None:
-        bias = bias.to(q.dtype)
+        bias = bias.to(v.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+    # Normed queries and keys stay fp32 under autocast where values do not.
+    q, k = q.to(v.dtype), k.to(v.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 

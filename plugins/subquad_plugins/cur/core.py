@@ -7,6 +7,7 @@ E^-1/2 of Eq. 1, which Algorithm 1 leaves out; the inverse starts from each matr
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from subquad.errors import PluginError
@@ -27,13 +28,17 @@ class CUR(AttentionCore):
         site: where it stands; its seed and layer fix what selection "random" picks in evaluation.
     """
 
+    seed: Tensor | None
+
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.config = config
         self.force_first = config.force_class == "always" or (
             config.force_class == "auto" and site.num_prefix_tokens > 0
         )
-        self.seed = 2 * (1009 * site.seed + site.layer_index)
+        # In the state, so that a model loaded elsewhere picks what it was evaluated with.
+        seed = torch.tensor(2 * (1009 * site.seed + site.layer_index)) if config.selection == "random" else None
+        self.register_buffer("seed", seed)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
@@ -81,5 +86,5 @@ class CUR(AttentionCore):
             column=c.column,
             keep=keep,
             force_first=self.force_first,
-            seed=None if self.training else self.seed + stream,
+            seed=None if self.training or self.seed is None else self.seed + stream,
         )

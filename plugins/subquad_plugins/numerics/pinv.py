@@ -58,17 +58,20 @@ def _start_scale(u: Tensor, start: Start) -> Tensor:
     return (1 / _nonzero(size))[..., None, None]
 
 
-def exact_inverse(u: Tensor) -> Tensor:
-    """U+ by singular values, those below the rounding error of the largest taken for zero.
+def exact_inverse(u: Tensor, *, rtol: float | None = None) -> Tensor:
+    """U+ by singular values.
 
     Args:
         u: (..., p, r).
+        rtol: singular values below this share of the largest are taken for zero; default: the rounding error of u's
+            dtype times the longer side.
 
     Returns:
         (..., r, p).
     """
+    rtol = max(u.shape[-2:]) * torch.finfo(u.dtype).eps if rtol is None else rtol
     with torch.autocast(u.device.type, enabled=False):
-        return torch.linalg.pinv(_wide(u))
+        return torch.linalg.pinv(_wide(u), rtol=rtol)
 
 
 def ridge_inverse(u: Tensor, ridge: float) -> Tensor:
