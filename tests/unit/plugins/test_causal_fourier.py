@@ -275,7 +275,6 @@ def test_low_precision_and_strided_input(params, length):
     close(low.double(), expected, 3e-2)
 
 
-@pytest.mark.filterwarnings("ignore:.*lru_cache.*")
 @pytest.mark.parametrize("params", [{"projections": "out", "evaluation": "chirp"}, LEARNED_CHIRP], ids=str)
 def test_compiled_equals_eager(params):
     torch.compiler.reset()

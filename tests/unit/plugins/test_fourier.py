@@ -230,7 +230,6 @@ def test_whole_phases_at_length_4096_in_fp32():
     close(sample_fft(x, torch.tensor([4096])).abs(), torch.fft.fft(x, dim=1).abs(), 2e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.*lru_cache.*")
 @pytest.mark.parametrize("params", [{}, {"form": "re_2d", "frequencies": "learned"}], ids=str)
 def test_compiled_equals_eager(params):
     torch.compiler.reset()
