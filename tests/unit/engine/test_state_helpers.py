@@ -146,3 +146,16 @@ def test_nan_is_never_best():
     assert progress.best["step"] == 2
     assert progress.stale == 2
     assert progress.evaluated(found(0.4, 5), "accuracy", "min")
+
+
+def test_of_equal_evaluations_the_one_with_the_lower_loss_is_best():
+    def found(accuracy, loss, step):
+        return {"step": step, "epoch": step, "split": "validation", "metrics": {"accuracy": accuracy, "loss": loss}}
+
+    progress = Progress()
+    assert progress.evaluated(found(0.5, 1.0, 1), "accuracy", "max")
+    assert not progress.evaluated(found(0.5, 1.0, 2), "accuracy", "max")
+    assert progress.evaluated(found(0.5, 0.9, 3), "accuracy", "max")
+    assert not progress.evaluated(found(0.4, 0.1, 4), "accuracy", "max")
+    assert progress.evaluated(found(0.6, 2.0, 5), "accuracy", "max")
+    assert progress.best["step"] == 5
