@@ -1,0 +1,287 @@
+"""Mixers that grow faster or slower than they say, and mixers that say the truth.
+
+Letters: B batch, L length, D width.
+"""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from subquad.nn import TokenMixer
+from subquad.plugin import Config, Facts, MixerPlugin
+from subquad.registry import Found, Resolved, resolve
+from subquad.testing import complexity
+from subquad.testing.check import CheckFailed, NotProven
+from subquad.testing.complexity import CHECKS, LADDER, growth_of
+from subquad.testing.subject import Subject, subjects
+
+FLOPS, BYTES = (check.run for check in CHECKS)
+
+
+class Plain(TokenMixer):
+    """A projection; what a subclass mixes comes before it."""
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.site = site
+        self.out = nn.Linear(site.dim, site.dim)
+
+    def forward(self, x: Tensor, *, keep=None, carry=None) -> Tensor:
+        return self.out(self.mix(x, keep))
+
+    def mix(self, x: Tensor, keep) -> Tensor:
+        return x
+
+
+class FFT(Plain):
+    def mix(self, x, keep):
+        return torch.fft.fft(x, dim=1).real
+
+
+class Roots(Plain):
+    def mix(self, x, keep):
+        """Attention within blocks of sqrt(L) tokens, the last one filled up."""
+        length = x.shape[1]
+        side = math.isqrt(length - 1) + 1
+        missing = -length % side
+        blocks = torch.cat([x, x[:, : max(missing, 1)]], 1)[:, : length + missing].unflatten(1, (-1, side))
+        return (torch.softmax(blocks @ blocks.mT, -1) @ blocks).flatten(1, 2)[:, :length]
+
+
+class Product(Plain):
+    def mix(self, x, keep):
+        return torch.softmax(x @ x.mT, -1) @ x
+
+
+class Broadcast(Plain):
+    def mix(self, x, keep):
+        return x * (x[:, :, None, 0] - x[:, None, :, 0]).tanh().mean(2, keepdim=True)
+
+
+class Expanded(Plain):
+    """No L x L tensor is ever made, but each of its numbers is added."""
+
+    def mix(self, x, keep):
+        length = x.shape[1]
+        return x + x[:, None, :, :1].expand(-1, length, -1, -1).sum(2)
+
+
+class Loop(Plain):
+    def mix(self, x, keep):
+        return torch.stack([x[:, : step + 1].mean(1) for step in range(x.shape[1])], 1)
+
+
+class Sort(Plain):
+    def mix(self, x, keep):
+        return x.sort(1).values
+
+
+class OnlyWithPadding(Plain):
+    def mix(self, x, keep):
+        return x if keep is None else torch.softmax(x @ x.mT, -1) @ x
+
+
+class OnlyBackward(Plain):
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
+            (x,) = ctx.saved_tensors
+            return grad + (x @ x.mT) @ grad * 0
+
+    def mix(self, x, keep):
+        return self.Copy.apply(x)
+
+
+class PaddedToSite(Plain):
+    """The same work at every length it is given: it always fills up to the longest."""
+
+    def mix(self, x, keep):
+        filled = nn.functional.pad(x, (0, 0, 0, self.site.max_len - x.shape[1]))
+        return (torch.softmax(filled @ filled.mT, -1) @ filled)[:, : x.shape[1]]
+
+
+class Moving(Plain):
+    """Bytes in proportion to L^2, and next to no FLOPs with them."""
+
+    def mix(self, x, keep):
+        table = x.detach()[:, :, None, 0].expand(-1, -1, x.shape[1]).clone()
+        return x * table[:, :, :1]
+
+
+class Cubic(Plain):
+    def mix(self, x, keep):
+        scores = x @ x.mT
+        return (scores @ scores) @ x
+
+
+class Mystery(Plain):
+    def mix(self, x, keep):
+        return mystery(x)
+
+
+class MysteriousProduct(Plain):
+    def mix(self, x, keep):
+        return mystery(x) + (x @ x.mT) @ x
+
+
+class Numpy(Plain):
+    def mix(self, x, keep):
+        return x * torch.from_numpy(x.detach().numpy().cumsum(1))
+
+
+class Short(Plain):
+    """Another way for short sequences."""
+
+    def mix(self, x, keep):
+        return torch.softmax(x @ x.mT, -1) @ x if x.shape[1] <= 128 else x.cumsum(1)
+
+
+@torch.library.custom_op("subquad_tests::mystery_mixer", mutates_args=())
+def mystery(x: Tensor) -> Tensor:
+    return x * 2
+
+
+mystery.register_autograd(lambda ctx, grad: grad * 2)
+
+
+def subject(mixer: type[TokenMixer], declared="L", **facts) -> Subject:
+    plugin = MixerPlugin(config=Config, build=mixer, summary="", facts=Facts(complexity=declared, **facts))
+    found = Found("mixer", mixer.__name__, "tests", "1.0", "tests:PLUGIN")
+    return Subject(resolved=Resolved(plugin, found), config=Config(), facts=plugin.facts, causal=False)
+
+
+@pytest.fixture(autouse=True)
+def _short_ladder(monkeypatch):
+    monkeypatch.setattr(complexity, "LADDER", LADDER[:5])
+
+
+@pytest.mark.parametrize(
+    ("mixer", "declared"), [(Plain, "L"), (FFT, "L log L"), (Roots, "L^1.5"), (Product, "L^2"), (Sort, "L log L")]
+)
+def test_a_true_claim_passes(mixer, declared, monkeypatch):
+    monkeypatch.setattr(complexity, "LADDER", LADDER[2:8])
+    one = subject(mixer, declared)
+    assert FLOPS(one).seen.startswith(f"{declared} (exponent ")
+    assert BYTES(one).figures["lengths"] == list(growth_of(one).lengths)
+
+
+@pytest.mark.parametrize("mixer", [Product, Broadcast, Expanded, Loop, OnlyWithPadding, OnlyBackward, PaddedToSite])
+def test_hidden_squares_are_found(mixer):
+    with pytest.raises(CheckFailed, match=r"FLOPs grow like L\^2 \(exponent 1\.\d\d\), declared L$|exponent 2\.00"):
+        FLOPS(subject(mixer))
+
+
+@pytest.mark.parametrize(
+    ("mixer", "operation"),
+    [
+        (Product, "bmm"),
+        (Broadcast, "sub"),
+        (OnlyWithPadding, "bmm"),
+        (OnlyBackward, "bmm"),
+        (Moving, "clone"),
+    ],
+)
+@pytest.mark.parametrize("declared", ["L", "L^1.5"])
+def test_a_square_tensor_is_named(mixer, operation, declared):
+    with pytest.raises(CheckFailed, match=r"declared .*, but the largest tensor that aten::\w+ makes grows like L\^2"):
+        BYTES(subject(mixer, declared))
+    assert f"aten::{operation}" in growth_of(subject(mixer)).squares
+
+
+def test_a_loop_with_growing_slices_moves_squares():
+    with pytest.raises(CheckFailed, match=r"bytes grow like L\^2 \(exponent 2\.00\), declared L$"):
+        BYTES(subject(Loop))
+
+
+@pytest.mark.parametrize(("mixer", "found"), [(FFT, "L log L"), (Sort, "L log L"), (Roots, r"L\^1\.5")])
+def test_less_than_squares_but_more_than_declared(mixer, found):
+    with pytest.raises(CheckFailed, match=rf"FLOPs grow like {found} \(exponent 1\.\d\d\), declared L$"):
+        FLOPS(subject(mixer))
+
+
+def test_more_than_squares():
+    with pytest.raises(CheckFailed, match=r"FLOPs grow like more than L\^2 \(exponent 2\.\d\d\), declared L\^2"):
+        FLOPS(subject(Cubic, "L^2"))
+
+
+def test_a_claim_that_is_too_large_is_no_claim():
+    with pytest.raises(
+        CheckFailed, match=r"declared L\^2, but FLOPs grow like L \(.*\) and bytes like L \(.*\): declare"
+    ):
+        FLOPS(subject(Plain, "L^2"))
+
+
+def test_bytes_alone_may_reach_the_claim():
+    one = subject(Moving, "L^2")
+    assert FLOPS(one).seen.endswith("; bytes reach the declared L^2")
+    assert BYTES(one).seen.startswith("L^2 ")
+
+
+def test_an_operation_nobody_can_count_proves_nothing():
+    for check in (FLOPS, BYTES):
+        with pytest.raises(NotProven, match=r"nobody can count subquad_tests::mystery_mixer: give it a formula with"):
+            check(subject(Mystery))
+
+
+def test_what_can_be_counted_may_be_too_much_already():
+    with pytest.raises(CheckFailed, match=r"FLOPs grow like L\^2"):
+        FLOPS(subject(MysteriousProduct))
+
+
+def test_work_outside_torch_proves_nothing():
+    with pytest.raises(NotProven, match=r"nobody can count Tensor.numpy"):
+        FLOPS(subject(Numpy))
+
+
+def test_fewer_than_five_lengths_prove_nothing():
+    with pytest.raises(
+        NotProven, match=r"takes 512 positions at most: 4 lengths to count at \(64, .*\), and 5 are needed"
+    ):
+        FLOPS(subject(Plain, max_length=512))
+
+
+def test_a_limit_at_the_fifth_length_is_enough(monkeypatch):
+    monkeypatch.setattr(complexity, "LADDER", LADDER)
+    assert growth_of(subject(Plain, max_length=1500)).lengths == LADDER[:5]
+
+
+def test_another_way_for_short_sequences_is_no_growth(monkeypatch):
+    monkeypatch.setattr(complexity, "LADDER", LADDER[:7])
+    assert FLOPS(subject(Short)).seen.startswith("L ")
+
+
+def test_costly_lengths_are_left_out(monkeypatch):
+    monkeypatch.setattr(complexity, "LADDER", LADDER)
+    monkeypatch.setattr(complexity, "LIMITS", {**complexity.LIMITS, "flops": 1.0})
+    assert growth_of(subject(Product, "L^2")).lengths == LADDER[:5]
+
+
+def test_counts_are_made_once_for_both_checks(monkeypatch):
+    calls = []
+    original = complexity.count_at
+    monkeypatch.setattr(complexity, "count_at", lambda one, length: calls.append(length) or original(one, length))
+    one = subject(Plain)
+    FLOPS(one), BYTES(one), FLOPS(one)
+    assert calls == list(LADDER[:5])
+
+
+def test_figures_hold_counts_and_times():
+    figures = FLOPS(subject(Plain)).figures
+    assert all(after == 2 * before for before, after in pairwise(figures["counts"]))
+    assert set(figures) == {"class", "exponent", "distances", "lengths", "counts", "cpu_seconds"}
+    assert len(figures["cpu_seconds"]) == len(figures["counts"]) == 5
+
+
+@pytest.mark.parametrize("name", ["agf", "identity", "softmax"])
+def test_built_in_mixers_say_the_truth(name):
+    one = next(subjects(resolve("mixer", name)))
+    assert f"declared {one.facts.complexity}" in FLOPS(one).seen
+    assert f"declared {one.facts.complexity}" in BYTES(one).seen
