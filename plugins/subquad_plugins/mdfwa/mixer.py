@@ -118,7 +118,7 @@ class MDFWA(TokenMixer):
     def _need_length(self, config: Config) -> None:
         if config.branches == "wavelet" or self.max_len or not (self.causal or config.frequencies == "learned"):
             return
-        what = "the period of the causal Fourier branch" if self.causal else "the range of learned frequencies"
+        what = "the period of the causal Fourier branch" if self.causal else "the number of learned frequencies"
         raise PluginError(f"mdfwa: {what} needs the length of the longest sequence, which is not known")
 
     def _refuse_beyond_length(self, length: int) -> None:

@@ -1,0 +1,206 @@
+"""MDFWA against its oracle with every switch, and its behaviour at the edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from subquad.errors import PluginError
+from subquad.plugin import Site
+from subquad_plugins.mdfwa import PLUGIN, Config
+from subquad_plugins.mdfwa.mixer import MDFWA
+from subquad_plugins.mdfwa.naive import mdfwa
+
+EXACT = {"frequencies": "learned", "terms": 22}
+"""Enough Taylor terms that learned frequencies are exact."""
+ENCODERS = [
+    {},
+    {"form": "hartley", "include_approx": True},
+    {"form": "re_2d", "wavelet": "bior2.2", "mode": "symmetric", "level": 2},
+    {**EXACT, "norm": "paper"},
+    {**EXACT, "form": "hartley", "gate": "sigmoid"},
+    {"gate": "sigmoid", "wavelet": "haar", "level": 3},
+    {"norm": "paper", "scale_weights": "fixed"},
+    {"branches": "fourier"},
+    {"branches": "wavelet", "norm_output": False},
+]
+DECODERS = [
+    {},
+    {"wavelet": "db4", "level": 3, "include_approx": True, "norm": "paper"},
+    {**EXACT, "norm": "ortho"},
+    {"period": 50, "norm": "causal_rms", "gate": "sigmoid"},
+    {"scale_weights": "fixed", "norm_output": False},
+    {"branches": "fourier", "norm": "ortho"},
+    {"branches": "wavelet"},
+]
+CASES = [*((params, False) for params in ENCODERS), *((params, True) for params in DECODERS)]
+MAX_LEN = 32
+
+
+def build(params: dict[str, Any], causal: bool = False, dtype: torch.dtype = torch.float64, dim: int = 6) -> Any:
+    """A mixer none of whose parameters is at its start."""
+    torch.manual_seed(1)
+    config, site = Config(**params), Site(dim=dim, causal=causal, max_len=MAX_LEN)
+    config.check(site)
+    mixer = MDFWA(config, site).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return mixer
+
+
+def tokens(batch: int = 3, length: int = 9, dim: int = 6, seed: int = 2) -> torch.Tensor:
+    return torch.randn(batch, length, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def defined(mixer: Any, x: torch.Tensor, params: dict[str, Any], keep: torch.Tensor | None = None) -> torch.Tensor:
+    config, causal = Config(**params), mixer.causal
+    given: dict[str, Any] = {"b": mixer.bias, "form": config.form, "mode": config.mode, "keep": keep}
+    given["norm"] = {"auto": "causal_rms" if causal else "ortho"}.get(config.norm, config.norm)
+    given["period"] = (config.period or MAX_LEN) if causal else None
+    if mixer.fourier is not None:
+        given["F_F"] = mixer.from_fourier.weight.T
+        if config.frequencies == "learned":
+            learned = {"delta": mixer.fourier.delta} if causal else {"omega": lambda: mixer.fourier.omega(x.shape[1])}
+            given |= {name: function() for name, function in learned.items()}
+    if mixer.bands is not None:
+        given |= {"F_W": mixer.from_wavelet.weight.T, "P": mixer.project.weight, "alpha": mixer.bands.weights(x)}
+        given |= {"wavelet": mixer.bands.bank.name, "include_approx": config.include_approx}
+    if config.norm_output:
+        given |= {"gain": mixer.norm.weight, "bias": mixer.norm.bias}
+    if mixer.gate is not None:
+        given |= {"W_G": mixer.gate.weight.T, "b_G": mixer.gate.bias}
+    return mdfwa(x, **given)
+
+
+@pytest.mark.parametrize(("params", "causal"), CASES)
+@pytest.mark.parametrize("length", [1, 2, 13, MAX_LEN])
+@pytest.mark.parametrize("masked", [False, True])
+def test_equal_to_the_oracle_with_all_gradients(params, causal, length, masked):
+    mixer, x = build(params, causal), tokens(length=length).requires_grad_()
+    keep = torch.rand(3, length, generator=torch.Generator().manual_seed(length)) > 0.3 if masked else None
+    if keep is not None:
+        keep[0], keep[2] = True, False
+    results = []
+    for out in (mixer(x, keep=keep), defined(mixer, x, params, keep)):
+        out = out if keep is None else out.masked_fill(~keep[..., None], 0.0)
+        results.append((out, *torch.autograd.grad((out * out.cos()).sum(), (x, *mixer.parameters()))))
+    for got, expected in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("tokens_per_sample", [3, 30])
+def test_both_ways_through_the_two_projections_give_the_same(tokens_per_sample):
+    mixer, x = build({}), tokens(batch=1, length=tokens_per_sample)
+    both = mixer._through_projections(x)
+    torch.testing.assert_close(both, x @ mixer.project.weight.T @ mixer.from_wavelet.weight.T, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("params", "causal"), CASES)
+def test_padding_has_no_influence_wherever_it_stands(params, causal):
+    mixer, x = build(params, causal), tokens(batch=1, length=11)
+    alone = mixer(x)
+    for before, after in ((0, 5), (4, 0), (3, 8)):
+        padded = torch.full((1, before + 11 + after, 6), 1e3, dtype=torch.float64)
+        padded[:, before : before + 11] = x
+        keep = torch.zeros(padded.shape[:2], dtype=torch.bool)
+        keep[:, before : before + 11] = True
+        torch.testing.assert_close(mixer(padded, keep=keep)[:, before : before + 11], alone, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("params", "causal"), [case for case in CASES if case[1]])
+def test_a_longer_sequence_has_the_same_start(params, causal):
+    mixer, x = build(params, causal), tokens(length=20)
+    later = x.clone()
+    later[:, 12:] = 1e3
+    whole = mixer(x)
+    torch.testing.assert_close(mixer(x[:, :12]), whole[:, :12], rtol=1e-12, atol=1e-12)
+    assert torch.equal(mixer(later)[:, :12], whole[:, :12])
+
+
+@pytest.mark.parametrize(("params", "causal"), [case for case in CASES if case[1]])
+def test_decoding_gives_what_the_whole_sequence_gives(params, causal):
+    mixer, x = build(params, causal), tokens(length=14)
+    whole, lengths = mixer(x), [9, 4, 1]
+    keep = torch.arange(9) < torch.tensor(lengths)[:, None]
+    out, cache = mixer.prefill(x[:, :9], keep=keep)
+    torch.testing.assert_close(out[keep], whole[:, :9][keep], rtol=1e-10, atol=1e-10)
+    for t in range(5):
+        places = torch.tensor(lengths) + t
+        out, cache = mixer.step(x[torch.arange(3), places], cache)
+        torch.testing.assert_close(out, whole[torch.arange(3), places], rtol=1e-10, atol=1e-10)
+    assert mixer.caches
+    assert not build({}).caches
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_sample_without_real_tokens_stays_finite_and_to_itself(causal):
+    mixer, x = build({"gate": "sigmoid"}, causal), tokens().requires_grad_()
+    keep = torch.ones(3, 9, dtype=torch.bool)
+    keep[1] = False
+    out = mixer(x, keep=keep)
+    out.sum().backward()
+    assert x.grad is not None
+    assert bool(torch.isfinite(out).all() & torch.isfinite(x.grad).all())
+    other = x.detach().clone()
+    other[1:] = 7.0
+    assert torch.equal(mixer(other, keep=keep)[0], out[0])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_low_precision_and_strided_inputs(causal):
+    mixer, x = build({}, causal, torch.float32, dim=16), tokens(dim=16).float()
+    expected = mixer(x)
+    strided = x.transpose(1, 2).contiguous().transpose(1, 2)
+    torch.testing.assert_close(mixer(strided), expected, rtol=1e-5, atol=1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = mixer(x)
+    assert float((low.float() - expected).detach().abs().max()) <= 0.05 * float(expected.detach().abs().max())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_longer_sequences_than_it_was_built_for_are_refused(causal):
+    with pytest.raises(PluginError, match="mdfwa: got 33 positions, and it was built for 32"):
+        build({}, causal)(tokens(length=33))
+    assert build({"branches": "wavelet"}, causal)(tokens(length=33)).shape == (3, 33, 6)
+
+
+def test_an_unknown_length_is_refused_where_it_is_needed():
+    with pytest.raises(PluginError, match="mdfwa: the period of the causal Fourier branch needs the length of the"):
+        MDFWA(Config(), Site(dim=4, causal=True))
+    with pytest.raises(PluginError, match="mdfwa: the number of learned frequencies needs the length of the longest"):
+        MDFWA(Config(frequencies="learned"), Site(dim=4))
+    assert MDFWA(Config(), Site(dim=4))(tokens(length=50, dim=4).float()).shape == (3, 50, 4)
+    assert MDFWA(Config(period=20), Site(dim=4, causal=True))(tokens(length=20, dim=4).float()).shape == (3, 20, 4)
+
+
+def test_dropout_acts_in_training_only():
+    mixer, x = build({"dropout": 0.5}), tokens()
+    assert torch.equal(mixer(x), mixer(x))
+    mixer.train()
+    assert not torch.equal(mixer(x), mixer(x))
+
+
+def test_frequencies_are_not_decayed_and_start_at_whole_numbers():
+    for causal in (False, True):
+        mixer: Any = MDFWA(Config(frequencies="learned"), Site(dim=4, causal=causal, max_len=9))
+        assert [(name, rule.weight_decay) for name, rule in mixer.parameter_rules().items()] == [
+            ("fourier.offset", False)
+        ]
+        assert dict(mixer.named_parameters())["fourier.offset"].tolist() == [0.0] * 9
+    assert build({}).parameter_rules() == {}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("causal", [False, True])
+def test_compiled_equals_plain(causal):
+    mixer, x = build({"level": 2}, causal), tokens()
+    compiled = torch.compile(mixer, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), mixer(x), rtol=1e-12, atol=1e-12)
+
+
+def test_variants_cover_each_way_it_works():
+    assert {PLUGIN.facts_of(Config(**params)).causal for params in PLUGIN.variants.values()} == {"never", "optional"}
+    assert all(MDFWA(Config(**params), Site(dim=4, max_len=8)) for params in PLUGIN.variants.values())
