@@ -21,6 +21,12 @@ def call(mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, seed: int =
     return as_output(mixer(x, keep=keep))
 
 
+def autocast_call(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> MixerOutput:
+    """As `call`, under bf16 autocast as the engine uses it: around the forward pass only."""
+    with torch.autocast("cpu", torch.bfloat16):
+        return call(mixer, x, keep)
+
+
 def outputs(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
     """(B, L, D), without a graph."""
     with torch.no_grad():

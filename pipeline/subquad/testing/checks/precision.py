@@ -8,12 +8,13 @@ Drift and sensitivity are root mean squares, relative to that of the float64 res
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from subquad.nn import TokenMixer
-from subquad.testing.calls import call, gradients, padded, total_of
+from subquad.nn import MixerOutput, TokenMixer
+from subquad.testing.calls import autocast_call, call, gradients, padded, total_of
 from subquad.testing.check import Check, CheckFailed, Finding
 from subquad.testing.measure import finite
 from subquad.testing.subject import Subject
@@ -37,9 +38,8 @@ def fp32(subject: Subject) -> Finding:
 def bf16(subject: Subject) -> Finding:
     """The same numbers through bf16 autocast, as the engine runs it; nothing overflows, also with loud tokens."""
     mixer, x, keep = _float32(subject)
-    with torch.autocast("cpu", torch.bfloat16):
-        results = _results(mixer, x, keep)
-        loud = _results(mixer, LOUD * x, keep)
+    results = _results(mixer, x, keep, autocast_call)
+    loud = _results(mixer, LOUD * x, keep, autocast_call)
     if results["output"].dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {results['output'].dtype}, expected bfloat16 or float32")
     finite(f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values())
@@ -79,10 +79,10 @@ def _float32(subject: Subject) -> tuple[TokenMixer, Tensor, Tensor]:
     return mixer, x, padded(length, (length, max(1, length - 37)))
 
 
-def _results(mixer: TokenMixer, x: Tensor, keep: Tensor) -> Results:
+def _results(mixer: TokenMixer, x: Tensor, keep: Tensor, run: Callable[..., MixerOutput] = call) -> Results:
     """Outputs at real tokens, and gradients of their weighted sum by the tokens."""
     x = x.detach().clone().requires_grad_()
-    result = call(mixer, x, keep)
+    result = run(mixer, x, keep)
     (grad,) = gradients(total_of(result, keep), [x])
     return {"output": result.out.detach()[keep], "gradient": grad[keep]}
 
