@@ -53,14 +53,20 @@ class _Fir(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, a, keep = ctx.saved_tensors
         matrix, fft, adjoint = ctx.how
-        to_x = to_a = None
-        if ctx.needs_input_grad[0]:
-            to_x = _Fir.apply(grad, a, matrix, keep, fft, not adjoint)
-        if ctx.needs_input_grad[1]:
-            given, taken = (grad, x) if adjoint else (x, grad)
-            extended = _extended(given, *_reach(a, matrix), matrix, keep)
-            to_a = _coefficients(lagged_sums(extended, _arrived(taken, matrix, keep), fft), matrix)
+        # A caller may start the backward pass under autocast, which would convolve in half precision.
+        with torch.autocast(x.device.type, enabled=False):
+            to_x = _Fir.apply(grad, a, matrix, keep, fft, not adjoint) if ctx.needs_input_grad[0] else None
+            to_a = _to_coefficients(grad, x, a, keep, *ctx.how) if ctx.needs_input_grad[1] else None
         return to_x, to_a, None, None, None, None
+
+
+def _to_coefficients(
+    grad: Tensor, x: Tensor, a: Tensor, keep: Tensor | None, matrix: str, fft: bool, adjoint: bool
+) -> Tensor:
+    """Gradient of a_k: the product of the output's gradient with the k-th polynomial of T, times x."""
+    given, taken = (grad, x) if adjoint else (x, grad)
+    extended = _extended(given, *_reach(a, matrix), matrix, keep)
+    return _coefficients(lagged_sums(extended, _arrived(taken, matrix, keep), fft), matrix)
 
 
 def _reach(a: Tensor, matrix: str) -> tuple[int, int]:

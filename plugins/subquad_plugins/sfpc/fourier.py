@@ -95,13 +95,14 @@ class _SpectralProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, response = ctx.saved_tensors
         size = ctx.size
-        spectrum = torch.fft.rfft(grad, size, dim=1)
         to_x = to_response = None
-        if ctx.needs_input_grad[0]:
-            to_x = torch.fft.irfft(spectrum * response.conj(), size, dim=1)[:, : x.shape[1]]
-        if ctx.needs_input_grad[1]:
-            products = (spectrum * torch.fft.rfft(x, size, dim=1).conj()).sum(0)
-            to_response = products * (_multiplicity(size, grad) / size)[:, None]
+        with torch.autocast(x.device.type, enabled=False):
+            spectrum = torch.fft.rfft(grad, size, dim=1)
+            if ctx.needs_input_grad[0]:
+                to_x = torch.fft.irfft(spectrum * response.conj(), size, dim=1)[:, : x.shape[1]]
+            if ctx.needs_input_grad[1]:
+                products = (spectrum * torch.fft.rfft(x, size, dim=1).conj()).sum(0)
+                to_response = products * (_multiplicity(size, grad) / size)[:, None]
         return to_x, to_response, None
 
 
