@@ -67,20 +67,16 @@ def learned_fourier(
 
     Reference: MDFWA, learned frequencies.
     """
-    z = _wide(x)
     places = None if keep is None else places_of(keep)
-    if keep is not None and places is not None:
-        z = to_front(z, keep, places)
-    if form == "re_2d":
-        z = torch.fft.fft(z, dim=2, norm="ortho" if norm == "ortho" else "backward")
-    y = _nudft(z, omega, terms, places) * _scale(norm, x, places)
-    mixed = y.real - y.imag if form == "hartley" else y.real
+    front = _wide(x) if keep is None or places is None else to_front(_wide(x), keep, places)
+    here, mirrored = _nudft(_halved(front, form, norm), omega, terms, places)
+    mixed = _combined(here, mirrored, form, x.shape[2]) * _scale(norm, x, places)
     mixed = mixed if keep is None else mixed.masked_fill(~keep[..., None], 0.0)
     return mixed.to(x.dtype)
 
 
-def _nudft(z: Tensor, omega: Tensor, terms: int, places: Places | None) -> Tensor:
-    """sum_n z_n exp(-2 pi i omega_k n / N), (B, L, C) complex, row by row where the tokens stand."""
+def _nudft(z: Tensor, omega: Tensor, terms: int, places: Places | None) -> tuple[Tensor, Tensor]:
+    """sum_n z_n exp(-2 pi i omega_k n / N) where token k stands, and the same at -omega_k; (B, L, C) complex each."""
     length, dtype = z.shape[1], z.real.dtype
     period = length if places is None else places.lengths[:, None]
     # Beyond a sample's own length stand zeros, so that any finite weight will do.
@@ -89,15 +85,20 @@ def _nudft(z: Tensor, omega: Tensor, terms: int, places: Places | None) -> Tenso
     factors, nearest = node_factors(omega.double() - whole, terms, dtype), whole.long()
     if places is not None:
         factors, nearest = factors[:, places.rank], nearest[places.rank]
-    total: Any = 0.0
-    for factor, polynomial in zip(factors, node_polynomials(fractions, terms, dtype), strict=True):
-        moment = z * polynomial[..., None]
-        if places is None:
-            picked = torch.fft.fft(moment, dim=1).index_select(1, nearest % length)
-        else:
-            picked = take_rows(sample_fft(moment, places.lengths), nearest % period)
-        total = total + picked * factor[..., None]
-    return total
+    here: Any = 0.0
+    mirrored: Any = 0.0
+    for factor, polynomial in zip(
+        factors[..., None], node_polynomials(fractions, terms, dtype)[..., None], strict=True
+    ):
+        moment = z * polynomial
+        spectrum = torch.fft.fft(moment, dim=1) if places is None else sample_fft(moment, places.lengths)
+        here = here + _rows(spectrum, nearest % period) * factor
+        mirrored = mirrored + _rows(spectrum, -nearest % period) * factor.conj()
+    return here, mirrored
+
+
+def _rows(spectrum: Tensor, index: Tensor) -> Tensor:
+    return spectrum.index_select(1, index) if index.ndim == 1 else take_rows(spectrum, index)
 
 
 class _Symmetric(torch.autograd.Function):
@@ -128,30 +129,33 @@ def _at_one_length(x: Tensor, form: Form, norm: Norm) -> Tensor:
 
 
 def _at_own_lengths(x: Tensor, form: Form, norm: Norm, keep: Tensor) -> Tensor:
-    """Half the channels are enough: real ones travel in pairs, as real and imaginary part, or by rfft for `re_2d`."""
     places = places_of(keep)
-    front = to_front(x, keep, places)
-    z = torch.fft.rfft(front, dim=2) if form == "re_2d" else _paired(front)
-    z = sample_fft(z, places.lengths)
+    z = sample_fft(_halved(to_front(x, keep, places), form, norm), places.lengths)
     here, mirrored = take_rows(z, places.rank), take_rows(z, -places.rank % places.lengths[:, None])
-    mixed = _combined(here, mirrored, form, x.shape[2])
-    scale = _scale(norm, x, places) * (x.shape[2] ** -0.5 if form == "re_2d" and norm == "ortho" else 1.0)
-    return (mixed * scale).masked_fill(~keep[..., None], 0.0)
+    mixed = _combined(here, mirrored, form, x.shape[2]) * _scale(norm, x, places)
+    return mixed.masked_fill(~keep[..., None], 0.0)
+
+
+def _halved(x: Tensor, form: Form, norm: Norm) -> Tensor:
+    """Half as many complex channels: `re_2d`'s transform of real channels, else pairs as real and imaginary part."""
+    if form == "re_2d":
+        return torch.fft.rfft(x, dim=2, norm="ortho" if norm == "ortho" else "backward")
+    if x.shape[2] % 2:
+        x = torch.cat([x, torch.zeros_like(x[..., :1])], 2)
+    return torch.view_as_complex(x.contiguous().unflatten(2, (-1, 2)))
 
 
 def _combined(here: Tensor, mirrored: Tensor, form: Form, width: int) -> Tensor:
-    """Real channels from the complex transform at k and at -k: cos = (e_k + e_-k) / 2, and so on."""
+    """The real channels, (B, L, D), from the halved ones' transform at each frequency and at its negative.
+
+    A real kernel acts on both parts of a pair alike, and cos = (e_k + e_-k) / 2, cos + sin = (e_k + e_-k + i (e_k -
+    e_-k)) / 2. In `re_2d` channel D - d holds the conjugate of channel d, whose transform is that at -k, conjugated.
+    """
     if form == "re_2d":
         return torch.cat([here.real, mirrored.real[..., 1 : (width + 1) // 2].flip(2)], 2)
     half = 0.5 if form == "re_seq" else 0.5 + 0.5j
     z = here * half + mirrored * half.conjugate()
     return torch.view_as_real(z).flatten(2)[..., :width]
-
-
-def _paired(x: Tensor) -> Tensor:
-    if x.shape[2] % 2:
-        x = torch.cat([x, torch.zeros_like(x[..., :1])], 2)
-    return torch.view_as_complex(x.contiguous().unflatten(2, (-1, 2)))
 
 
 def _scale(norm: Norm, x: Tensor, places: Places | None) -> Tensor | float:
