@@ -1,1 +1,1 @@
-"""The engine's own costs, measured as differences within one process."""
+"""What things cost on this machine, measured as differences and ratios within one process."""

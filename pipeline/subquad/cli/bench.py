@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from subquad.bench.engine import Overhead
 
-@click.command("bench")
-@click.argument("what", type=click.Choice(["engine", "ray"]))
-@click.option("--rounds", type=click.IntRange(min=3), default=15, show_default=True, help="Blocks of each kind.")
-@click.option("--steps", type=click.IntRange(min=64), default=2048, show_default=True, help="Steps in a block.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--debug", is_flag=True, hidden=True)
-def command(what: str, rounds: int, steps: int, as_json: bool, debug: bool) -> int:
-    """Measure what subquad adds to a training step, in CPU milliseconds.
 
-    \b
-    engine  the engine's loop against a bare torch loop
-    ray     a Ray Train worker's hooks against none, in the same worker
-    """
-    if what == "engine":
-        from subquad.bench.engine import measure
+@click.group("bench")
+def command() -> None:
+    """Measure on this machine: the engine's own costs, and the speed of mixers."""
 
-        found, names = measure(rounds, steps), ("engine", "bare torch loop")
-    else:
-        from subquad.ray.bench import measure as measure_ray
 
-        found, names = measure_ray(rounds, steps), ("with Ray's hooks", "without")
+def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
+    options = (
+        click.option(
+            "--rounds", type=click.IntRange(min=3), default=15, show_default=True, help="Blocks of each kind."
+        ),
+        click.option("--steps", type=click.IntRange(min=64), default=2048, show_default=True, help="Steps in a block."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--debug", is_flag=True, hidden=True),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command.command("engine")
+@_overhead_options
+def engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
+    """What the engine's loop adds to a training step, over a bare torch loop, in CPU milliseconds."""
+    from subquad.bench.engine import measure
+
+    return _print_overhead("engine", measure(rounds, steps), ("engine", "bare torch loop"), as_json)
+
+
+@command.command("ray")
+@_overhead_options
+def ray(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
+    """What a Ray Train worker's hooks add to a step, over none in the same worker, in CPU milliseconds."""
+    from subquad.ray.bench import measure
+
+    return _print_overhead("ray", measure(rounds, steps), ("with Ray's hooks", "without"), as_json)
+
+
+def _print_overhead(what: str, found: Overhead, names: tuple[str, str], as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"what": what, **vars(found)}))
         return 0
@@ -37,3 +60,73 @@ def command(what: str, rounds: int, steps: int, as_json: bool, debug: bool) -> i
         f"added             {found.added:.4f} ms per step (median of {found.rounds} blocks of {found.steps} steps)"
     )
     return 0
+
+
+class _Lengths(click.ParamType):
+    name = "L,L,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if not all(part.strip().isdecimal() and int(part) for part in parts):
+            self.fail(f"{value!r} is not a list of lengths, such as 512,1024", param, ctx)
+        return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+_POSITIVE = click.IntRange(min=1)
+
+
+@command.command("mixers")
+@click.argument("rows", nargs=-1, metavar="[NAME[:key=value,...]]...")
+@click.option("--lengths", type=_Lengths(), default="512,1024,2048,4096", show_default=True, help="Sequence lengths.")
+@click.option("--dim", type=_POSITIVE, default=128, show_default=True, help="Model width.")
+@click.option("--heads", type=_POSITIVE, default=2, show_default=True, help="Heads.")
+@click.option("--tokens", type=_POSITIVE, default=8192, show_default=True, help="Batch times length.")
+@click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="Blocks of each mixer at each length.")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--causal", is_flag=True, help="Build softmax and every mixer causal.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
+@click.option("--debug", is_flag=True, hidden=True)
+def mixers(
+    rows: tuple[str, ...], as_json: bool, as_markdown: bool, debug: bool, dim: int, heads: int, **protocol: Any
+) -> int:
+    """Time mixers against softmax attention, forward and backward, in one process.
+
+    \b
+    subquad bench mixers                          what the speed goals name, and all other sub-quadratic mixers
+    subquad bench mixers agf agf:order=5          these
+    subquad bench mixers cur:num_indices=32 --lengths 1024,4096
+    """
+    from subquad.bench.mixer_table import to_json, to_markdown
+    from subquad.bench.mixers import Protocol, compare
+    from subquad.bench.rows import rows_of
+
+    if as_json and as_markdown:
+        raise click.UsageError("--json and --markdown: give one of them")
+    if dim % heads:
+        raise click.UsageError(f"--dim {dim} is not divisible by --heads {heads}")
+    chosen, skipped = rows_of(rows)
+    done = _progress if sys.stderr.isatty() else lambda length: None
+    found = compare(chosen, Protocol(dim=dim, heads=heads, **protocol), skipped=skipped, strict=bool(rows), done=done)
+    if as_json:
+        click.echo(json.dumps(to_json(found), allow_nan=False))
+    elif as_markdown:
+        click.echo(to_markdown(found))
+    else:
+        _print_mixers(found)
+    return 0
+
+
+def _progress(length: int) -> None:
+    click.echo(f"length {length}: done", err=True)
+
+
+def _print_mixers(found: Any) -> None:
+    from subquad.bench.mixer_table import COLUMNS, cells, notes
+    from subquad.cli.tables import print_line, print_table
+
+    print_table(COLUMNS, cells(found))
+    for note in notes(found):
+        print_line(note)

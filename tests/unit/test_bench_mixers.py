@@ -1,0 +1,240 @@
+"""Plumbing of `subquad bench mixers`: what is timed against what. No time is judged."""
+
+import gc
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from subquad.bench import mixers
+from subquad.bench.clock import Clock, Roofline, one_thread, roofline
+from subquad.bench.mixer_table import COLUMNS, cells, to_markdown
+from subquad.bench.mixers import Protocol, Work, compare
+from subquad.bench.rows import DEFAULTS, parse_row, rows_of
+from subquad.cli.main import main
+from subquad.errors import ConfigError, PluginError
+from subquad.nn import TokenMixer
+from subquad.plugin import Config, Facts
+
+TINY = Protocol(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1)
+TINY_OPTIONS = ["--lengths", "8,16", "--dim", "8", "--tokens", "32", "--rounds", "1"]
+
+
+class NotANumber(TokenMixer):
+    Config = Config
+    facts = Facts()
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x, *, keep=None, carry=None):
+        return x * self.scale / 0
+
+
+class AtMostTen(NotANumber):
+    facts = Facts(max_length=10)
+
+    def forward(self, x, *, keep=None, carry=None):
+        return x * self.scale
+
+
+@pytest.fixture(autouse=True)
+def _small_machine(monkeypatch):
+    monkeypatch.setattr(mixers, "roofline", lambda clock: Roofline(1.0, 2.0))
+    monkeypatch.setattr("subquad.bench.clock.SHORTEST_BLOCK", 1e-6)
+
+
+def in_file(name: str) -> str:
+    return f"{__file__}:{name}"
+
+
+def test_every_row_stands_beside_softmax_at_every_length():
+    rows = [parse_row(text) for text in ("agf:order=2", "identity")]
+    found = compare(rows, TINY)
+    assert [(one.row, one.length, one.batch) for one in found.speeds] == [
+        (row, length, 32 // length) for length in (8, 16) for row in ("softmax", "agf:order=2", "identity")
+    ]
+    for one in found.speeds:
+        values = (one.forward_us, one.both_us, one.forward_ratio, one.both_ratio, one.gflop, one.mbytes, one.gflops)
+        assert all(math.isfinite(value) and value > 0 for value in values)
+        assert one.uncounted == ()
+    assert all(one.forward_ratio == one.both_ratio == 1 for one in found.speeds if one.row == "softmax")
+
+
+def test_counts_are_those_of_a_forward_and_backward_pass():
+    found = compare([parse_row("identity")], TINY)
+    products = 2 * 2 * 32 * 8 * 8  # value and output projections
+    sums = 2 * 32 * 8  # gradients of their biases
+    assert found.speeds[1].gflop == pytest.approx((3 * products + sums) / 1e9)
+
+
+def test_ratios_are_over_the_softmax_blocks_on_either_side(monkeypatch):
+    names = ["softmax", "a", "b", "c", "d"]
+    works = [Work(parse_row("softmax"), nn.Identity(), torch.zeros(1, 1, 1)) for _ in names]
+    order, ticks = [], iter(range(1, 100))
+
+    def block(work, part, clock):
+        order.append(names[works.index(work)])
+        return float(next(ticks))
+
+    monkeypatch.setattr(Work, "__eq__", lambda self, other: self is other)
+    monkeypatch.setattr(Work, "time", block)
+    mixers._round(works, Clock(torch.device("cpu")))
+    assert order[:7] == ["softmax", "a", "b", "c", "softmax", "d", "softmax"]
+    assert works[0].seconds["forward"] == [1.0, 5.0, 7.0]
+    assert [work.ratios["forward"] for work in works] == [[1.0], [2 / 3], [1.0], [4 / 3], [1.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "params"),
+    [
+        ("agf", "agf", {}),
+        ("agf:order=5", "agf", {"order": 5}),
+        ("agf:order=5, ortho_weight=0.0", "agf", {"order": 5, "ortho_weight": 0.0}),
+        ("subquad:agf:basis=legendre", "agf", {"basis": "legendre"}),
+        ("sfpc:operator=circulant,first_column=[1.0, 0.5],order=2", "sfpc", {"first_column": [1.0, 0.5]}),
+    ],
+)
+def test_rows(text, name, params):
+    row = parse_row(text)
+    assert row.resolved.found.name == name
+    assert row.params.items() >= params.items()
+
+
+def test_a_mixer_in_a_file_may_have_parameters_too():
+    assert parse_row(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
+    with pytest.raises(ConfigError, match=r"NotANumber:width=2': width: unknown key"):
+        parse_row(in_file("NotANumber:width=2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("agff", r"unknown mixer 'agff'; did you mean 'agf'\?"),
+        ("agf:oder=3", r"row 'agf:oder=3': oder: unknown key; did you mean 'order'\?"),
+        ("agf:order=3,order=4", r"row 'agf:order=3,order=4': order is given twice"),
+        ("agf:order=-1", r"row 'agf:order=-1': order: "),
+        ("agf:order", r"unknown mixer 'agf:order'|no distribution"),
+        ("", r"a row needs a mixer: write NAME or NAME:key=value,key=value"),
+    ],
+)
+def test_a_wrong_row_is_one_line_and_exit_code_2(text, message, capsys):
+    with pytest.raises((ConfigError, PluginError), match=message):
+        parse_row(text)
+    assert main(["bench", "mixers", text]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_default_rows_are_the_goals_and_all_other_sub_quadratic_mixers():
+    rows, skipped = rows_of([])
+    texts = [row.text for row in rows]
+    assert [text for text in DEFAULTS if text in texts] == texts[: len(DEFAULTS) - len(skipped)]
+    assert "identity" in texts
+    assert not [row.text for row in rows if row.facts.complexity == "L^2"]
+
+
+def test_default_rows_that_are_not_installed_are_skipped_with_a_line(monkeypatch):
+    monkeypatch.setattr("subquad.bench.rows.DEFAULTS", ("agf", "missing:order=2"))
+    rows, skipped = rows_of([])
+    assert rows[0].text == "agf"
+    assert skipped == ["missing:order=2: unknown mixer 'missing' (`subquad list mixer` shows what is installed)"]
+
+
+def test_outputs_that_are_not_finite_are_not_timed():
+    with pytest.raises(
+        PluginError, match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time"
+    ):
+        compare([parse_row(in_file("NotANumber"))], TINY)
+
+
+def test_a_mixer_that_cannot_stand_at_a_length():
+    rows = [parse_row(in_file("AtMostTen"))]
+    with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):
+        compare(rows, TINY)
+    found = compare(rows, TINY, strict=False)
+    assert [one.length for one in found.speeds if one.row == rows[0].text] == [8]
+    assert len(found.skipped) == 1
+    assert found.skipped[0].endswith("AtMostTen at length 16: " + rows[0].text + ": takes 10 positions at most")
+
+
+def test_causal_for_all_or_not_at_all():
+    with pytest.raises(PluginError, match=r"agf: never causal, so it cannot be timed with --causal"):
+        compare([parse_row("agf")], Protocol(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
+
+
+def test_devices():
+    with pytest.raises(ConfigError, match=r"--device gpu: give cpu, cuda or cuda:1"):
+        compare([], Protocol(device="gpu"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_no_cuda_device():
+    with pytest.raises(ConfigError, match=r"--device cuda: torch sees no CUDA device here; use cpu"):
+        compare([], Protocol(device="cuda"))
+
+
+def test_threads_and_garbage_collection_are_put_back():
+    before, clock, seen = torch.get_num_threads(), Clock(torch.device("cpu")), []
+    with one_thread():
+        clock.once(lambda: seen.append((gc.isenabled(), torch.get_num_threads())), repeats=3)
+    assert seen == [(False, 1)] * 3
+    with pytest.raises(ZeroDivisionError), one_thread():
+        clock.once(lambda: 1 // 0)
+    assert (gc.isenabled(), torch.get_num_threads()) == (True, before)
+
+
+def test_roofline():
+    best = roofline(Clock(torch.device("cpu")), rounds=1, size=32, copied=1 << 16)
+    assert best.gflops > 0
+    assert best.gbytes > 0
+
+
+def test_json(capsys):
+    assert main(["bench", "mixers", "agf:order=2", "--json", *TINY_OPTIONS]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["what"] == "mixers"
+    assert found["best"] == {"gflops": 1.0, "gbytes": 2.0}
+    assert [row["row"] for row in found["rows"]] == ["softmax", "agf:order=2"]
+    assert found["rows"][1]["params"]["order"] == 2
+    assert found["protocol"]["lengths"] == [8, 16]
+    assert {one["length"] for one in found["speeds"]} == {8, 16}
+
+
+def test_table_and_notes(capsys):
+    assert main(["bench", "mixers", "agf:order=2", *TINY_OPTIONS]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:5]] == [
+        [row, n] for row in ("softmax", "agf:order=2") for n in ("8", "16")
+    ]
+    assert "this process at best: 1.0 GFLOP/s (2048^3 product), 2.0 GB/s (copy)" in lines
+    assert any(line.startswith("agf:order=2: order=2, basis=jacobi") for line in lines)
+
+
+def test_markdown(capsys):
+    found = compare([parse_row("identity")], TINY, skipped=["x: why"])
+    text = to_markdown(found)
+    assert text.splitlines()[0] == f"| {' | '.join(COLUMNS)} |"
+    assert len(cells(found)) == 4
+    assert text.splitlines()[-1] == "- skipped: x: why"
+    assert any(line.startswith("- identity [always causal]: ") for line in text.splitlines())
+    assert main(["bench", "mixers", "identity", "--markdown", *TINY_OPTIONS]) == 0
+    assert capsys.readouterr().out.startswith("| mixer | L |")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lengths", "8,x"], "'8,x' is not a list of lengths, such as 512,1024"),
+        (["--lengths", "0"], "'0' is not a list of lengths, such as 512,1024"),
+        (["--dim", "9"], "--dim 9 is not divisible by --heads 2"),
+        (["--json", "--markdown"], "--json and --markdown: give one of them"),
+    ],
+)
+def test_options_that_cannot_be(options, message, capsys):
+    assert main(["bench", "mixers", "agf", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
