@@ -75,9 +75,8 @@ def cur_attention(
     Returns:
         (B, H, Lq, Ev), dtype of v.
     """
-    # The exact inverse is made in fp64, but of a U that is only as good as q and k are.
-    rounding = max(q_idx.shape[-1], k_idx.shape[-1]) * torch.finfo(torch.float64).eps
-    rtol = max(rounding, torch.finfo(q.dtype).eps)
+    # The exact inverse is made in fp64, but C and R are not: singular values below their rounding are left out.
+    rtol = max(q_idx.shape[-1], k_idx.shape[-1]) * torch.finfo(_wide(q).dtype).eps
     invert = {
         "iterative": partial(pseudo_inverse, iterations=iterations, start=start, through_start=through_start),
         "exact": partial(exact_inverse, rtol=rtol),

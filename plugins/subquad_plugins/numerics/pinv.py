@@ -63,13 +63,12 @@ def exact_inverse(u: Tensor, *, rtol: float | None = None) -> Tensor:
 
     Args:
         u: (..., p, r).
-        rtol: singular values below this share of the largest are taken for zero; default: the rounding error of u's
-            dtype times the longer side.
+        rtol: singular values below this share of the largest are taken for zero; default: the rounding error times
+            the longer side, as torch does.
 
     Returns:
         (..., r, p).
     """
-    rtol = max(u.shape[-2:]) * torch.finfo(u.dtype).eps if rtol is None else rtol
     with torch.autocast(u.device.type, enabled=False):
         return torch.linalg.pinv(_wide(u), rtol=rtol)
 
