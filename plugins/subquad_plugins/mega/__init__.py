@@ -51,7 +51,9 @@ class LayerConfig(MixerConfig):
         search=(0, 128, 256, 512),
     )
     norm: Literal["none", "layer", "scale", "rms"] = param(
-        "none", meaning="norm of the mixer's own input; none leaves it to the backbone"
+        "none",
+        meaning="norm of the mixer's own input; none leaves it to the backbone",
+        search=("none", "layer", "scale", "rms"),
     )
     dropout: float = param(
         0.0, meaning="dropout of the moving average and of the gated hidden state", ge=0, lt=1, search=Range(0.0, 0.3)

@@ -170,7 +170,7 @@ def test_attention_weights_by_hand():
     scores = q @ k.T
     softmax = mega_weights(q, k, bias, "softmax")
     torch.testing.assert_close(softmax, (scores + bias).softmax(-1), rtol=0, atol=1e-14)
-    normal = torch.distributions.Normal(*torch.tensor([0.707107, 0.282095], dtype=torch.float64))
+    normal = torch.distributions.Normal(torch.tensor(0.707107, dtype=q.dtype), torch.tensor(0.282095, dtype=q.dtype))
     laplace = mega_weights(q, k, bias, "laplace", causal=True)
     expected = torch.stack([normal.cdf(scores[0] / 1 + bias[0]), normal.cdf(scores[1] / 2 + bias[1])]).tril()
     torch.testing.assert_close(laplace, expected, rtol=0, atol=1e-14)
