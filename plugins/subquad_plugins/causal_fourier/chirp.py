@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from subquad_plugins.causal_fourier.dense import row_weights
-from subquad_plugins.fourier.chirp import chirp, fft_size
+from subquad_plugins.fourier.chirp import chirp
+from subquad_plugins.numerics.lengths import fast_length
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 
 Norm = Literal["paper", "ortho", "causal_rms"]
@@ -101,7 +102,7 @@ def chirp_sum(x: Tensor, period: int, *, transposed: bool = False) -> Tensor:
     """
     length = x.shape[1]
     wave = chirp(torch.arange(length, device=x.device), period, x.dtype)
-    size = fft_size(2 * length - 1)
+    size = fast_length(2 * length - 1)
     kernel = torch.cat([wave.conj(), wave.new_zeros(size - length)])
     if transposed:
         kernel = kernel.flip(0).roll(1)

@@ -45,13 +45,8 @@ def sample_fft(z: Tensor, lengths: Tensor) -> Tensor:
     length = z.shape[1]
     dtype = z.real.dtype if z.is_complex() else z.dtype
     wave = chirp(torch.arange(length, device=z.device), lengths[:, None], dtype)
-    size = fft_size(2 * length - 1)
+    size = fast_length(2 * length - 1)
     gap = wave.new_zeros(len(wave), size - 2 * length + 1)
     kernel = torch.cat([wave.conj(), gap, wave[:, 1:].conj().flip(1)], 1)
     spectrum = torch.fft.fft(z * wave[..., None], n=size, dim=1).mul_(torch.fft.fft(kernel, dim=1)[..., None])
     return torch.fft.ifft(spectrum, dim=1)[:, :length] * wave[..., None]
-
-
-def fft_size(least: int) -> int:
-    """A quick FFT length of at least `least`. The compiler warns of cached functions, and looks through them anyway."""
-    return (fast_length.__wrapped__ if torch.compiler.is_compiling() else fast_length)(least)

@@ -47,7 +47,9 @@ class Config(WaveletConfig):
         symbol="omega",
         search=("fixed", "learned"),
     )
-    terms: int = param(8, meaning="Taylor terms of learned frequencies", symbol="P", ge=2, le=24, search=(6, 8, 10, 12))
+    terms: int = param(
+        8, meaning="interpolation terms of learned frequencies", symbol="P", ge=2, le=24, search=(6, 8, 10, 12)
+    )
     period: int = param(
         0,
         meaning="tokens to a full turn of the causal Fourier branch; 0: the longest sequence",

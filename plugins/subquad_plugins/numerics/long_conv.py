@@ -36,7 +36,7 @@ def causal_conv(x: Tensor, kernel: Tensor) -> Tensor:
         x, kernel = _wide(x, kernel)
         length = x.shape[1]
         kernel = kernel[:, :length]
-        return _circular(x, _placed(kernel, None, 0, _fft_size(length + kernel.shape[1] - 1)))
+        return _circular(x, _placed(kernel, None, 0, fast_length(length + kernel.shape[1] - 1)))
 
 
 def bidirectional_conv(x: Tensor, forward: Tensor, backward: Tensor, *, first_backward_lag: Literal[0, 1]) -> Tensor:
@@ -60,12 +60,7 @@ def bidirectional_conv(x: Tensor, forward: Tensor, backward: Tensor, *, first_ba
         length = x.shape[1]
         forward, backward = forward[:, :length], backward[:, : length - first_backward_lag]
         reach = max(forward.shape[1], backward.shape[1] + first_backward_lag)
-        return _circular(x, _placed(forward, backward, first_backward_lag, _fft_size(length + reach - 1)))
-
-
-def _fft_size(least: int) -> int:
-    # The compiler warns of cached functions, and traces what they wrap anyway.
-    return (fast_length.__wrapped__ if torch.compiler.is_compiling() else fast_length)(least)
+        return _circular(x, _placed(forward, backward, first_backward_lag, fast_length(length + reach - 1)))
 
 
 def _wide(x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:

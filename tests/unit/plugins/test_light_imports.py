@@ -10,10 +10,19 @@ import pytest
 
 LIGHT = [
     "subquad_plugins.agf",
-    "subquad_plugins.softmax",
+    "subquad_plugins.causal_fourier",
+    "subquad_plugins.cur",
+    "subquad_plugins.fourier",
     "subquad_plugins.identity",
+    "subquad_plugins.mdfwa",
+    "subquad_plugins.mega",
+    "subquad_plugins.megacur",
+    "subquad_plugins.sfpc",
+    "subquad_plugins.softmax",
+    "subquad_plugins.wavelet",
     "subquad_plugins.encoder",
     "subquad_plugins.classification",
+    "subquad_datasets.copy",
     "subquad_datasets.recall",
 ]
 
@@ -21,7 +30,7 @@ LIGHT = [
 def test_descriptors_load_without_torch():
     code = (
         f"import sys, importlib; [importlib.import_module(name) for name in {LIGHT!r}]; "
-        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy'} & set(sys.modules)))"
+        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy', 'pywt'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
