@@ -33,6 +33,7 @@ class DataSpec:
         class_names: labels in index order.
         sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
             is too small to cut a validation part.
+        equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
         notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
     """
 
@@ -43,6 +44,7 @@ class DataSpec:
     num_classes: int = 0
     class_names: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    equal_length: bool = False
     notes: tuple[str, ...] = ()
 
 

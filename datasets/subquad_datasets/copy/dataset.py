@@ -35,6 +35,7 @@ class Copy(Generated):
             num_classes=config.num_values,
             class_names=tuple(str(value) for value in range(config.num_values)),
             sizes=self.sizes(),
+            equal_length=True,
             notes=(f"synthetic control task, chance is {1 / config.num_values:.4g}",),
         )
 

@@ -30,6 +30,8 @@ class Encoder(Backbone):
         super().__init__()
         self.config = config
         self.max_len = context.spec.max_len
+        # Without a mask a mixer may take a quicker path, the same for every batch.
+        self.mask_mixer = config.mask_mixer and not context.spec.equal_length
         self.embedding = Embedding(config, context.spec)
         self.blocks = nn.ModuleList(
             EncoderLayer(config, context.make_mixer(site)) for site in layer_sites(config, context)
@@ -56,7 +58,7 @@ class Encoder(Backbone):
 
     def encode(self, x: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
         """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned."""
-        told = keep if self.config.mask_mixer else None
+        told = keep if self.mask_mixer else None
         results: list[MixerOutput] = []
         for block in self.blocks:
             x, result = block(x, told, results[-1].carry if results else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,12 @@ def test_mask_and_carry_reach_the_mixers(told):
     for keep, _ in seen:
         assert (keep is not None) == told
         assert keep is None or torch.equal(keep, torch.cat([torch.ones(2, 1, dtype=torch.bool), given["keep"]], 1))
+
+
+def test_no_mask_where_every_sequence_has_one_length():
+    model = build(Recorder, replace(SERIES, equal_length=True))
+    model(batch())
+    assert model.blocks[0].mixer.seen[0][0] is None
 
 
 def test_a_bare_tensor_from_a_mixer_is_accepted():
