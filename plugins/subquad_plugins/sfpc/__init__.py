@@ -1,6 +1,8 @@
 """SFPC: tokens mixed by a polynomial of a fixed L x L matrix, p(T) = sum_k c_k T^k, whose coefficients are learned.
 
 Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/sfpc.md the choices and numbers.
+Reference: Hussain et al. 2025, Sub-Quadratic Token Mixing via Spectral Filtering and Polynomial Functional Calculus,
+doi 10.5281/zenodo.18051154.
 """
 
 from __future__ import annotations
@@ -203,7 +205,7 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.sfpc.mixer:SFPC",
     summary="a learned polynomial of a fixed matrix (Laplacian, shift, circulant), applied along the sequence",
-    paper="SFPC",
+    paper="Hussain et al. 2025, Sub-Quadratic Token Mixing via Spectral Filtering and Polynomial Functional Calculus",
     facts=Facts(causal="never", padding_invariant=True, complexity="L"),
     variants={
         "dirichlet": {"boundary": "dirichlet", "coefficients": "shared"},

@@ -4,7 +4,8 @@ For sequences without padding, of lengths that suit FFTs; `fir.py` does the othe
 its kernel being as long as the sequence.
 
 Letters: B batch, L length, D width, K order, F = L // 2 + 1 frequencies.
-Reference: Makhoul 1980, A Fast Cosine Transform in One and Two Dimensions, for the cosine transform by one FFT.
+Reference: Hussain et al. 2025, Corollary 5.1, for the circulant; Makhoul 1980, A Fast Cosine Transform in One and Two
+Dimensions, for the cosine transform by one FFT.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ out = W_o (gate(W_g x) * p(T) (W_v x)). The paper has p(T) x alone; `projections
 computed in fp32 at least, also under autocast.
 
 Letters: B batch, L length, D model width, H heads, K order.
+Reference: Hussain et al. 2025, Definition 4.1. Departures: projections, gate, a polynomial for each channel by default,
+Chebyshev basis by default; docs/mixers/sfpc.md has the reasons.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Polynomial(nn.Module):
         rows = {"shared": 1, "head": site.num_heads, "channel": site.dim}[config.coefficients]
         self.coefficients = nn.Parameter(starting_coefficients(config).repeat(rows, 1))
         self.first_column = nn.Parameter(_decay(config, site)) if _learns_column(config) else None
-        given = torch.tensor(config.first_column) if isinstance(config.first_column, tuple) else None
+        given = (
+            torch.tensor(config.first_column, dtype=torch.float64) if isinstance(config.first_column, tuple) else None
+        )
         self.register_buffer("given", given, persistent=False)
         self.register_buffer("to_chebyshev", _conversion(config), persistent=False)
 
@@ -135,10 +139,11 @@ class SFPC(TokenMixer):
 
 
 def starting_coefficients(config: Config) -> Tensor:
-    """(K+1,): 1, and a little of everything else; with powers of the Laplacian, of everything else over 4^k."""
+    """(K+1,): 1, and a little of every other polynomial, divided by the most it can reach on the spectrum."""
     start = torch.full((config.order + 1,), SMALL / config.order)
-    if config.operator == "laplacian" and config.polynomials == "monomial":
-        start = start / 4.0 ** torch.arange(config.order + 1)
+    if config.operator == "laplacian":
+        matrix = to_chebyshev(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
+        start = start / torch.tensor(abs(matrix).sum(1).clip(1.0), dtype=start.dtype)
     start[0] = 1.0
     return start
 

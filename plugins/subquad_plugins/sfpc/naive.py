@@ -1,7 +1,7 @@
 """SFPC written as the paper states it, with the L x L matrices T and p(T): the oracle of the fast forms.
 
 Letters: B batch, L length, D model width, K order, G groups of channels.
-Reference: SFPC, Y = p_k(T) X with p_k = sum_i c_i T^i; the layer around it is ours.
+Reference: Hussain et al. 2025, Definition 4.1, Y = p_k(T) X with p_k = sum_i c_i T^i; the layer around it is ours.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def sfpc(
     Raises:
         PluginError: names that do not fit together, or a column of another length.
 
-    Reference: SFPC, Y = p_k(T) X.
+    Reference: Hussain et al. 2025, Definition 4.1, Y = p_k(T) X.
     """
     basis = default_basis(operator) if basis == "auto" else basis
     evaluation = quickest(operator, coefficients.shape[-1] - 1) if evaluation == "auto" else evaluation

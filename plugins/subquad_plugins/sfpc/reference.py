@@ -1,5 +1,6 @@
 """p(T) x by Horner's and Clenshaw's schemes, the paper's linear-time form: K applications of T, one after the other.
 
+Reference: Hussain et al. 2025, Lemma 5.1 and Theorem 5.1, Horner's scheme; Clenshaw's for the bases other than powers.
 Letters: B batch, L length, D width, K order, c coefficients (D, K+1) or (1, K+1).
 """
 

@@ -3,7 +3,7 @@
 For a symmetric T, ||f(T) - p(T)||_2 is the largest |f - p| over its eigenvalues, hence at most that over [-4, 0].
 
 Letters: L length.
-Reference: SFPC, Theorem 4.1; the boundary conditions are ours, the paper's matrix is lost in the text.
+Reference: Hussain et al. 2025, Theorem 4.1; the boundary conditions are ours, the paper's matrix is lost in the text.
 """
 
 from __future__ import annotations
