@@ -10,6 +10,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from subquad.suggest import did_you_mean
+
 Taps = tuple[float, ...]
 
 
@@ -43,17 +45,14 @@ def filter_bank(name: str) -> FilterBank:
         ValueError: there is no such wavelet.
     """
     pywt = _library()
-    if name not in pywt.wavelist(kind="discrete"):
+    known = pywt.wavelist(kind="discrete")
+    if name not in known:
         raise ValueError(
-            f"there is no discrete wavelet {name!r}: use haar, db1 to db38, sym2 to sym20, coif1 to coif17, dmey, or "
-            f"one of {_biorthogonal()}"
+            f"there is no discrete wavelet {name!r}{did_you_mean(name, known)}; there is haar, db1 to db38, sym2 to "
+            "sym20, coif1 to coif17, dmey, bior1.1 to bior6.8 and rbio1.1 to rbio6.8"
         )
     filters = (tuple(float(tap) for tap in taps) for taps in pywt.Wavelet(name).filter_bank)
     return FilterBank(name, *filters)
-
-
-def _biorthogonal() -> str:
-    return ", ".join(_library().wavelist("bior") + _library().wavelist("rbio"))
 
 
 def _library() -> Any:
