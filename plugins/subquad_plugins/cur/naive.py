@@ -71,7 +71,7 @@ def pick(q: Tensor, k: Tensor, config: Config, source: str, force_first: bool, k
         scores = [random_score(*key, n, i) for i in range(n)]
     else:
         rows = {"q": [q], "k": [k], "q+k": [q, k]}[source]
-        scores = [sum(float(score(row[i], config)) for row in rows) for i in range(n)]
+        scores = [sum(score(row[i].detach(), config).item() for row in rows) for i in range(n)]
     best = sorted(range(n), key=lambda i: (force_first and i > 0, -scores[i], i))
     return sorted(best[:m])
 

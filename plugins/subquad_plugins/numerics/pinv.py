@@ -38,7 +38,7 @@ def pseudo_inverse(u: Tensor, iterations: int, *, start: Start = "norms", throug
     """
     with torch.autocast(u.device.type, enabled=False):
         u = _wide(u)
-        z = u.mT * _start_scale(u if through_start else u.detach(), start)
+        z = _start(u, start, through_start)
         shape, u, z = z.shape, u.reshape(-1, *u.shape[-2:]), z.reshape(-1, *z.shape[-2:])
         for _ in range(iterations):
             uz = torch.bmm(u, z)
@@ -48,14 +48,21 @@ def pseudo_inverse(u: Tensor, iterations: int, *, start: Start = "norms", throug
         return z.reshape(shape)
 
 
-def _start_scale(u: Tensor, start: Start) -> Tensor:
-    """(..., 1, 1), or a scalar for "batch"."""
+def _start(u: Tensor, start: Start, through: bool) -> Tensor:
+    """(..., r, p): U^T divided by its norms, one after the other, as their product may be too small for fp32."""
+    columns, rows = norms(u if through else u.detach())
+    z = u.mT / (columns.amax() if start == "batch" else columns)
+    return z / rows if start == "norms" else z
+
+
+def norms(u: Tensor) -> tuple[Tensor, Tensor]:
+    """|U|_1 and |U|_inf of each matrix, (..., 1, 1): the largest column sum and row sum of magnitudes.
+
+    1 for a matrix of zeros, whose pseudo-inverse and gradient are then 0 rather than NaN.
+    """
     magnitudes = u.abs()
-    columns = magnitudes.sum(-2).amax(-1)
-    if start == "batch":
-        return 1 / _nonzero(columns.amax())
-    size = columns if start == "rows" else columns * magnitudes.sum(-1).amax(-1)
-    return (1 / _nonzero(size))[..., None, None]
+    columns, rows = magnitudes.sum(-2).amax(-1), magnitudes.sum(-1).amax(-1)
+    return (columns + (columns == 0))[..., None, None], (rows + (rows == 0))[..., None, None]
 
 
 def exact_inverse(u: Tensor, *, rtol: float | None = None) -> Tensor:
@@ -85,14 +92,10 @@ def ridge_inverse(u: Tensor, ridge: float) -> Tensor:
     """
     with torch.autocast(u.device.type, enabled=False):
         u = _wide(u)
-        damping = ridge / _start_scale(u, "norms")
+        columns, rows = norms(u)
+        damping = ridge * columns * rows
         gram = u.mT @ u + damping * torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
         return torch.linalg.solve(gram, u.mT)
-
-
-def _nonzero(size: Tensor) -> Tensor:
-    """The size, or 1 for a matrix of zeros, whose pseudo-inverse and gradient are then 0 rather than NaN."""
-    return size + (size == 0)
 
 
 def _wide(x: Tensor) -> Tensor:
