@@ -9,8 +9,6 @@ Letters: K order, c coefficients in the given basis, a coefficients in the Cheby
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from subquad_plugins.agf.jacobi import Step, jacobi_steps
@@ -18,7 +16,6 @@ from subquad_plugins.agf.jacobi import Step, jacobi_steps
 Steps = tuple[Step, ...]
 
 
-@lru_cache(maxsize=256)
 def steps_of(basis: str, order: int, jacobi_a: float = 0.0, jacobi_b: float = 0.0) -> Steps:
     """Steps 1..order of P_k = (slope x + shift) P_{k-1} - back P_{k-2}, P_0 = 1.
 
@@ -37,7 +34,6 @@ def steps_of(basis: str, order: int, jacobi_a: float = 0.0, jacobi_b: float = 0.
     raise ValueError(f"basis {basis}: choose monomial, monomial_rescaled, chebyshev or jacobi")
 
 
-@lru_cache(maxsize=64)
 def to_chebyshev(basis: str, order: int, jacobi_a: float = 0.0, jacobi_b: float = 0.0) -> np.ndarray:
     """(K+1, K+1) float64: row k holds the coefficients of P_k on T_0(t), .., T_K(t), so that a = c @ matrix."""
     matrix = np.zeros((order + 1, order + 1))
@@ -49,7 +45,6 @@ def to_chebyshev(basis: str, order: int, jacobi_a: float = 0.0, jacobi_b: float 
         matrix[k] = slope * _times_t(matrix[k - 1]) + shift * matrix[k - 1]
         if k > 1:
             matrix[k] -= step.back * matrix[k - 2]
-    matrix.setflags(write=False)
     return matrix
 
 

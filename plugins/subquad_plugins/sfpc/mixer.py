@@ -44,6 +44,7 @@ class Polynomial(nn.Module):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.config = config
+        self.steps = steps_of(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
         rows = {"shared": 1, "head": site.num_heads, "channel": site.dim}[config.coefficients]
         self.coefficients = nn.Parameter(starting_coefficients(config).repeat(rows, 1))
         self.first_column = nn.Parameter(_decay(config, site)) if _learns_column(config) else None
@@ -59,10 +60,9 @@ class Polynomial(nn.Module):
         c = per_channel(self.coefficients.to(x.dtype), x.shape[2])
         column = self._column(x) if config.operator == "circulant" else None
         if config.path == "reference":
-            steps = steps_of(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
             rescaled = config.operator == "laplacian" and config.polynomials != "monomial"
             name = f"rescaled:{config.matrix}" if rescaled else config.matrix
-            return recurrence(x, c, steps, name, column, keep)
+            return recurrence(x, c, self.steps, name, column, keep)
         if self.to_chebyshev is not None:
             c = c @ self.to_chebyshev.to(c.dtype)
         return convolved(x, c, config.matrix, config.path, column, keep)

@@ -147,8 +147,8 @@ def test_a_learned_column_cannot_make_powers_grow():
     mixer = build({"operator": "circulant", "order": 64, "projections": False}, max_len=64)
     with torch.no_grad():
         mixer.polynomial.first_column.mul_(1e4)
-    x = tokens(length=64)
-    assert float(mixer(x).norm()) <= float(mixer.polynomial.coefficients.abs().sum(1).max() * x.norm())
+        x = tokens(length=64)
+        assert float(mixer(x).norm()) <= float(mixer.polynomial.coefficients.abs().sum(1).max() * x.norm())
 
 
 @pytest.mark.parametrize("name", ["default", "shift", "circulant", "transform", "recurrence"])
