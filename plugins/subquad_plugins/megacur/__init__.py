@@ -1,8 +1,9 @@
 """MegaCUR: Mega with CUR attention, for weights trained in either.
 
 Light half: parameters and descriptor. docs/mixers/megacur.md has the choices.
-Reference: CURformer and Flash-CUR, Machine Learning 114:139, 2025, doi 10.1007/s10994-025-06768-3, Sec. 5 (MegaCUR);
-Ma et al. 2023, Mega: Moving Average Equipped Gated Attention.
+Reference: François, Saillot, Klein, Bissyandé, Skupin 2025, Drop-in efficient self-attention approximation method,
+Machine Learning 114:139, doi 10.1007/s10994-025-06768-3 (MegaCUR); Ma et al. 2023, Mega: Moving Average Equipped
+Gated Attention.
 """
 
 from __future__ import annotations
@@ -77,12 +78,13 @@ PLUGIN = MixerPlugin(
     config=Config,
     build="subquad_plugins.megacur.mixer:MegaCUR",
     summary="Mega with CUR attention through selected tokens",
-    paper="CURformer and Flash-CUR, Machine Learning 114:139, 2025, doi 10.1007/s10994-025-06768-3",
+    paper="François et al. 2025, Drop-in efficient self-attention approximation method, doi 10.1007/s10994-025-06768-3",
     facts=Facts(causal="never", padding_invariant=True, max_length="site", complexity="L log L", leak=1e-12),
     variants={
         "laplace": {"attention": "laplace", "num_indices": 16},
         "chunk": {"chunk_size": 16, "num_indices": 4},
         "rotary": {"bias": "rotary", "num_indices": 8, "selection": "linspace", "renormalise": True},
         "different": {"mode": "different", "num_indices": 8, "pinv": "ridge", "copy_rows": True},
+        "random": {"selection": "random", "num_indices": 8, "pinv": "exact"},
     },
 )

@@ -1,26 +1,20 @@
 """MegaCUR as a token mixer: Mega's gated layer with CUR attention in place of the dense one.
 
-    C = f(S[:, k_idx])  (c, r)     R = f(S[q_idx, :])  (p, c)     U = C[q_idx]     a = C U+ (R value)
-
-with scores S = scale q k^T + B of which only these columns and rows are made: the bias too is gathered, B[:, k_idx] and
-B[q_idx, :], so nothing of size c x c exists. f is Mega's softmax (C's over the selected keys alone) or Laplace, which
-acts on each score alone, so that C and R are then true columns and rows of Mega's attention matrix.
-
-Letters: B batch, G chunks, c chunk length, z attention width, v value width, p and r selected queries and keys.
+Letters: B batch, G chunks, c chunk length, z attention width, v value width, m picks.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from subquad.plugin import Site
-from subquad_plugins.cur.attention import cur_attention
 from subquad_plugins.cur.selection import select_indices
-from subquad_plugins.mega.bias import bias_columns, bias_rows
 from subquad_plugins.mega.layer import GatedAttention
 from subquad_plugins.megacur import Config
+from subquad_plugins.megacur.attention import Picks, megacur_attention
 
 
 class MegaCUR(GatedAttention):
@@ -31,6 +25,8 @@ class MegaCUR(GatedAttention):
         site: where it stands; its seed and layer fix what selection "random" picks in evaluation.
     """
 
+    seed: Tensor | None
+
     def __init__(self, config: Config, site: Site):
         super().__init__(config, site)
         self.cur = config
@@ -38,53 +34,61 @@ class MegaCUR(GatedAttention):
         self.force_first = config.force_class == "always" or (
             config.force_class == "auto" and site.num_prefix_tokens > 0
         )
-        self.seed = 2 * (1009 * site.seed + site.layer_index)
+        # In the state, so that a model loaded elsewhere picks what it was evaluated with; Mega's weights have none.
+        seed = torch.tensor(2 * (1009 * site.seed + site.layer_index)) if config.selection == "random" else None
+        self.register_buffer("seed", seed)
+        self.register_load_state_dict_pre_hook(_own_seed)
 
     def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
         chunks = q.shape[1]
-        # Each chunk is a sample with one head.
-        q, k, value = (one.flatten(0, 1)[:, None] for one in (q, k, value))
+        # Each chunk is a sample of its own.
+        q, k, value = (one.flatten(0, 1) for one in (q, k, value))
         keep = None if keep is None else keep.flatten(0, 1)
-        return self._attend_cur(q, k, value, keep, bias)[:, 0].unflatten(0, (-1, chunks))
-
-    def _attend_cur(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
-        """(B G, 1, c, v)."""
+        queries, keys = self.picks(q, k, keep)
         cur = self.cur
-        if cur.mode == "same":
-            q_idx, q_picked = k_idx, k_picked = self._select(q, k, cur.same_source, keep, 0)
-        else:
-            q_idx, q_picked = self._select(q, k, "q", keep, 0)
-            k_idx, k_picked = self._select(q, k, "k", keep, 1)
-        return cur_attention(
+        out = megacur_attention(
             q,
             k,
             value,
-            q_idx,
-            k_idx,
-            key_keep=keep,
-            picks_keep=(q_picked, k_picked),
+            queries,
+            keys,
+            bias,
+            cur.attention,
+            keep=keep,
             iterations=cur.iterations,
             pinv=cur.pinv,
             through_start=cur.start_gradient,
             ridge=cur.ridge,
             copy_rows=cur.copy_rows,
             renormalise=cur.renormalise,
-            function=cur.attention,
-            bias=(bias_columns(bias, k_idx), bias_rows(bias, q_idx)),
         )
+        return out.unflatten(0, (-1, chunks))
+
+    def picks(self, q: Tensor, k: Tensor, keep: Tensor | None) -> tuple[Picks, Picks]:
+        """The selected queries and keys of q and k (B G, c, z): indices (B G, m), and which of them count."""
+        if self.cur.mode == "same":
+            both = self._select(q, k, self.cur.same_source, keep, 0)
+            return both, both
+        return self._select(q, k, "q", keep, 0), self._select(q, k, "k", keep, 1)
 
     def _select(
         self, q: Tensor, k: Tensor, source: Literal["q", "k", "q+k"], keep: Tensor | None, stream: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Which tokens, (B G, 1, m), and which of these count."""
-        return select_indices(
-            q,
-            k,
+    ) -> Picks:
+        index, counts = select_indices(
+            q[:, None],
+            k[:, None],
             self.cur.num_indices,
             self.cur.selection,
             source=source,
             column=self.cur.column,
             keep=keep,
             force_first=self.force_first,
-            seed=None if self.training else self.seed + stream,
+            seed=None if self.training or self.seed is None else self.seed + stream,
         )
+        return index[:, 0], None if counts is None else counts[:, 0]
+
+
+def _own_seed(module: MegaCUR, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Weights of Mega load strictly: the seed, which they lack, stays."""
+    if module.seed is not None:
+        state.setdefault(f"{prefix}seed", module.seed)

@@ -216,9 +216,14 @@ def test_bfloat16_stays_near():
     torch.testing.assert_close(out.float(), expected, rtol=0, atol=5e-2 * float(expected.abs().max()))
 
 
-def test_random_picks_change_in_training_only():
+def test_random_picks_follow_the_seed_in_the_state_and_change_in_training_only():
     mixer, x = build(num_indices=4, selection="random"), tokens()
     assert torch.equal(mixer(x), mixer(x))
+    other = MegaCUR(mixer.config, Site(dim=8, max_len=11, seed=5)).double().eval()
+    other.load_state_dict({name: value for name, value in mixer.state_dict().items() if name != "seed"}, strict=True)
+    assert not torch.equal(other(x), mixer(x))
+    other.load_state_dict(mixer.state_dict(), strict=True)
+    assert torch.equal(other(x), mixer(x))
     mixer.train()
     assert not torch.equal(mixer(x), mixer(x))
 
