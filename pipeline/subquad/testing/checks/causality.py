@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from subquad.testing.calls import call, flushed_right, gradients, input_gradient, outputs, padded, weights
 from subquad.testing.check import Check, Finding
 from subquad.testing.measure import ROUNDING, Meter
-from subquad.testing.subject import Subject
+from subquad.testing.subject import MAX_LEN, Subject
 
 SHORT, LONG = 9, 150
 CUTS = (1, 2, 16, 33, 64, 65, 127, 128, 149)
@@ -30,7 +30,7 @@ def causal_outputs(subject: Subject) -> Finding:
     """Other tokens, and other masks, from position t on; outputs before t as they were."""
     meter = Meter(subject.facts.leak)
     for length, cuts in _cuts(subject):
-        mixer = subject.build(max_len=length)
+        mixer = subject.build(max_len=max(length, MAX_LEN))
         compare_outputs(meter, mixer, subject.tokens(2, length), cuts)
     return meter.finding()
 
@@ -58,7 +58,7 @@ def causal_gradients(subject: Subject) -> Finding:
     """Gradients of outputs before t: none into later tokens, and the same whatever stands there."""
     meter = Meter(subject.facts.leak, "the largest gradient")
     for length, cuts in _cuts(subject):
-        mixer = subject.build(max_len=length)
+        mixer = subject.build(max_len=max(length, MAX_LEN))
         compare_gradients(meter, mixer, subject.tokens(2, length), cuts[:: 1 if length <= SHORT else 2])
     return meter.finding()
 

@@ -9,13 +9,16 @@ from subquad.nn import TokenMixer
 from subquad.testing.calls import padded
 from subquad.testing.check import Check, Finding, NotApplicable
 from subquad.testing.checks.lengths import passes
-from subquad.testing.subject import Subject
+from subquad.testing.subject import MAX_LEN, Subject
+
+GRID = (7, 9)
+"""Height and width: with the class token as many tokens as `MAX_LEN`."""
 
 
 def class_token(subject: Subject) -> Finding:
     """One prefix token in front of a sequence."""
     length = subject.at_most(14)
-    mixer = _built(subject, num_prefix_tokens=1, max_len=length)
+    mixer = _built(subject, num_prefix_tokens=1)
     passes("class token in front", mixer, subject.tokens(2, length), None)
     passes(
         "class token in front, padded", mixer, subject.tokens(2, length), padded(length, (length, (length + 1) // 2))
@@ -25,9 +28,11 @@ def class_token(subject: Subject) -> Finding:
 
 def image(subject: Subject) -> Finding:
     """A class token in front of a grid of image patches."""
-    mixer = _built(subject, num_prefix_tokens=1, grid=(3, 5), max_len=16)
-    passes("image patches", mixer, subject.tokens(2, 16), None)
-    return Finding("1 + 3 x 5 tokens")
+    if (most := subject.at_most(MAX_LEN)) < MAX_LEN:
+        raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
+    mixer = _built(subject, num_prefix_tokens=1, grid=GRID)
+    passes("image patches", mixer, subject.tokens(2, MAX_LEN), None)
+    return Finding("1 + 7 x 9 tokens")
 
 
 def _built(subject: Subject, **site: Any) -> TokenMixer:
