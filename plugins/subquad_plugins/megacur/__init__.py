@@ -66,6 +66,10 @@ class Config(LayerConfig):
 
     def check(self, site: Site) -> None:
         super().check(site)
+        if site.max_len and self.num_indices > site.max_len:
+            raise ValueError(
+                f"num_indices {self.num_indices} is more than the longest sequence has: use {site.max_len} or less"
+            )
         width, _ = self.widths(site.dim)
         if self.column >= width:
             raise ValueError(f"column {self.column} is outside queries of width {width}: use 0 to {width - 1}")
