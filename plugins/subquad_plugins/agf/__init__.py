@@ -43,7 +43,7 @@ class Config(MixerConfig):
         symbol="b",
         ge=-2,
         le=4,
-        search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0),
+        search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.2, 0.5, 1.0, 1.5, 2.0),
     )
     fix_identity: bool = param(True, meaning="hold the constant term at 1, so that the filter starts as the identity")
     coeff_activation: Literal["tanh", "none"] = param("tanh", meaning="bounds the learned coefficients, or does not")
