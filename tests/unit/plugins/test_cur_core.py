@@ -152,6 +152,7 @@ def test_the_class_token_is_forced_where_there_are_prefix_tokens():
         assert bool((index[..., 0] == 0).all()) is expected
 
 
+@pytest.mark.ci
 def test_compiled_in_one_graph_gives_the_same():
     """One way of working; `subquad check` tries them all."""
     mixer, x = mixer_of({"num_indices": 5, "copy_rows": True}), tokens(2, 15, 16)
