@@ -150,6 +150,17 @@ def test_outputs_that_are_not_finite_are_not_timed():
         compare([parse_row(in_file("NotANumber"))], TINY)
 
 
+def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatch):
+    def broken(mixer, x):
+        raise RuntimeError
+
+    monkeypatch.setattr(mixers, "count_pass", broken)
+    found = compare([parse_row("identity")], TINY)
+    assert found.speeds[1].uncounted == ("anything (RuntimeError)",)
+    assert "- identity: not in its counts: anything (RuntimeError)" in to_markdown(found).splitlines()
+    assert cells(found)[0][-3:] == ("0+", "0+", "0.0+")
+
+
 def test_a_mixer_that_cannot_stand_at_a_length():
     rows = [parse_row(in_file("AtMostTen"))]
     with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):

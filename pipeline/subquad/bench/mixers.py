@@ -25,7 +25,7 @@ from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.nn import as_output
 from subquad.plugin import Site
 from subquad.registry import make_mixer
-from subquad.testing.count import count_pass
+from subquad.testing.count import Count, count_pass
 
 GROUP = 3
 """So many mixers stand between two blocks of softmax."""
@@ -250,7 +250,7 @@ def _speed(work: Work, protocol: Protocol, length: int) -> Speed:
     ratios = {part: statistics.median(work.ratios[part]) for part in PARTS}
     batch = protocol.batch(length)
     micro = 1e6 / (batch * length)
-    count = count_pass(work.mixer, work.x)
+    count = _count(work)
     return Speed(
         row=work.row.text,
         length=length,
@@ -264,3 +264,10 @@ def _speed(work: Work, protocol: Protocol, length: int) -> Speed:
         gflops=count.flops / 1e9 / seconds["both"],
         uncounted=count.unknown,
     )
+
+
+def _count(work: Work) -> Count:
+    try:
+        return count_pass(work.mixer, work.x)
+    except Exception as error:  # it has run, so it is the counter that cannot follow
+        return Count(flops=0, moved=0, operations=0, largest={}, unknown=(f"anything ({type(error).__name__})",))

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from subquad.errors import SubquadError
 from subquad.testing.check import Check, CheckFailed, Finding, NotProven
 from subquad.testing.count import Count, count_pass
 from subquad.testing.fit import MIN_LENGTHS, Fit, above, fit
@@ -134,7 +135,13 @@ def count_at(subject: Subject, length: int) -> Count:
     keep = torch.arange(length)[None] < length - length // 8
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return count_pass(mixer.train(), x) + count_pass(mixer.eval(), x, keep=keep)
+        try:
+            return count_pass(mixer.train(), x) + count_pass(mixer.eval(), x, keep=keep)
+        except SubquadError:
+            raise
+        except Exception as error:  # whether the mixer runs at all is for other checks
+            text = " ".join(str(error).split())[:200]
+            raise NotProven(f"cannot be run and counted at length {length}: {type(error).__name__}: {text}") from error
 
 
 def _flops(subject: Subject) -> Finding:

@@ -94,17 +94,21 @@ def _ends(mixer: nn.Module, out: MixerOutput) -> list[Tensor]:
 
 
 class Counter:
-    """Adds up what runs inside `counting()`."""
+    """Adds up what runs inside `counting()`.
+
+    Attributes:
+        unknown: names of what could not be counted.
+    """
 
     def __init__(self) -> None:
         self._flops = self._moved = self._operations = 0
         self._largest: Tally[str] = Tally()
-        self._unknown: set[str] = set()
+        self.unknown: set[str] = set()
 
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count what runs in here."""
-        with _Leaving(self._unknown), _Dispatch(self):
+        with _Leaving(self.unknown), _Dispatch(self):
             yield
 
     def add(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
@@ -112,7 +116,7 @@ class Counter:
         known = _known(func)
         name = func._schema.name
         if known is None:
-            self._unknown.add(name)
+            self.unknown.add(name)
         elif known.rule.traffic != "none":
             self._flops += known.rule.flops(args, out)
             self._moved += known.moved(args, kwargs, out)
@@ -127,7 +131,7 @@ class Counter:
             moved=self._moved,
             operations=self._operations,
             largest=dict(self._largest),
-            unknown=tuple(sorted(self._unknown)),
+            unknown=tuple(sorted(self.unknown)),
         )
 
 
@@ -174,12 +178,17 @@ def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
 
 
 class _Dispatch(TorchDispatchMode):
+    supports_higher_order_operators = True
+
     def __init__(self, counter: Counter):
         super().__init__()
         self.counter = counter
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: what it runs inside is hidden
+            self.counter.unknown.add(str(func))
+            return func(*args, **kwargs)
         if _is_composite(func):
             with self:
                 return func.decompose(*args, **kwargs)

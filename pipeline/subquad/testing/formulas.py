@@ -113,3 +113,8 @@ def mkldnn_convolution(args: Sequence[Any], out: Any) -> int:
 def pool(args: Sequence[Any], out: Any) -> int:
     window = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
     return reals(tensors(out)[0]) * math.prod(window)
+
+
+def recurrent(factor: int) -> Formula:
+    """An LSTM layer: both weights (args 1 and 2) multiply every token, `factor` times."""
+    return lambda args, out: factor * 2 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())

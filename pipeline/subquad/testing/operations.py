@@ -135,6 +135,8 @@ _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), formulas.distances),
     "convolution_backward": formulas.convolution_backward,
     "mkldnn_convolution": formulas.mkldnn_convolution,
+    "mkldnn_rnn_layer": formulas.recurrent(1),
+    "mkldnn_rnn_layer_backward": formulas.recurrent(2),
     **dict.fromkeys(("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"), formulas.pool),
     **_LINEAR_ALGEBRA,
 }

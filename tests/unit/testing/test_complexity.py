@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from subquad.nn import TokenMixer
-from subquad.plugin import Config, Facts, MixerPlugin
+from subquad.plugin import Complexity, Config, Facts, MixerPlugin
 from subquad.registry import Found, Resolved, resolve
 from subquad.testing import complexity
 from subquad.testing.check import CheckFailed, NotProven
@@ -137,6 +137,11 @@ class Numpy(Plain):
         return x * torch.from_numpy(x.detach().numpy().cumsum(1))
 
 
+class Broken(Plain):
+    def mix(self, x, keep):
+        raise RuntimeError("no rule for\nthis")
+
+
 class Short(Plain):
     """Another way for short sequences."""
 
@@ -152,7 +157,7 @@ def mystery(x: Tensor) -> Tensor:
 mystery.register_autograd(lambda ctx, grad: grad * 2)
 
 
-def subject(mixer: type[TokenMixer], declared="L", **facts) -> Subject:
+def subject(mixer: type[TokenMixer], declared: Complexity = "L", **facts) -> Subject:
     plugin = MixerPlugin(config=Config, build=mixer, summary="", facts=Facts(complexity=declared, **facts))
     found = Found("mixer", mixer.__name__, "tests", "1.0", "tests:PLUGIN")
     return Subject(resolved=Resolved(plugin, found), config=Config(), facts=plugin.facts, causal=False)
@@ -241,6 +246,11 @@ def test_work_outside_torch_proves_nothing():
         FLOPS(subject(Numpy))
 
 
+def test_what_breaks_under_the_counter_proves_nothing():
+    with pytest.raises(NotProven, match=r"cannot be run and counted at length 64: RuntimeError: no rule for this"):
+        FLOPS(subject(Broken))
+
+
 def test_fewer_than_five_lengths_prove_nothing():
     with pytest.raises(
         NotProven, match=r"takes 512 positions at most: 4 lengths to count at \(64, .*\), and 5 are needed"
@@ -269,7 +279,8 @@ def test_counts_are_made_once_for_both_checks(monkeypatch):
     original = complexity.count_at
     monkeypatch.setattr(complexity, "count_at", lambda one, length: calls.append(length) or original(one, length))
     one = subject(Plain)
-    FLOPS(one), BYTES(one), FLOPS(one)
+    for check in (FLOPS, BYTES, FLOPS):
+        check(one)
     assert calls == list(LADDER[:5])
 
 

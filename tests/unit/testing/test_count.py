@@ -110,6 +110,15 @@ def test_transposed_convolution():
     assert both.flops == 3 * 2 * B * L * D * 4 * 3
 
 
+def test_recurrent_layer():
+    lstm = nn.LSTM(D, 5, batch_first=True)
+    forward, both = passes(lambda x: lstm(x)[0], lstm)
+    products = 2 * B * L * 4 * 5 * (D + 5)
+    assert forward.flops == products
+    assert 3 * products <= both.flops < 3.1 * products  # and sums of the gradients of shared tensors
+    assert both.unknown == ()
+
+
 def test_elementwise_and_broadcast():
     x, row = torch.randn(B, L, D), torch.randn(D)
     found = counted(torch.add, x, row)
@@ -176,7 +185,7 @@ def test_custom_functions_are_seen_through():
             return x @ x.mT
 
         @staticmethod
-        def backward(ctx, grad):
+        def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
             (x,) = ctx.saved_tensors
             return (grad + grad.mT) @ x
 
@@ -216,6 +225,11 @@ def test_an_operation_without_a_rule_is_named():
 
     found = counted(mystery, torch.randn(4))
     assert found.unknown == ("subquad_tests::mystery",)
+
+
+def test_a_higher_order_operator_is_named():
+    found = counted(lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)), torch.ones(4))
+    assert found.unknown == ("cond",)
 
 
 def test_a_formula_of_a_library_for_its_own_operation_counts():
