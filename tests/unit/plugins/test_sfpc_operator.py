@@ -166,6 +166,22 @@ def test_eigenvalues_are_those_of_the_matrix(matrix, length):
     torch.testing.assert_close(ours.sum(), operator.trace().to(torch.complex128), rtol=0, atol=1e-12 * length)
 
 
+def test_norm_of_the_error_is_its_maximum_on_the_spectrum():
+    """Theorem 4.1 for |T + 2 I| at degree 16, coefficients by a quadrature with 256 nodes: both norms are known."""
+    order, length = 16, 64
+    angles = torch.pi * (torch.arange(256, dtype=torch.float64) + 0.5) / 256
+    waves = torch.cos(torch.arange(order + 1)[:, None] * angles)
+    c = (2 * angles.cos()).abs() @ waves.T / 128
+    c[0] /= 2
+    values, vectors = torch.linalg.eigh(naive.dense_operator("neumann", length))
+    exact = vectors @ torch.diag((values + 2).abs()) @ vectors.T
+    gap = exact - sfpc(torch.eye(length, dtype=torch.float64)[None], c)[0]
+    nodes = eigenvalues("neumann", length)
+    terms = torch.cos(torch.arange(order + 1) * torch.acos(nodes / 2 + 1)[:, None])
+    assert float(torch.linalg.matrix_norm(gap, ord=2)) == pytest.approx(0.075032437635, abs=1e-12)
+    assert float(((nodes + 2).abs() - terms @ c).abs().max()) == pytest.approx(0.075032437635, abs=1e-12)
+
+
 @pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
 @pytest.mark.parametrize("evaluation", ["reference", "conv", "fft"])
 def test_enough_coefficients_give_any_filter_exactly(boundary, evaluation):
