@@ -94,6 +94,8 @@ class Config(AttentionConfig):
 
     def check(self, site: Site) -> None:
         super().check(site)
+        if site.causal:
+            raise ValueError("CUR attention cannot be causal: the inverse mixes all selected rows, early and late")
         if site.max_len and self.num_indices > site.max_len:
             raise ValueError(
                 f"num_indices {self.num_indices} is more than the longest sequence has: use {site.max_len} or less"

@@ -206,6 +206,8 @@ def test_places_where_it_cannot_stand_are_refused():
         Config(num_indices=64).check(Site(dim=16, num_heads=2, max_len=29))
     with pytest.raises(ValueError, match="column 8 is outside a head of width 8: use 0 to 7"):
         Config(selection="embed", column=8).check(Site(dim=16, num_heads=2))
+    with pytest.raises(ValueError, match="CUR attention cannot be causal: the inverse mixes all selected rows"):
+        Config().check(Site(dim=16, num_heads=2, causal=True))
     with pytest.raises(ValueError, match="rotary needs an even head width"):
         Config(rotary=True).check(Site(dim=6, num_heads=2))
 
