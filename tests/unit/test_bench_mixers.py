@@ -11,8 +11,9 @@ from torch import nn
 from subquad.bench import mixers
 from subquad.bench.clock import Clock, Roofline, one_thread, roofline
 from subquad.bench.mixer_table import COLUMNS, cells, to_markdown
-from subquad.bench.mixers import Protocol, Work, compare
+from subquad.bench.mixers import Protocol, compare
 from subquad.bench.rows import DEFAULTS, parse_row, rows_of
+from subquad.bench.work import Work
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
@@ -154,7 +155,7 @@ def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatc
     def broken(mixer, x):
         raise RuntimeError
 
-    monkeypatch.setattr(mixers, "count_pass", broken)
+    monkeypatch.setattr("subquad.bench.work.count_pass", broken)
     found = compare([parse_row("identity")], TINY)
     assert found.speeds[1].uncounted == ("anything (RuntimeError)",)
     assert "- identity: not in its counts: anything (RuntimeError)" in to_markdown(found).splitlines()

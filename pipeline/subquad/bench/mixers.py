@@ -13,25 +13,20 @@ import gc
 import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from subquad.bench.clock import Clock, Roofline, one_thread, roofline
 from subquad.bench.rows import REFERENCE, Row, parse_row
+from subquad.bench.work import PARTS, Work
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.nn import as_output
 from subquad.plugin import Site
 from subquad.registry import make_mixer
-from subquad.testing.count import Count, count_pass
 
 GROUP = 3
 """So many mixers stand between two blocks of softmax."""
-
-Part = Literal["forward", "both"]
-PARTS: tuple[Part, ...] = ("forward", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,40 +100,6 @@ class Comparison:
     speeds: tuple[Speed, ...]
     best: Roofline
     skipped: tuple[str, ...] = ()
-
-
-@dataclass
-class Work:
-    """A mixer with its input, and what was timed so far."""
-
-    row: Row
-    mixer: nn.Module
-    x: Tensor
-    repeats: dict[Part, int] = field(default_factory=dict)
-    seconds: dict[Part, list[float]] = field(default_factory=lambda: {part: [] for part in PARTS})
-    ratios: dict[Part, list[float]] = field(default_factory=lambda: {part: [] for part in PARTS})
-
-    def forward(self) -> Tensor:
-        """Inference."""
-        with torch.no_grad():
-            return as_output(self.mixer(self.x)).out
-
-    def both(self) -> Sequence[Tensor | None]:
-        """A training step's share: forward, and gradients of input and parameters; extra losses count if weighted."""
-        x = self.x.detach().requires_grad_()
-        result = as_output(self.mixer(x))
-        weights = getattr(self.mixer, "loss_weights", {})
-        ends = [result.out, *(loss for name, loss in result.losses.items() if weights.get(name, 0.0))]
-        wanted = [x, *(one for one in self.mixer.parameters() if one.requires_grad)]
-        return torch.autograd.grad(ends, wanted, [torch.ones_like(end) for end in ends], allow_unused=True)
-
-    def action(self, part: Part) -> Callable[[], object]:
-        """What is timed."""
-        return self.forward if part == "forward" else self.both
-
-    def time(self, part: Part, clock: Clock) -> float:
-        """Seconds of one more block."""
-        return clock.once(self.action(part), self.repeats[part])
 
 
 def compare(
@@ -250,7 +211,7 @@ def _speed(work: Work, protocol: Protocol, length: int) -> Speed:
     ratios = {part: statistics.median(work.ratios[part]) for part in PARTS}
     batch = protocol.batch(length)
     micro = 1e6 / (batch * length)
-    count = _count(work)
+    count = work.count()
     return Speed(
         row=work.row.text,
         length=length,
@@ -264,10 +225,3 @@ def _speed(work: Work, protocol: Protocol, length: int) -> Speed:
         gflops=count.flops / 1e9 / seconds["both"],
         uncounted=count.unknown,
     )
-
-
-def _count(work: Work) -> Count:
-    try:
-        return count_pass(work.mixer, work.x)
-    except Exception as error:  # it has run, so it is the counter that cannot follow
-        return Count(flops=0, moved=0, operations=0, largest={}, unknown=(f"anything ({type(error).__name__})",))
