@@ -15,7 +15,7 @@ VERBS = {
     "train": ("subquad.cli.train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("subquad.cli.resume", "Go on with a run or a study exactly where it stopped."),
     "report": ("subquad.cli.report", "Table of runs as Markdown, CSV and a self-contained HTML page."),
-    "bench": ("subquad.cli.bench", "Measure the engine's own costs on this machine."),
+    "bench": ("subquad.cli.bench", "Measure the engine's own costs and the speed of mixers."),
     "sync": ("subquad.cli.sync", "Send MLflow what a run could not send."),
     "ui": ("subquad.cli.ui", "Open the MLflow pages of the runs."),
 }
