@@ -55,8 +55,8 @@ def oracle(arrays: Arrays, **options: Any) -> Tensor:
         real = arrays["key_valid"][b].nonzero()[:, 0] if "key_valid" in arrays else torch.arange(q.shape[2])
         place = {int(position): rank for rank, position in enumerate(real)}
         for h in range(q.shape[1]):
-            picks = ([place[int(i)] for i in index[b, h]] for index in (q_idx, k_idx))
-            out[b, h, real] = attention(q[b, h, real], k[b, h, real], v[b, h, real], *picks, config)
+            rows, columns = ([place[int(i)] for i in index[b, h]] for index in (q_idx, k_idx))
+            out[b, h, real] = attention(q[b, h, real], k[b, h, real], v[b, h, real], rows, columns, config)
     return out
 
 

@@ -63,7 +63,8 @@ def both(options: dict[str, Any], tensors: list[Tensor], keep: Tensor | None, m:
     core = CUR(config, Site(dim=8, num_heads=2, seed=7)).eval()
     ours = core(*tensors, query_keep=keep, key_keep=keep)
     seed = 0 if core.seed is None else int(core.seed)
-    theirs = oracle.cur(*tensors, config, query_keep=keep, key_keep=keep, force_first=core.force_first, seed=seed)
+    q, k, v = tensors
+    theirs = oracle.cur(q, k, v, config, query_keep=keep, key_keep=keep, force_first=core.force_first, seed=seed)
     return [ours, theirs]
 
 
@@ -134,7 +135,8 @@ def test_rows_sum_to_one_with_an_exact_inverse_or_renormalised():
     q, k, v = qkv(30)
     index, _ = select_indices(q, k, 4, "abs")
     ones = torch.ones_like(v)
-    for options in ({"pinv": "exact"}, {"iterations": 3, "renormalise": True}, {"pinv": "ridge", "renormalise": True}):
+    exact: dict[str, Any] = {"pinv": "exact"}
+    for options in (exact, {"iterations": 3, "renormalise": True}, {"pinv": "ridge", "renormalise": True}):
         torch.testing.assert_close(cur_attention(q, k, ones, index, index, **options), ones, rtol=1e-9, atol=1e-9)
     assert (cur_attention(q, k, ones, index, index, iterations=3) - 1).abs().max() > 1e-2
 

@@ -143,7 +143,8 @@ def test_random_picks_depend_on_seed_and_layer_and_travel_with_the_state():
 def test_the_class_token_is_forced_where_there_are_prefix_tokens():
     q, k = tokens(2, 2, 40, 8), tokens(2, 2, 40, 8)
     q[:, :, 0] = k[:, :, 0] = 0.0
-    for force, prefix, expected in (("auto", 0, False), ("auto", 1, True), ("always", 0, True), ("never", 1, False)):
+    cases: list[Any] = [("auto", 0, False), ("auto", 1, True), ("always", 0, True), ("never", 1, False)]
+    for force, prefix, expected in cases:
         site = Site(dim=16, num_heads=2, num_prefix_tokens=prefix)
         core = CUR(Config(num_indices=6, force_class=force), site)
         (index, _), (same, _) = core._picks(q, k, None, None)

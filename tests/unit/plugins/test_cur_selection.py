@@ -16,6 +16,7 @@ from subquad_plugins.cur.selection import select_indices, top_indices
 
 SELECTIONS: list[Any] = ["sum", "abs", "embed", "step", "step_full", "linspace", "random"]
 SCORED: list[Any] = ["sum", "abs", "embed"]
+SPACED: list[Any] = ["step", "step_full", "linspace"]
 
 
 def rows(batch: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -87,7 +88,8 @@ def test_a_sample_of_padding_alone_gets_picks(selection):
 )
 def test_counts_and_ends_of_regular_distances(length, m, step, full, linspace):
     x = torch.zeros(1, 1, length, 1)
-    for selection, expected in (("step", step), ("step_full", full), ("linspace", linspace)):
+    cases: list[Any] = [("step", step), ("step_full", full), ("linspace", linspace)]
+    for selection, expected in cases:
         index, _ = select_indices(x, x, m, selection)
         assert (index.shape[-1], int(index[0, 0, -1])) == expected
         assert index[0, 0, 0] == 0
@@ -97,7 +99,7 @@ def test_counts_and_ends_of_regular_distances(length, m, step, full, linspace):
 @settings(deadline=None, max_examples=30)
 def test_step_and_linspace_agree_where_m_divides_the_length(m, times):
     x = torch.zeros(1, 1, m * times, 1)
-    chosen = [select_indices(x, x, m, one)[0] for one in ("step", "step_full", "linspace")]
+    chosen = [select_indices(x, x, m, one)[0] for one in SPACED]
     assert all(torch.equal(one, chosen[0]) for one in chosen)
 
 
