@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.cli.tables import print_json, print_line, print_table
-from subquad.errors import ConfigError, PluginError, UserError
+from subquad.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate, Outcome
+
+
+MARKS = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
 
 @dataclass
@@ -71,15 +74,15 @@ def command(
     certificates: list[Certificate] = []
     broken: dict[str, str] = {}
     for one in asked:
-        with stdout_to_stderr():
-            try:
+        try:
+            with stdout_to_stderr():
                 mixer = resolved(one.name)
-            except PluginError as error:
-                if not everything:
-                    raise
-                broken[one.name] = str(error)
-                continue
-            done = certify(mixer, one.params, exclude=reasons, only=only, done=_progress(one.name), **options)
+                done = certify(mixer, one.params, exclude=reasons, only=only, done=_progress(one.name), **options)
+        except UserError as error:
+            if not everything:
+                raise
+            broken[one.name] = str(error)
+            continue
         certificates.append(done)
         if loud:
             _print(done)
@@ -152,6 +155,8 @@ def _compiler(name: str) -> str:
     Raises:
         ConfigError: there is none of that name.
     """
+    if name == "aot_eager":
+        return name  # the compiler takes seconds to import, and not every check needs it
     from torch._dynamo.backends.registry import list_backends
 
     from subquad.suggest import did_you_mean
@@ -174,9 +179,8 @@ def _progress(name: str):
 
 
 def _print(certificate: Certificate) -> None:
-    from subquad.testing.markdown import grouped, worst
+    from subquad.testing.summary import nearest_to_limit, notes
 
-    marks = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
     if sys.stderr.isatty():
         click.echo("\r\033[K", err=True, nl=False)
     ways = certificate.subjects
@@ -185,14 +189,13 @@ def _print(certificate: Certificate) -> None:
     rows = []
     for check in certificate.checks:
         found = certificate.of_check(check.name)
-        cells = (marks[found[str(subject)].status] for subject in ways)
-        rows.append((check.name, *cells, worst(list(found.values()))))
-    print_table(("check", *map(str, range(1, len(ways) + 1)), "seen at worst"), rows)
+        cells = (MARKS[found[str(subject)].status] for subject in ways)
+        rows.append((check.name, *cells, nearest_to_limit(list(found.values()))))
+    print_table(("check", *map(str, range(1, len(ways) + 1)), "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
-        for (check, detail), names in grouped(certificate, status).items():
-            where = "" if len(names) == len(ways) else f" ({'; '.join(names)})"
-            print_line(f"{status}: {check}{where}: {detail}")
-    print_line(certificate.closing_line)
+        for note in notes(certificate, status):
+            print_line(f"{status}: {note}")
+    print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
     print_line()
     sys.stdout.flush()
 

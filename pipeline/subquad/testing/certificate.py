@@ -50,13 +50,11 @@ class Certificate:
         return not self.count("failed") and not self.count("not proven")
 
     @property
-    def closing_line(self) -> str:
-        """`agf: 46 passed, 3 excluded, 0 failed in 8.2 s`."""
-        unproven = f", {self.count('not proven')} not proven" if self.count("not proven") else ""
-        return (
-            f"{self.name}: {self.count('passed')} passed, {self.count('excluded')} excluded, "
-            f"{self.count('failed')} failed{unproven} in {self.seconds:.1f} s"
-        )
+    def verdict(self) -> str:
+        """`agf: 46 passed, 3 excluded, 0 failed`."""
+        counts = [f"{self.count(status)} {status}" for status in ("passed", "excluded", "failed")]
+        unproven = [f"{self.count('not proven')} not proven"] if self.count("not proven") else []
+        return f"{self.name}: {', '.join(counts + unproven)}"
 
     def of_check(self, name: str) -> dict[str, Outcome]:
         """A check's outcomes by subject."""

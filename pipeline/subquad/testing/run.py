@@ -62,7 +62,9 @@ def perform(check: Check, subject: Subject, exclude: Mapping[str, str] | None = 
         NotProven: neither shown nor refuted.
     """
     with quiet():
-        if reason := (exclude or {}).get(check.name) or check.excluded(subject):
+        if by_hand := (exclude or {}).get(check.name):
+            raise NotApplicable(f"by the user: {by_hand}")
+        if reason := check.excluded(subject):
             raise NotApplicable(reason)
         return check.run(subject)
 

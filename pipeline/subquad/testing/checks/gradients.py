@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,9 +49,9 @@ def gradients(subject: Subject) -> Finding:
 def _compare(function: Function, inputs: list[Tensor], names: tuple[str, ...], *, fast: bool) -> None:
     if not function(*inputs):
         return
-    tolerances = {"eps": STEP, "atol": ABSOLUTE, "rtol": RELATIVE}
+    check = partial(torch.autograd.gradcheck, eps=STEP, atol=ABSOLUTE, rtol=RELATIVE, check_undefined_grad=False)
     try:
-        torch.autograd.gradcheck(function, inputs, fast_mode=fast, check_undefined_grad=False, **tolerances)
+        check(function, inputs, fast_mode=fast)
     except GradcheckError as error:
         raise CheckFailed(_one_line(str(error), names)) from None
 

@@ -1,0 +1,164 @@
+"""`subquad check` in this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from subquad.cli.main import main
+
+MIXER = '''
+import torch
+from subquad.nn import TokenMixer
+from subquad.plugin import Facts, MixerConfig, param
+
+class Mean(TokenMixer):
+    """The mean | of \\x1b[31mall\\x1b[0m tokens."""
+    class Config(MixerConfig):
+        scale: float = param(1.0, meaning="factor")
+    facts = Facts(padding_invariant=True)
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.value = torch.nn.Linear(site.dim, site.dim)
+        self.scale = config.scale
+
+    def forward(self, x, *, keep=None, carry=None):
+        print("a line of the mixer's own")
+        return self.value(x) + self.scale * x.mean(1, keepdim=True)
+
+class Broken(Mean):
+    """Fails."""
+    def forward(self, x, *, keep=None, carry=None):
+        raise ValueError("no such axis")
+'''
+FEW = ("--only", "shapes", "--only", "padding-content", "--only", "cross")
+
+
+@pytest.fixture
+def check(capfd, tmp_path):
+    """Run `subquad check`: exit code, stdout, stderr. `MEAN` stands for the mixer of this test."""
+    (tmp_path / "mean.py").write_text(MIXER)
+
+    def run(*words):
+        places = {"MEAN": f"{tmp_path}/mean.py:Mean", "BROKEN": f"{tmp_path}/mean.py:Broken"}
+        code = main(["check", *(places.get(word, word) for word in words)])
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def lines(text):
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_a_mixer_that_keeps_its_word(check):
+    code, out, err = check("identity", *FEW)
+    assert (code, err) == (0, "")
+    assert lines(out)[:2] == ["1 identity, default, causal", "check 1 seen, nearest to the limit"]
+    assert "shapes ok (2, 13, 16) in float64 and float32" in lines(out)
+    assert "excluded: cross: cross not claimed" in lines(out)
+    assert lines(out)[-2].startswith("identity: 2 passed, 1 excluded, 0 failed in ")
+
+
+def test_a_mixer_that_does_not(check):
+    code, out, _ = check("MEAN", *FEW)
+    assert code == 1
+    (failure,) = (line for line in lines(out) if line.startswith("failed: "))
+    assert failure.startswith("failed: padding-content: output at real tokens, other content in the padding (right): ")
+    assert failure.endswith("of the largest output, allowed 0, bit for bit")
+    assert "Mean: 1 passed, 1 excluded, 1 failed in " in out
+    assert "a line of the mixer's own" not in out
+    assert "\x1b" not in out
+
+
+def test_an_exception_of_the_mixer_is_one_line_and_debug_shows_where(check):
+    code, out, err = check("BROKEN", "--only", "shapes")
+    assert code == 1
+    assert "failed: shapes: ValueError: no such axis (" in out
+    assert "Traceback" not in out + err
+    assert "Traceback" in check("BROKEN", "--only", "shapes", "--debug")[2]
+
+
+def test_parameters_belong_to_the_mixer_before_them(check):
+    code, out, _ = check("MEAN", "scale=0.0", "agf", "order=4", "identity", "--json", "--only", "padding-content")
+    found = json.loads(out)
+    assert code == 0
+    ways = [[way["parameters"] for way in one["subjects"]] for one in found["mixers"]]
+    assert ways[0] == [{"scale": 0.0}]
+    assert [way["order"] for way in ways[1]] == [4]
+    assert [way["variant"] for way in found["mixers"][2]["subjects"]] == ["default"]
+
+
+def test_json_says_all_of_it(check):
+    code, out, _ = check("softmax", "--json", *FEW, "--exclude", "cross=no decoder here")
+    found = json.loads(out)
+    assert code == 0
+    assert {"subquad", "torch", "python"} <= set(found["environment"])
+    (one,) = found["mixers"]
+    assert one["plugin"]["distribution"] == "subquad"
+    assert len(one["plugin"]["sha256"]) == 64
+    assert (one["passed"], one["excluded"], one["failed"], one["not_proven"], one["holds"]) == (4, 2, 0, 0, True)
+    assert [(way["name"], way["causal"]) for way in one["subjects"]] == [("default", False), ("default, causal", True)]
+    assert one["subjects"][0]["facts"]["complexity"] == "L^2"
+    details = {row["detail"] for row in one["outcomes"] if row["status"] == "excluded"}
+    assert details == {"by the user: no decoder here"}
+    assert all(row["seconds"] >= 0 for row in one["outcomes"])
+
+
+def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
+    code, out, _ = check("MEAN", *FEW, "--markdown", str(tmp_path / "certificate.md"))
+    assert code == 1
+    assert "Mean: 1 passed" in out
+    text = (tmp_path / "certificate.md").read_text()
+    assert check("MEAN", *FEW, "--markdown", "-")[1] == text
+    rows = text.splitlines()
+    assert rows[0] == "# Certificate"
+    assert "The mean \\| of \\\\x1b[31mall\\\\x1b[0m tokens." in rows
+    assert "| 1 | default | defaults | causal never, padding_invariant True," in text
+    assert any(row.startswith("| padding-content |") and "| **no** |" in row for row in rows)
+    assert "Only 3 of " in text
+    assert rows[-1].endswith("Mean: 1 passed, 1 excluded, 1 failed.")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "which mixer? write a name, ./file.py:Class, or --all"),
+        (("agf", "--all"), "--all checks every mixer with its own variants"),
+        (("order=3", "agf"), "order=3: write the mixer first, as in: subquad check agf order=4"),
+        (("agf", "order=3", "order=4"), "agf: order is given twice"),
+        (("agf", "order=99"), "order: got 99, must be a whole number >= 0 and <= 32"),
+        (("agv",), "unknown mixer 'agv'; did you mean 'agf'"),
+        (("agf", "--only", "shape"), "no check 'shape'; did you mean 'shapes'"),
+        (
+            ("agf", "--exclude", "cross"),
+            "--exclude cross: give a reason, as in --exclude cross='why it does not apply'",
+        ),
+        (("agf", "--exclude", "cross=a", "--exclude", "cross=b"), "--exclude cross is given twice"),
+        (("agf", "--compiler", "inducto"), "--compiler inducto: torch has no such backend; did you mean 'inductor'"),
+        (("identity", "--only", "shapes", "--markdown", "no/such/folder.md"), "--markdown no/such/folder.md: No such"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(check, words, message):
+    code, _, err = check(*words)
+    assert code == 2
+    assert err.startswith(f"subquad: {message}")
+    assert err.count("\n") == 1
+
+
+def test_all_goes_on_after_a_plugin_that_is_broken(check, monkeypatch):
+    monkeypatch.setattr("subquad.cli.check._installed", lambda: ["identity", "nonsense"])
+    code, out, _ = check("--all", "--only", "shapes")
+    assert code == 1
+    assert "identity: 1 passed, 0 excluded, 0 failed in " in out
+    assert "nonsense: unknown mixer 'nonsense'" in out
+    assert "1 of 2 mixers certified" in out
+    assert out.rstrip().endswith("not certified: nonsense")
+
+
+def test_all_means_every_installed_mixer():
+    from subquad.cli.check import _installed
+
+    assert {"agf", "identity", "softmax"} <= set(_installed())
