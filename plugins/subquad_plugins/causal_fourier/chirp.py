@@ -20,8 +20,8 @@ from torch import Tensor
 
 from subquad_plugins.causal_fourier.dense import row_weights
 from subquad_plugins.fourier.chirp import chirp
-from subquad_plugins.numerics.lengths import fast_length
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
+from subquad_plugins.numerics.lengths import fast_length
 
 Norm = Literal["paper", "ortho", "causal_rms"]
 Evaluation = Literal["auto", "dense", "chirp"]

@@ -7,7 +7,6 @@ E^-1/2 of Eq. 1, which Algorithm 1 leaves out; the inverse starts from each matr
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from subquad.errors import PluginError
@@ -15,6 +14,7 @@ from subquad.nn import AttentionCore
 from subquad.plugin import Site
 from subquad_plugins.cur import Config
 from subquad_plugins.cur.attention import cur_attention
+from subquad_plugins.cur.seed import register_seed
 from subquad_plugins.cur.selection import Source, select_indices
 
 Picks = tuple[Tensor, Tensor | None]
@@ -36,9 +36,7 @@ class CUR(AttentionCore):
         self.force_first = config.force_class == "always" or (
             config.force_class == "auto" and site.num_prefix_tokens > 0
         )
-        # In the state, so that a model loaded elsewhere picks what it was evaluated with.
-        seed = torch.tensor(2 * (1009 * site.seed + site.layer_index)) if config.selection == "random" else None
-        self.register_buffer("seed", seed)
+        register_seed(self, site, wanted=config.selection == "random")
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None

@@ -5,12 +5,12 @@ Letters: B batch, G chunks, c chunk length, z attention width, v value width, m 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor
 
 from subquad.plugin import Site
+from subquad_plugins.cur.seed import register_seed
 from subquad_plugins.cur.selection import select_indices
 from subquad_plugins.mega.layer import GatedAttention
 from subquad_plugins.megacur import Config
@@ -34,10 +34,7 @@ class MegaCUR(GatedAttention):
         self.force_first = config.force_class == "always" or (
             config.force_class == "auto" and site.num_prefix_tokens > 0
         )
-        # In the state, so that a model loaded elsewhere picks what it was evaluated with; Mega's weights have none.
-        seed = torch.tensor(2 * (1009 * site.seed + site.layer_index)) if config.selection == "random" else None
-        self.register_buffer("seed", seed)
-        self.register_load_state_dict_pre_hook(_own_seed)
+        register_seed(self, site, wanted=config.selection == "random")
 
     def attend(self, q: Tensor, k: Tensor, value: Tensor, keep: Tensor | None, bias: Tensor) -> Tensor:
         chunks = q.shape[1]
@@ -86,9 +83,3 @@ class MegaCUR(GatedAttention):
             seed=None if self.training or self.seed is None else self.seed + stream,
         )
         return index[:, 0], None if counts is None else counts[:, 0]
-
-
-def _own_seed(module: MegaCUR, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Weights of Mega load strictly: the seed, which they lack, stays."""
-    if module.seed is not None:
-        state.setdefault(f"{prefix}seed", module.seed)

@@ -10,6 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+import subquad
 from subquad.errors import PluginError
 from subquad.nn import AttentionMixer
 from subquad.plugin import Site
@@ -228,3 +229,12 @@ def test_facts(params, equivariant, cross):
     facts = PLUGIN.facts_of(Config(**params))
     assert (facts.permutation_equivariant, facts.cross) == (equivariant, cross)
     assert (facts.causal, facts.padding_invariant, facts.complexity) == ("never", True, "L")
+
+
+@pytest.mark.parametrize("selection", ["abs", "random"])
+def test_weights_of_a_softmax_model_load_strictly(selection):
+    softmax = subquad.mixer("softmax", dim=8, num_heads=2)
+    cur = subquad.mixer("cur", dim=8, num_heads=2, max_len=64, selection=selection)
+    cur.load_state_dict(softmax.state_dict())
+    x = torch.randn(2, 9, 8)
+    assert torch.equal(cur.value(x), softmax.value(x))
