@@ -340,6 +340,13 @@ class AllPadded(Pooled):
         return torch.softmax(scores.masked_fill(~keep, float("-inf")), 1)
 
 
+class FallsBack(Pooled):
+    """Leaves the whole batch unmasked where one sample has no real token."""
+
+    def weights(self, scores: Tensor, keep: Tensor) -> Tensor:
+        return super().weights(scores, keep if keep.any(1).all() else torch.ones_like(keep))
+
+
 class CompiledOther(Pooled):
     """Another form under torch.compile, which is not the same."""
 
@@ -584,8 +591,15 @@ class TooExact(Convolution):
     facts = replace(Convolution.facts, leak=0.0)
 
 
+class LeaksMuch(Convolution):
+    """Declares as rounding what is none, so that nothing can refute its causality."""
+
+    facts = replace(Convolution.facts, leak=1e-3)
+
+
 WRONG: tuple[tuple[type, set[str]], ...] = (
     (Widens, {"shapes"}),
+    (LeaksMuch, {"leak"}),
     (OneMore, {"mask-of-ones"}),
     (Cleans, {"inputs-kept"}),
     (ScaledGradient, {"gradients"}),
@@ -622,6 +636,7 @@ WRONG: tuple[tuple[type, set[str]], ...] = (
     (BoundUnawares, {"max-length"}),
     (AllPadded, {"all-padded"}),
     (AllPaddedGradient, {"all-padded"}),
+    (FallsBack, {"all-padded"}),
     (CompiledOther, {"compiled"}),
     (PrefillsOther, {"cache-prefill"}),
     (CacheWithoutCause, {"cache-prefill", "cache-step"}),

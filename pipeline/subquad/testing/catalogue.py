@@ -12,6 +12,7 @@ from subquad.testing.checks import (
     cache,
     carry,
     causality,
+    claims,
     compiled,
     cross,
     determinism,
@@ -29,6 +30,7 @@ from subquad.testing.checks import (
 
 THEMES = (
     shapes,
+    claims,
     gradients,
     causality,
     padding,

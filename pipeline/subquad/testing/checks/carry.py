@@ -8,7 +8,7 @@ from subquad.testing.calls import Chain, call
 from subquad.testing.check import Check, Finding
 from subquad.testing.checks import batch, causality, padding
 from subquad.testing.checks.lengths import passes
-from subquad.testing.measure import Meter
+from subquad.testing.measure import ROUNDING, Meter
 from subquad.testing.subject import Subject
 
 LENGTH = 21
@@ -35,7 +35,7 @@ def carry(subject: Subject) -> Finding:
         tried.append("causal")
     if subject.facts.padding_invariant:
         padding.compare_content(meter, chain, x)
-        padding.compare_amount(Meter(1e-9), chain, x[:, : max(1, length - 10)], length)
+        padding.compare_amount(Meter(max(ROUNDING, subject.facts.leak)), chain, x[:, : max(1, length - 10)], length)
         tried.append("padding invariant")
     return meter.finding(f"two layers: {', '.join(tried)}")
 

@@ -12,7 +12,7 @@ from subquad.errors import PluginError
 from subquad.nn import MixerOutput, TokenMixer
 from subquad.testing.calls import autocast_call, call, gradients, outputs, padded, total_of
 from subquad.testing.check import Check, CheckFailed, Finding
-from subquad.testing.measure import finite
+from subquad.testing.measure import Meter, finite
 from subquad.testing.subject import MAX_LEN, Subject
 
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN)
@@ -74,7 +74,23 @@ def all_padded(subject: Subject) -> Finding:
         passes("a sample without real tokens", mixer, x, keep)
         passes("a batch without real tokens", mixer, x, torch.zeros_like(keep))
     passes("a sample without real tokens under bf16 autocast", mixer, x, keep, autocast_call)
-    return Finding("finite outputs, losses and gradients")
+    return _others(subject).finding("finite outputs, losses and gradients")
+
+
+def _others(subject: Subject) -> Meter:
+    """Outputs of the samples beside one that loses all its real tokens.
+
+    Raises:
+        CheckFailed: they change.
+    """
+    length, meter = subject.at_most(13), Meter(subject.facts.leak)
+    mixer, x = subject.build(), subject.tokens(3, length)
+    keep, fewer = (padded(length, (length, n, (length + 1) // 2)) for n in (length - 1, 0))
+    expected, got = outputs(mixer, x, keep), outputs(mixer, x, fewer)
+    for own in (0, 2):
+        label = f"output of sample {own} at real tokens beside a sample without any"
+        meter.compare(label, got[own][keep[own]], expected[own][keep[own]])
+    return meter
 
 
 CHECKS = (
@@ -84,5 +100,7 @@ CHECKS = (
         shows="longer than what it is bound to is refused in words; unbound takes more",
         run=max_length,
     ),
-    Check(name="all-padded", shows="a sample without real tokens gives finite outputs and gradients", run=all_padded),
+    Check(
+        name="all-padded", shows="a sample without real tokens is finite and leaves the others alone", run=all_padded
+    ),
 )

@@ -1,0 +1,203 @@
+"""The certificate of every built-in mixer, and a second record of its claims.
+
+Whoever weakens a fact, or lets a check be excluded, has to change it here too: what each way of building claims, and
+which checks do not apply to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+
+import pytest
+
+from subquad.plugin import Facts
+from subquad.registry import find, resolve
+from subquad.testing import Case, Subject, check_mixer
+from subquad.testing.catalogue import checks
+from subquad.testing.run import run_check
+from subquad.testing.subject import subjects
+
+CAUSALITY = {"causal-outputs", "causal-gradients", "causal-weight-gradients", "causal-lengths"}
+CACHE = {"cache-prefill", "cache-step", "cache-functional", "cache-beams"}
+PADDING = {"padding-content", "padding-gradients", "padding-amount"}
+LOSSES = {"losses", "batch-losses"}
+NEITHER = {"state-declared", "carry"}
+"""No built-in keeps state or hands anything on."""
+
+TOKEN_MIXER = NEITHER | {"cross", "cross-refused", "softmax-weights"}
+SEES_ALL = CAUSALITY | CACHE
+
+L_LOG_L = {"complexity": "L log L", "leak": 1e-12}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one way of building claims, and the checks that do not apply to it."""
+
+    facts: Facts
+    excluded: frozenset[str]
+
+
+Rows = dict[str, Expected]
+
+
+def ways(*names: str, without: set[str], **facts) -> Rows:
+    """Ways of building that claim the same. What is excluded follows from no fact here: it is written down."""
+    return {name: Expected(Facts(**facts), frozenset(without)) for name in names}
+
+
+def unordered(*variants: str, without: set[str] = LOSSES, **facts) -> Rows:
+    """Token mixers that see all positions."""
+    return ways(*variants, without=TOKEN_MIXER | SEES_ALL | without, **facts)
+
+
+def causal(*variants: str, without: set[str] = LOSSES, **facts) -> Rows:
+    """Token mixers that are causal, with a decode cache."""
+    return ways(*(f"{one}, causal" for one in variants), without=TOKEN_MIXER | without, **facts)
+
+
+def both(*variants: str, **facts) -> Rows:
+    """Token mixers that are causal where the site asks, with a decode cache then."""
+    facts = {"causal": "optional", **facts}
+    return unordered(*variants, **facts) | causal(*variants, **facts)
+
+
+def core(*variants: str, without: set[str], **facts) -> Rows:
+    """Attention cores that see all positions."""
+    return ways(*variants, without=NEITHER | LOSSES | SEES_ALL | without, **facts)
+
+
+PADDED = {"padding_invariant": True}
+SET = {"padding_invariant": True, "permutation_equivariant": True}
+BOUND = {**PADDED, "max_length": "site"}
+
+EXPECTED: dict[str, Rows] = {
+    "agf": {
+        **unordered("default", "order 8", "legendre, symmetric", "frobenius, no filter", without=set(), **SET),
+        **unordered("svd_scalar, no loss", **SET),
+    },
+    "causal_fourier": {
+        **causal("default", "paper", "chirp", "learned", "learned-chirp", causal="always", **BOUND, **L_LOG_L),
+        **causal("dense", causal="always", **BOUND, complexity="L^2"),
+    },
+    "cur": {
+        **core("default", "few", "laplace", "exact", "ridge", without={"cross"}, **SET),
+        **core("step", "linspace", "embed", without={"cross"}, **PADDED),
+        **core("random", without={"cross-refused"}, **PADDED, cross=True),
+    },
+    "fourier": {
+        **unordered("default", "re_2d", "hartley", **PADDED, **L_LOG_L),
+        **unordered("fnet", without=LOSSES | PADDING, complexity="L log L"),
+        **unordered("learned", without=LOSSES | PADDING, max_length="site", complexity="L log L"),
+        **unordered("learned-sample", **BOUND, **L_LOG_L),
+    },
+    "identity": causal("default", causal="always", **SET),
+    "mdfwa": {
+        **both("default", "learned", "gated", "paper", "fourier", **BOUND, **L_LOG_L),
+        **unordered("hartley", **BOUND, **L_LOG_L),
+        **both("wavelet", **PADDED),
+    },
+    "mega": {
+        **both("default", "laplace", **BOUND, complexity="L^2", leak=1e-12),
+        **both("chunk", "laplace-chunk", **PADDED, **L_LOG_L),
+        **both("rotary", **PADDED, complexity="L^2", leak=1e-12),
+        **causal("laplace-chunk", without=LOSSES | CACHE, causal="optional", **PADDED, **L_LOG_L),
+    },
+    "megacur": {
+        **unordered("default", "laplace", "different", "random", **BOUND, **L_LOG_L),
+        **unordered("chunk", "rotary", **PADDED, **L_LOG_L),
+    },
+    "sfpc": {
+        **unordered("default", "dirichlet", "periodic", "jacobi, gated", "cyclic", "recurrence", **PADDED),
+        **unordered("transform", **PADDED, **L_LOG_L),
+        **unordered("circulant", without=LOSSES | PADDING, max_length="site", **L_LOG_L),
+        **unordered("decay", without=LOSSES | PADDING, **L_LOG_L),
+        **causal("shift", causal="always", **PADDED),
+        **causal("shift by FFT", causal="always", **PADDED, **L_LOG_L),
+    },
+    "softmax": {
+        **core("default", without={"cross-refused"}, causal="optional", **SET, cross=True, complexity="L^2"),
+        **ways(
+            "default, causal",
+            without=NEITHER | LOSSES | {"cross"},
+            causal="optional",
+            **SET,
+            cross=True,
+            complexity="L^2",
+        ),
+    },
+    "wavelet": {
+        **both("default", "biorthogonal", "atrous", "details", **PADDED),
+        **unordered("haar-symmetric", **PADDED),
+    },
+}
+
+QUICK = {"shapes", "leak", "causal-outputs", "padding-content", "padding-amount", "batch-outputs", "permutation"}
+QUICK |= {"all-padded", "cache-step", "state-round-trip", "parameters-used", "max-length", "cross-refused"}
+"""For the fast tier, of each mixer's defaults."""
+
+
+@cache
+def built(name: str) -> dict[str, Subject]:
+    """The ways one mixer is built."""
+    return {str(subject): subject for subject in subjects(resolve("mixer", f"subquad:{name}"))}
+
+
+def names() -> list[str]:
+    """Built-in mixers that are installed."""
+    return [found.name for found in find("mixer") if found.distribution == "subquad"]
+
+
+def rows() -> list[tuple[str, str]]:
+    return [(name, way) for name in names() for way in built(name)]
+
+
+def cases(*, quick: bool) -> list[Case]:
+    """Every case that must pass; those of the fast tier, or the others."""
+    every = [case for name in names() for case in check_mixer(f"subquad:{name}")]
+    due = [case for case in every if case.check.name not in expected(case.subject).excluded]
+    return [case for case in due if (case.subject.variant == "default" and case.check.name in QUICK) == quick]
+
+
+def expected(subject: Subject) -> Expected:
+    """What is written down of one way of building; nothing excluded where that is nothing."""
+    known = EXPECTED.get(subject.resolved.found.name, {})
+    return known.get(str(subject), Expected(Facts(), frozenset()))
+
+
+def test_every_built_in_is_written_down():
+    assert {name: set(built(name)) for name in names()} == {name: set(known) for name, known in EXPECTED.items()}
+
+
+@pytest.mark.parametrize(("name", "way"), rows())
+def test_a_built_in_claims_what_is_written_down(name, way):
+    subject = built(name)[way]
+    assert asdict(subject.facts) == asdict(expected(subject).facts)
+
+
+@pytest.mark.parametrize(("name", "way"), rows())
+def test_no_other_check_is_excluded(name, way):
+    subject = built(name)[way]
+    by_facts = {check.name for check in checks() if check.excluded(subject)}
+    sites = [check for check in checks() if check.name in ("class-token", "image-grid")]
+    refused = {check.name for check in sites if run_check(check, subject).status == "excluded"}
+    assert by_facts | refused == expected(subject).excluded
+
+
+def run(case: Case) -> None:
+    try:
+        assert case().seen
+    except pytest.skip.Exception as reason:
+        pytest.fail(f"excluded, which is not written down: {reason}")
+
+
+@pytest.mark.parametrize("case", cases(quick=True), ids=str)
+def test_a_built_in_keeps_its_word(case):
+    run(case)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("case", cases(quick=False), ids=str)
+def test_a_built_in_keeps_its_word_in_all_variants(case):
+    run(case)
