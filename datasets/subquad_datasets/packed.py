@@ -1,0 +1,260 @@
+"""Token sequences of unequal length on disk, one after the other, and splits that read them memory-mapped.
+
+A column NAME is three files: `NAME.tokens.npy` (T,) uint8 or uint16, `NAME.offsets.npy` (N + 1,) int64 and, where there
+are labels, `NAME.labels.npy` (N,). Letters: N sequences, T tokens of all, B batch, L = max_len.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from subquad.data import ArrayBatch, Split
+from subquad.errors import DataError
+
+Tokens = np.ndarray | bytes | bytearray
+
+_LARGEST = {1: 255, 2: 65_535}
+
+_SHORT = 512
+"""Shorter rows are gathered by one index array, longer ones copied one by one: there an index costs 6 times a copy."""
+
+
+class PackedWriter:
+    """Writes one column; tokens go to the disk as they come. Use as a context manager.
+
+    Args:
+        folder: existing folder.
+        name: of the column.
+        dtype: uint8 or uint16.
+        labels: whether `extend` is given labels.
+    """
+
+    def __init__(self, folder: Path, name: str, dtype: type = np.uint8, *, labels: bool = True):
+        self.folder, self.name, self.dtype = folder, name, np.dtype(dtype)
+        if self.dtype not in (np.uint8, np.uint16):
+            raise ValueError(f"tokens are kept as uint8 or uint16, not {self.dtype}")
+        self._lengths: list[np.ndarray] = []
+        self._labels: list[np.ndarray] | None = [] if labels else None
+        self._stream: BinaryIO = (folder / f"{name}.tokens.npy").open("wb")
+        self._start = self._header(0)
+
+    def append(self, tokens: Tokens, label: int | None = None) -> None:
+        """Add one sequence."""
+        labels = None if label is None else np.array([label])
+        self.extend(tokens, np.array([len(tokens)]), labels)
+
+    def extend(self, tokens: Tokens, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
+        """Add sequences that lie one after the other in `tokens`.
+
+        Args:
+            tokens: (sum of lengths,) integers, or the bytes themselves.
+            lengths: (n,) integers.
+            labels: (n,) integers, in a column that has them.
+
+        Raises:
+            ValueError: lengths or labels that do not fit, or a token that `dtype` cannot hold.
+        """
+        flat = np.frombuffer(tokens, np.uint8) if isinstance(tokens, bytes | bytearray) else np.asarray(tokens)
+        if int(lengths.sum()) != len(flat) or (labels is None) != (self._labels is None):
+            raise ValueError(f"{self.name}: {len(flat)} tokens for lengths of {int(lengths.sum())}, labels {labels}")
+        if (
+            flat.dtype != self.dtype
+            and len(flat)
+            and not 0 <= flat.min() <= flat.max() <= _LARGEST[self.dtype.itemsize]
+        ):
+            raise ValueError(f"{self.name}: tokens {flat.min()}..{flat.max()} do not fit {self.dtype}")
+        self._stream.write(np.ascontiguousarray(flat, dtype=self.dtype).data)
+        self._lengths.append(np.array(lengths, dtype=np.int64))
+        if self._labels is not None and labels is not None:
+            self._labels.append(np.array(labels, dtype=np.int64).reshape(len(lengths)))
+
+    def close(self) -> None:
+        """Write offsets and labels, and the number of tokens into the header."""
+        offsets = np.concatenate([np.zeros(1, np.int64), *self._lengths]).cumsum()
+        if self._header(int(offsets[-1])) != self._start:
+            raise AssertionError("the header has grown")
+        self._stream.close()
+        np.save(self.folder / f"{self.name}.offsets.npy", offsets)
+        if self._labels is not None:
+            np.save(self.folder / f"{self.name}.labels.npy", np.concatenate([np.zeros(0, np.int64), *self._labels]))
+
+    def _header(self, count: int) -> int:
+        """Write the header for `count` tokens; NumPy leaves room for the first axis to grow. Returns its size."""
+        self._stream.seek(0)
+        descr = npy.dtype_to_descr(self.dtype)
+        npy.write_array_header_1_0(self._stream, {"descr": descr, "fortran_order": False, "shape": (count,)})
+        return self._stream.tell()
+
+    def __enter__(self) -> PackedWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._stream.close()
+
+
+def write_packed(
+    folder: Path, name: str, rows: Iterable[Tokens], labels: Iterable[int], dtype: type = np.uint8
+) -> None:
+    """Write one column from sequences and their labels, both taken one by one."""
+    with PackedWriter(folder, name, dtype) as writer:
+        for tokens, label in zip(rows, labels, strict=True):
+            writer.append(tokens, label)
+
+
+class PackedColumn:
+    """One column, memory-mapped. Pickles as its place: a loader process maps the files itself.
+
+    Args:
+        folder: where the files are.
+        name: of the column.
+
+    Raises:
+        DataError: a file is missing, damaged, or does not fit the others.
+    """
+
+    def __init__(self, folder: Path, name: str):
+        self.folder, self.name = folder, name
+        self.tokens, self.offsets = _map(folder, f"{name}.tokens"), _map(folder, f"{name}.offsets")
+        if self.offsets.ndim != 1 or len(self.offsets) == 0 or self.offsets[-1] != len(self.tokens):
+            raise DataError(f"{folder / name}.offsets.npy does not fit {name}.tokens.npy; prepare the data again")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.folder, self.name)
+
+    def lengths(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """(n,) int64: tokens of each of the rows."""
+        return self.offsets[1:][rows] - self.offsets[:-1][rows]
+
+    def gather(self, rows: np.ndarray, max_len: int, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Rows as one padded batch; tokens beyond `max_len` are dropped.
+
+        Args:
+            rows: (B,) int64.
+            max_len: L.
+            shift: added to each token, where the stored ones leave no room for 0 as padding.
+
+        Returns:
+            (B, L) int64, 0 after the last token, and (B, L) bool, True = real token.
+        """
+        starts, lengths = self.offsets[rows], np.minimum(self.lengths(rows), max_len)
+        keep = np.arange(max_len) < lengths[:, None]
+        if max_len < _SHORT and len(self.tokens):
+            return self._at_once(starts, keep, shift), keep
+        inputs = np.zeros((len(rows), max_len), dtype=np.int64)
+        for row, start, length in zip(inputs, starts.tolist(), lengths.tolist(), strict=True):
+            np.add(self.tokens[start : start + length], shift, out=row[:length], dtype=np.int64)
+        return inputs, keep
+
+    def _at_once(self, starts: np.ndarray, keep: np.ndarray, shift: int) -> np.ndarray:
+        places = starts[:, None] + np.arange(keep.shape[1])
+        inputs = self.tokens.take(places, mode="clip").astype(np.int64)
+        inputs += shift
+        return np.multiply(inputs, keep, out=inputs)
+
+
+class PackedSplit(Split):
+    """A split of one column with labels.
+
+    Args:
+        folder: where the column is.
+        name: of the column.
+        max_len: L, what every batch is padded to and longer sequences are cut at.
+        shift: added to each token.
+        rows: (n,) int64, the rows that belong to this split; None: all.
+    """
+
+    def __init__(self, folder: Path, name: str, max_len: int, *, shift: int = 0, rows: np.ndarray | None = None):
+        self.max_len, self.shift = max_len, shift
+        self.column = PackedColumn(folder, name)
+        self._labels, self._rows = _open_labels(folder, name, len(self.column)), rows
+
+    def __len__(self) -> int:
+        return len(self.column) if self._rows is None else len(self._rows)
+
+    def __reduce__(self) -> Any:
+        return _reopen, (type(self), self.column.folder, self._name, self.max_len, self.shift, self._rows)
+
+    @property
+    def _name(self) -> str:
+        return self.column.name
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) labels of the split, in its order."""
+        return np.asarray(self._labels if self._rows is None else self._labels[self._rows])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) tokens of each sequence of the split, before anything is cut."""
+        return self.column.lengths(slice(None) if self._rows is None else self._rows)
+
+    def subset(self, indices: np.ndarray) -> PackedSplit:
+        """The split of these of its samples, in this order."""
+        rows = indices if self._rows is None else self._rows[indices]
+        return type(self)(self.column.folder, self._name, self.max_len, shift=self.shift, rows=rows)
+
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        rows = indices if self._rows is None else self._rows[indices]
+        inputs, keep = self.column.gather(rows, self.max_len, self.shift)
+        return {"inputs": inputs, "keep": keep, "labels": self._labels[rows].astype(np.int64)}
+
+
+class PackedPairs(PackedSplit):
+    """A split of pairs: columns `NAME.a`, which has the labels, and `NAME.b`. Parameters as of `PackedSplit`."""
+
+    def __init__(self, folder: Path, name: str, max_len: int, *, shift: int = 0, rows: np.ndarray | None = None):
+        super().__init__(folder, f"{name}.a", max_len, shift=shift, rows=rows)
+        self.other = PackedColumn(folder, f"{name}.b")
+        if len(self.other) != len(self.column):
+            raise DataError(f"{folder / name}: {len(self.column)} first and {len(self.other)} second sequences")
+
+    @property
+    def _name(self) -> str:
+        return self.column.name.removesuffix(".a")
+
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        rows = indices if self._rows is None else self._rows[indices]
+        inputs, keep = self.other.gather(rows, self.max_len, self.shift)
+        return {**super().fetch(indices, epoch=epoch, seed=seed), "inputs_b": inputs, "keep_b": keep}
+
+
+def _reopen(
+    kind: type[PackedSplit], folder: Path, name: str, max_len: int, shift: int, rows: np.ndarray | None
+) -> PackedSplit:
+    return kind(folder, name, max_len, shift=shift, rows=rows)
+
+
+def _open_labels(folder: Path, name: str, count: int) -> np.ndarray:
+    labels = _map(folder, f"{name}.labels")
+    if len(labels) != count:
+        raise DataError(f"{folder / name}.labels.npy: {len(labels)} labels for {count} sequences")
+    return labels
+
+
+def _map(folder: Path, stem: str) -> np.ndarray:
+    path = folder / f"{stem}.npy"
+    try:
+        # An empty file cannot be mapped, and the base class spares a Python call per slice.
+        return np.load(path, mmap_mode="r" if npy_size(path) else None, allow_pickle=False).view(np.ndarray)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: missing or damaged ({error}); prepare the data again") from error
+
+
+def npy_size(path: Path) -> int:
+    """Elements of an .npy file, from its header."""
+    with path.open("rb") as stream:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        return int(np.prod(read(stream)[0]))

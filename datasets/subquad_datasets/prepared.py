@@ -1,0 +1,177 @@
+"""Prepared data: built once, by one process, into a folder that is either whole or not there.
+
+FOLDER/<name>.lock      held while somebody builds
+FOLDER/<name>.part/     what is being built; a leftover of an interrupted build is removed before the next one
+FOLDER/<name>/          whole: one rename brought it here, after its manifest was written
+    manifest.json       `Manifest`
+    stamps.json         sizes and times at which the sums were last found right
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from subquad.errors import DataError
+from subquad.runs import read_json, write_json
+
+FORMAT = 1
+"""Version of the layout; part of the folder's name, so that another version never reads it."""
+
+MANIFEST, STAMPS = "manifest.json", "stamps.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What lies in a prepared folder.
+
+    Attributes:
+        key: what the data were made from; plain JSON values.
+        format: `FORMAT` when it was written.
+        files: name to {"sha256": hex, "size": bytes}.
+        facts: what `build` returned: notes, counts, anything a description needs.
+    """
+
+    key: Mapping[str, Any]
+    format: int
+    files: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def prepare_once(folder: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]) -> Path:
+    """The folder with the data of `key`, built first where it is missing or damaged.
+
+    Safe when several processes call it: one builds, the others wait. A build that was killed is started anew.
+
+    Args:
+        folder: where prepared folders are kept.
+        key: plain JSON values that decide every byte of the data; another key, another folder.
+        build: fills the empty folder it is given, and returns plain JSON facts for the manifest.
+
+    Raises:
+        DataError: what `build` raises, or the folder cannot be written.
+    """
+    target = folder / prepared_name(key)
+    if not fault_of(target):
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f"{target.name}.lock"):
+            if fault_of(target):
+                _build(target, key, build)
+    except OSError as error:
+        raise DataError(f"prepared data cannot be kept in {folder}: {error}") from error
+    return target
+
+
+def prepared_name(key: Mapping[str, Any]) -> str:
+    """The name of the folder for `key`: 16 hexadecimal digits."""
+    text = json.dumps({"format": FORMAT, "key": key}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared folder.
+
+    Raises:
+        DataError: there is none, or it is damaged.
+    """
+    data = read_json(folder / MANIFEST)
+    try:
+        return Manifest(**(data or {}))
+    except TypeError:
+        raise DataError(f"{folder / MANIFEST}: missing or damaged; prepare the data again") from None
+
+
+def check_prepared(folder: Path, *, sums: bool = False) -> Manifest:
+    """The manifest, after looking at the files: sizes always, sha256 where asked or where a file's time changed.
+
+    Raises:
+        DataError: a file is missing or is not what was written.
+    """
+    if fault := fault_of(folder, sums=sums):
+        raise DataError(f"{fault}; prepare the data again")
+    return read_manifest(folder)
+
+
+def fault_of(folder: Path, *, sums: bool = False) -> str:
+    """What is wrong with a prepared folder, in words; "" where nothing is."""
+    try:
+        manifest = read_manifest(folder)
+        stamps = _stamps(folder, manifest)
+    except (DataError, OSError) as error:
+        return f"{folder}: not prepared ({error})"
+    for name, file in manifest.files.items():
+        if stamps[name][0] != file["size"]:
+            return f"{folder / name}: {stamps[name][0]} bytes, but {file['size']} were written"
+    if sums or read_json(folder / STAMPS) != stamps:
+        changed = [name for name, file in manifest.files.items() if sha256_of(folder / name) != file["sha256"]]
+        if changed:
+            return f"{folder / changed[0]}: changed since it was written"
+        _remember(folder, stamps)
+    return ""
+
+
+def sha256_of(path: Path) -> str:
+    """The file's sha256, in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _build(target: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]) -> None:
+    part = target.with_name(f"{target.name}.part")
+    for leftover in (part, target):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    part.mkdir()
+    try:
+        facts = build(part)
+        _seal(part, key, facts)
+        os.replace(part, target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _seal(part: Path, key: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Bring the files to the disk and write down what they are; the manifest comes last."""
+    paths = sorted(path for path in part.rglob("*") if path.is_file())
+    files = {path.relative_to(part).as_posix(): _describe(path) for path in paths}
+    manifest = Manifest(key=dict(key), format=FORMAT, files=files, facts=dict(facts))
+    _remember(part, _stamps(part, manifest))
+    write_json(part / MANIFEST, asdict(manifest))
+    _sync(part)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    _sync(path)
+    return {"sha256": sha256_of(path), "size": path.stat().st_size}
+
+
+def _stamps(folder: Path, manifest: Manifest) -> dict[str, list[int]]:
+    stats = {name: (folder / name).stat() for name in manifest.files}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+
+
+def _remember(folder: Path, stamps: Mapping[str, Any]) -> None:
+    try:
+        write_json(folder / STAMPS, stamps)
+    except OSError:  # a read-only folder: sums are taken again next time
+        return
+
+
+def _sync(path: Path) -> None:
+    """What was written to a file, or to a folder's list of names, survives a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
