@@ -7,38 +7,37 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Protocol, cast
 
 import numpy as np
 
 from subquad.data import ArrayBatch, ArraySplit, Dataset, SplitName
-from subquad.plugin import Config
+from subquad.plugin import Config, param
 
 TRAIN_STREAM, TEST_STREAM = 0, 1
 
 
-class Sizes(Protocol):
+class GeneratedConfig(Config):
     """The parameters that every generated data set has."""
 
-    @property
-    def train_size(self) -> int: ...
-    @property
-    def validation_size(self) -> int: ...
-    @property
-    def test_size(self) -> int: ...
+    train_size: int = param(4096, meaning="sequences to train on", ge=1, le=10_000_000)
+    validation_size: int = param(512, meaning="further sequences of TRAIN for validation", ge=1, le=10_000_000)
+    test_size: int = param(
+        1024, meaning="sequences of the sealed test split, from a stream of their own", ge=1, le=10_000_000
+    )
+    seed: int = param(0, meaning="of the data; independent of the training seed", ge=0, lt=2**32)
 
 
 class Generated(Dataset):
     """Splits of drawn sequences: TRAIN and its validation part are one stream, TEST is another.
 
     Args:
-        config: the parameters, with `Sizes` among them.
+        config: the parameters.
         root: not used, nothing is kept.
     """
 
-    def __init__(self, config: Config, root: Path):
+    def __init__(self, config: GeneratedConfig, root: Path):
         super().__init__(config, root)
-        self.counts = cast(Sizes, config)
+        self.counts = config
 
     @abstractmethod
     def sequences(self, stream: int, count: int) -> ArrayBatch:

@@ -28,6 +28,16 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
+    def refuse_idle(self, keys: Sequence[str], reason: str) -> None:
+        """Raise ValueError where one of these settings is not at its default: it has no effect with `reason`.
+
+        For validators: a setting that cannot take effect is refused, never ignored.
+        """
+        for key in keys:
+            default = type(self).model_fields[key].default
+            if getattr(self, key) != default:
+                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+
 
 class MixerConfig(Config):
     """Base of a mixer's parameters; override `check` for limits that depend on where the mixer stands."""
@@ -103,10 +113,12 @@ class AttentionConfig(MixerConfig):
     rotary: bool = param(False, meaning="rotate queries and keys by their position among the real tokens (RoPE)")
 
     def check(self, site: Site) -> None:
+        super().check(site)
         if self.rotary and site.head_dim % 2:
             raise ValueError(f"rotary needs an even head width, got {site.dim} / {site.num_heads} = {site.head_dim}")
 
     def narrow(self, facts: Facts) -> Facts:
+        facts = super().narrow(facts)
         return replace(facts, permutation_equivariant=None) if self.rotary else facts
 
 

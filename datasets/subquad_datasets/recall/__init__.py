@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.generated import GeneratedConfig
 
 
-class Config(PluginConfig):
+class Config(GeneratedConfig):
     """Parameters of the recall task."""
 
     num_pairs: int = param(16, meaning="pairs in a sequence; its length is one more", ge=1, le=100_000)
     num_keys: int = param(16, meaning="different keys; those of one sequence are distinct", ge=1, le=100_000)
     num_values: int = param(8, meaning="different values, the classes", ge=2, le=10_000)
-    train_size: int = param(4096, meaning="sequences to train on", ge=1, le=10_000_000)
-    validation_size: int = param(512, meaning="further sequences of TRAIN for validation", ge=1, le=10_000_000)
-    test_size: int = param(
-        1024, meaning="sequences of the sealed test split, from a stream of their own", ge=1, le=10_000_000
-    )
-    seed: int = param(0, meaning="of the data; independent of the training seed", ge=0, lt=2**32)
 
     @model_validator(mode="after")
     def _distinct_keys(self) -> Config:

@@ -73,9 +73,14 @@ def _base_of(found: Found, cls: Any) -> type:
     for base in allowed:
         if isinstance(cls, type) and issubclass(cls, base):
             return base
-    names = " or ".join(f"{base.__module__}.{base.__name__}" for base in allowed)
+    names = " or ".join(f"{_public_module(base)}.{base.__name__}" for base in allowed)
     given = cls.__name__ if isinstance(cls, type) else repr(cls)
     raise PluginError(f"{found}: {plain(given)} is not a subclass of {names}")
+
+
+def _public_module(base: type) -> str:
+    """subquad.nn of subquad.nn.mixer: where plugins import it from."""
+    return ".".join(base.__module__.split(".")[:2])
 
 
 def _check_method(label: str, cls: type, base: type, name: str) -> None:

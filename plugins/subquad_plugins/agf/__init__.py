@@ -73,15 +73,15 @@ class Config(MixerConfig):
     @model_validator(mode="after")
     def _every_setting_counts(self) -> Config:
         if self.form != "svd":
-            self._refuse(FILTER_KEYS, f"form {self.form}, which has no polynomial filter")
+            self.refuse_idle(FILTER_KEYS, f"form {self.form}, which has no polynomial filter")
         if self.order == 0:
-            self._refuse(BASIS_KEYS, "order 0, a constant filter")
+            self.refuse_idle(BASIS_KEYS, "order 0, a constant filter")
             if self.fix_identity:
-                self._refuse(("coeff_activation",), "order 0 and fix_identity, which leave nothing to learn")
+                self.refuse_idle(("coeff_activation",), "order 0 and fix_identity, which leave nothing to learn")
         if self.basis != "jacobi":
-            self._refuse(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
+            self.refuse_idle(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
         if self.ortho_weight == 0:
-            self._refuse(("ortho_norm",), "ortho_weight 0")
+            self.refuse_idle(("ortho_norm",), "ortho_weight 0")
         return self
 
     @model_validator(mode="after")
@@ -99,12 +99,6 @@ class Config(MixerConfig):
 
     def narrow(self, facts: Facts) -> Facts:
         return facts if self.mask_padding else replace(facts, padding_invariant=False)
-
-    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
-        for key in keys:
-            default = type(self).model_fields[key].default
-            if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
 
 
 VARIANTS = {

@@ -52,12 +52,10 @@ class Config(MixerConfig):
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> Config:
-        default = type(self).model_fields["terms"].default
-        if self.terms != default:
-            if self.frequencies == "fixed":
-                raise ValueError(f"terms has no effect with frequencies fixed: leave it at {default}")
-            if self.evaluation == "dense":
-                raise ValueError(f"terms has no effect with evaluation dense: leave it at {default}")
+        if self.frequencies == "fixed":
+            self.refuse_idle(("terms",), "frequencies fixed")
+        if self.evaluation == "dense":
+            self.refuse_idle(("terms",), "evaluation dense")
         return self
 
     def check(self, site: Site) -> None:

@@ -12,14 +12,14 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
+from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Site, param
 
 SCORED = ("sum", "abs", "embed")
 SPACED = ("step", "step_full", "linspace")
 
 
-class Config(AttentionConfig):
-    """Parameters of CUR attention."""
+class CURSettings(MixerConfig):
+    """Which rows are selected, and how their square block is inverted: shared with MegaCUR."""
 
     num_indices: int = param(
         64,
@@ -46,9 +46,6 @@ class Config(AttentionConfig):
         meaning="select the first token in any case, in place of the worst pick; auto: where there are prefix tokens",
         search=("auto", "always"),
     )
-    function: Literal["softmax", "laplace"] = param(
-        "softmax", meaning="attention function: softmax, or Mega's Laplace", symbol="f", search=("softmax", "laplace")
-    )
     pinv: Literal["iterative", "exact", "ridge"] = param(
         "iterative",
         meaning="pseudo-inverse: third-order iteration, singular values, or damped least squares",
@@ -69,37 +66,46 @@ class Config(AttentionConfig):
     )
 
     @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
+    def _every_cur_setting_counts(self) -> CURSettings:
         if self.selection in SPACED:
-            self._refuse(("force_class",), f"selection {self.selection}, which always has the first token")
+            self.refuse_idle(("force_class",), f"selection {self.selection}, which always has the first token")
         if self.selection not in SCORED:
-            self._refuse(("same_source",), f"selection {self.selection}, which asks no scores")
+            self.refuse_idle(("same_source",), f"selection {self.selection}, which asks no scores")
         if self.mode == "different":
-            self._refuse(("same_source",), "mode different")
+            self.refuse_idle(("same_source",), "mode different")
         if self.selection != "embed":
-            self._refuse(("column",), f"selection {self.selection}")
+            self.refuse_idle(("column",), f"selection {self.selection}")
         if self.pinv != "iterative":
-            self._refuse(("iterations", "start_gradient"), f"pinv {self.pinv}")
+            self.refuse_idle(("iterations", "start_gradient"), f"pinv {self.pinv}")
         if self.pinv != "ridge":
-            self._refuse(("ridge",), f"pinv {self.pinv}")
-        if self.function == "laplace":
-            self._refuse(("renormalise",), "function laplace, whose rows have no fixed sum")
+            self.refuse_idle(("ridge",), f"pinv {self.pinv}")
         return self
 
-    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
-        for key in keys:
-            default = type(self).model_fields[key].default
-            if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.max_len and self.num_indices > site.max_len:
+            raise ValueError(
+                f"num_indices {self.num_indices} is more than the longest sequence has: use {site.max_len} or less"
+            )
+
+
+class Config(AttentionConfig, CURSettings):
+    """Parameters of CUR attention."""
+
+    function: Literal["softmax", "laplace"] = param(
+        "softmax", meaning="attention function: softmax, or Mega's Laplace", symbol="f", search=("softmax", "laplace")
+    )
+
+    @model_validator(mode="after")
+    def _rows_have_a_sum(self) -> Config:
+        if self.function == "laplace":
+            self.refuse_idle(("renormalise",), "function laplace, whose rows have no fixed sum")
+        return self
 
     def check(self, site: Site) -> None:
         super().check(site)
         if site.causal:
             raise ValueError("CUR attention cannot be causal: the inverse mixes all selected rows, early and late")
-        if site.max_len and self.num_indices > site.max_len:
-            raise ValueError(
-                f"num_indices {self.num_indices} is more than the longest sequence has: use {site.max_len} or less"
-            )
         if self.column >= site.head_dim:
             raise ValueError(
                 f"column {self.column} is outside a head of width {site.head_dim}: use 0 to {site.head_dim - 1}"

@@ -56,9 +56,8 @@ class Config(MixerConfig):
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> Config:
-        default = type(self).model_fields["terms"].default
-        if self.frequencies == "fixed" and self.terms != default:
-            raise ValueError(f"terms has no effect with frequencies fixed: leave it at {default}")
+        if self.frequencies == "fixed":
+            self.refuse_idle(("terms",), "frequencies fixed")
         return self
 
     def narrow(self, facts: Facts) -> Facts:

@@ -69,10 +69,10 @@ class Config(WaveletConfig):
     @model_validator(mode="after")
     def _every_setting_counts(self) -> Config:
         if self.branches != "both":
-            self._refuse(("gate",), f"branches {self.branches}")
-            self._refuse(WAVELET_KEYS if self.branches == "fourier" else FOURIER_KEYS, f"branches {self.branches}")
+            self.refuse_idle(("gate",), f"branches {self.branches}")
+            self.refuse_idle(WAVELET_KEYS if self.branches == "fourier" else FOURIER_KEYS, f"branches {self.branches}")
         if self.frequencies == "fixed":
-            self._refuse(("terms",), "frequencies fixed")
+            self.refuse_idle(("terms",), "frequencies fixed")
         if self._encoder_only() and self._decoder_only():
             raise ValueError(
                 f"{self._encoder_only()[0]} works only where the mixer is not causal, and {self._decoder_only()[0]} "
@@ -112,12 +112,6 @@ class Config(WaveletConfig):
 
     def _decoder_only(self) -> list[str]:
         return [*(["period"] if self.period else []), *(["norm causal_rms"] if self.norm == "causal_rms" else [])]
-
-    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
-        for key in keys:
-            default = type(self).model_fields[key].default
-            if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
 
 
 PLUGIN = MixerPlugin(

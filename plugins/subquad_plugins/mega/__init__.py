@@ -63,20 +63,15 @@ class LayerConfig(MixerConfig):
     @model_validator(mode="after")
     def _every_setting_counts(self) -> LayerConfig:
         if self.bias == "rotary":
-            self._refuse(("max_positions",), "bias rotary, which has no table")
+            self.refuse_idle(("max_positions",), "bias rotary, which has no table")
         if self.chunk_size:
-            self._refuse(("max_positions",), "a chunk_size, which is the size of the table")
+            self.refuse_idle(("max_positions",), "a chunk_size, which is the size of the table")
         if self.bias == "rotary" and self.attention_dim is not None and self.attention_dim % 2:
             raise ValueError(f"bias rotary needs an even attention_dim, got {self.attention_dim}")
         return self
 
-    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
-        for key in keys:
-            default = type(self).model_fields[key].default
-            if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
-
     def check(self, site: Site) -> None:
+        super().check(site)
         if site.causal and not self.bidirectional:
             raise ValueError("bidirectional has no effect in a causal mixer: leave it at true")
         if self.max_positions and site.max_len > self.max_positions:
@@ -86,6 +81,7 @@ class LayerConfig(MixerConfig):
             )
 
     def narrow(self, facts: Facts) -> Facts:
+        facts = super().narrow(facts)
         if self.chunk_size:
             facts = replace(facts, complexity="L log L")
         if self.chunk_size or self.bias == "rotary":

@@ -118,15 +118,15 @@ class Config(MixerConfig):
     @model_validator(mode="after")
     def _every_setting_counts(self) -> Config:
         if self.operator != "laplacian":
-            self._refuse(("boundary",), f"operator {self.operator}")
+            self.refuse_idle(("boundary",), f"operator {self.operator}")
         if self.basis != "jacobi":
-            self._refuse(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
+            self.refuse_idle(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
         if self.operator != "circulant":
-            self._refuse(("first_column", "decay_length"), f"operator {self.operator}")
+            self.refuse_idle(("first_column", "decay_length"), f"operator {self.operator}")
         if isinstance(self.first_column, tuple):
-            self._refuse(("decay_length",), "a first_column that is given")
+            self.refuse_idle(("decay_length",), "a first_column that is given")
         if not self.projections:
-            self._refuse(("gate",), "projections false")
+            self.refuse_idle(("gate",), "projections false")
         return self
 
     @model_validator(mode="after")
@@ -182,12 +182,6 @@ class Config(MixerConfig):
                     f"{HELD_IN_FP32 ** (1 / self.order):.3g}, whose power {self.order} fp32 can hold"
                 )
         return self
-
-    def _refuse(self, keys: tuple[str, ...], reason: str) -> None:
-        for key in keys:
-            default = type(self).model_fields[key].default
-            if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
 
 
 def default_basis(operator: str) -> str:

@@ -103,8 +103,8 @@ class Config(WaveletConfig):
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> Config:
-        if self.transform == "atrous" and self.mode != "periodization":
-            raise ValueError("mode has no effect with transform atrous: leave it at periodization")
+        if self.transform == "atrous":
+            self.refuse_idle(("mode",), "transform atrous")
         refuse_no_mixing(self.scale_weights, self.include_approx)
         return self
 

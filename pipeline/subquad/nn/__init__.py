@@ -1,0 +1,24 @@
+"""The torch half of the plugin contract: token mixers, attention cores, backbones and tasks."""
+
+from __future__ import annotations
+
+from subquad.nn.attention import AttentionMixer, rotate
+from subquad.nn.mixer import AttentionCore, Cache, MixerOutput, ParameterRule, TokenMixer, as_output
+from subquad.nn.model import Backbone, BackboneContext, Batch, ModelOutput, Task, gather_losses
+
+__all__ = [
+    "AttentionCore",
+    "AttentionMixer",
+    "Backbone",
+    "BackboneContext",
+    "Batch",
+    "Cache",
+    "MixerOutput",
+    "ModelOutput",
+    "ParameterRule",
+    "Task",
+    "TokenMixer",
+    "as_output",
+    "gather_losses",
+    "rotate",
+]

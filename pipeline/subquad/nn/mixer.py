@@ -1,0 +1,151 @@
+"""Token mixers and attention cores: what a mixer is, returns, and offers for decoding.
+
+Shape letters: B batch, L length, D model width, H heads, E head width.
+Masks are bool, True = real token.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from subquad.errors import PluginError
+
+Cache = Any
+"""What decoding carries from token to token: a tree (dicts, lists, tuples) of tensors with the batch first in each, so
+that a beam search may reorder it with `index_select(0, ...)`. Each sample counts its own position."""
+
+
+class MixerOutput(NamedTuple):
+    """What a mixer returns.
+
+    Attributes:
+        out: (B, L, D), or (B, H, Lq, E) from a core.
+        losses: extra losses by name, one value per sample, each (B,); weighted by the mixer's `loss_weights`.
+        carry: anything the next layer's mixer should be given; None for most.
+    """
+
+    out: Tensor
+    losses: Mapping[str, Tensor] = {}
+    carry: Any = None
+
+
+def as_output(result: Tensor | MixerOutput) -> MixerOutput:
+    """A bare tensor from a simple mixer, wrapped."""
+    return MixerOutput(result) if isinstance(result, Tensor) else result
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterRule:
+    """How the optimiser treats one parameter that the method's paper trains differently.
+
+    Attributes:
+        lr_scale: its learning rate over that of the others.
+        weight_decay: whether the experiment's weight decay applies to it.
+    """
+
+    lr_scale: float = 1.0
+    weight_decay: bool = True
+
+
+class TokenMixer(nn.Module, ABC):
+    """Mixes along the sequence and owns all its weights. Built as `cls(config, site)`.
+
+    Attributes:
+        loss_weights: coefficient of each extra loss this mixer returns; an absent or zero one is not added.
+    """
+
+    loss_weights: Mapping[str, float] = {}
+
+    @abstractmethod
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor | MixerOutput:
+        """Mix `x`.
+
+        Args:
+            x: (B, L, D).
+            keep: (B, L) bool, True = real token; None when all are real.
+            carry: what the layer below handed on.
+
+        Returns:
+            (B, L, D), bare or in a `MixerOutput`.
+        """
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        """Parameters, by their name in this module, that the optimiser must treat differently. Default: none."""
+        return {}
+
+    @property
+    def caches(self) -> bool:
+        """Whether `prefill` and `step` work: a causal mixer may offer them for decoding."""
+        return False
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        """What `forward` returns for the start of a sequence, and the cache to go on with.
+
+        Args:
+            x: (B, L, D).
+            keep: (B, L) bool; real tokens first, padding after them, so that each sample has its own length.
+
+        Returns:
+            (B, L, D), meaningless at padding, and the cache.
+        """
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """The output at the next position of each sample: what `forward` over the whole sequence gives there.
+
+        Args:
+            x: (B, D), the next token of each sample.
+            cache: from `prefill` or the last step; left as it is.
+
+        Returns:
+            (B, D) and the new cache.
+        """
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
+
+
+class AttentionCore(nn.Module, ABC):
+    """Attention without its projections, which `AttentionMixer` owns. Built as `cls(config, site)`.
+
+    All cores share the projections' names and shapes, so weights of a softmax model load into any of them.
+    """
+
+    loss_weights: Mapping[str, float] = {}
+
+    @abstractmethod
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+    ) -> Tensor | MixerOutput:
+        """Attend.
+
+        Args:
+            q: (B, H, Lq, E).
+            k: (B, H, Lk, E).
+            v: (B, H, Lk, Ev).
+            query_keep: (B, Lq) bool, True = real token.
+            key_keep: (B, Lk) bool, True = real token.
+
+        Returns:
+            (B, H, Lq, Ev), bare or in a `MixerOutput`.
+        """
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        """As `TokenMixer.parameter_rules`."""
+        return {}
+
+    @property
+    def caches(self) -> bool:
+        """As `TokenMixer.caches`."""
+        return False
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.prefill`: q, k, v (B, H, L, E) to (B, H, L, Ev) and the cache."""
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.step`: q, k, v (B, H, E) to (B, H, Ev) and the new cache."""
+        raise PluginError(f"{type(self).__name__} offers no decode cache")
