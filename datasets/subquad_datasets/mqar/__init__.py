@@ -1,0 +1,94 @@
+"""Associative recall with keys and values as tokens of their own, read at one query: a control task. Light half.
+
+Harder than `recall`, where a token is a whole pair: here a mixer has to bind each value to the key beside it, and then
+to look the queried key up. Read at the last position, `identity` sees the query alone, whose value is drawn
+independently, so it stays at chance, 1 / num_values.
+
+Reference: Arora et al., 2023, Zoology, arXiv:2312.04927, section 3 and its released data. How this classification task
+differs from the published one, which labels several queries of a sequence: docs/datasets/mqar.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.generated import GeneratedConfig
+
+POWER_A = 0.01
+
+
+class Config(GeneratedConfig):
+    """Parameters of multi-query associative recall."""
+
+    length: int = param(33, meaning="tokens in a sequence", symbol="N", ge=3, le=1_000_000)
+    num_pairs: int = param(8, meaning="key-value pairs, two tokens each", symbol="D", ge=1, le=100_000)
+    num_queries: int = param(
+        1, meaning="pairs that are asked for; the last query ends the sequence and is the labelled one", ge=1
+    )
+    num_keys: int = param(16, meaning="different keys; those of one sequence are distinct", ge=1, le=1_000_000)
+    num_values: int = param(
+        16, meaning="different values, the classes; those of one sequence are distinct", ge=2, le=1_000_000
+    )
+    power_a: float = param(
+        POWER_A,
+        meaning="a query stands in the s-th place after the pairs with probability in proportion to s^(a - 1): "
+        "1 is uniform, smaller is nearer",
+        symbol="a",
+        ge=0,
+        le=10,
+    )
+    filler: Literal["blank", "random"] = param(
+        "blank", meaning="other places: one token for all, or random values and keys that the sequence does not pair"
+    )
+    train_size: int = param(8192, meaning="sequences to train on", ge=1, le=10_000_000)
+
+    @property
+    def places(self) -> int:
+        """Places after the pairs where a query may stand: every second position."""
+        return (self.length - 1 - 2 * self.num_pairs) // 2 + 1
+
+    @model_validator(mode="after")
+    def _possible(self) -> Config:
+        for name, pool in (("num_keys", self.num_keys), ("num_values", self.num_values)):
+            if self.num_pairs > pool:
+                raise ValueError(
+                    f"num_pairs {self.num_pairs} is more than {name} {pool}, but those of a sequence are distinct: "
+                    f"use {name} {self.num_pairs} or more"
+                )
+        if self.length < (least := 2 * self.num_pairs + 2 * self.num_queries - 1):
+            raise ValueError(
+                f"length {self.length} is too short for num_pairs {self.num_pairs} and num_queries "
+                f"{self.num_queries}, two tokens for each but the last query: use length {least} or more"
+            )
+        if self.num_queries > self.num_pairs:
+            raise ValueError(
+                f"num_queries {self.num_queries} is more than num_pairs {self.num_pairs}, but a pair is asked for once"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse(self) -> Config:
+        if self.places == self.num_queries and self.power_a != POWER_A:
+            raise ValueError(
+                f"power_a has no effect where every place holds a query (length {self.length}, num_pairs "
+                f"{self.num_pairs}, num_queries {self.num_queries}): leave it at {POWER_A}, or use a larger length"
+            )
+        if self.length == 2 * self.num_pairs + 1 and self.filler != "blank":
+            raise ValueError(
+                f"filler has no effect with length {self.length} and num_pairs {self.num_pairs}, which leave no place "
+                "to fill: leave it at blank, or use a larger length"
+            )
+        return self
+
+
+PLUGIN = DatasetPlugin(
+    config=Config,
+    build="subquad_datasets.mqar.dataset:Mqar",
+    summary="control task: associative recall with keys and values as separate tokens; chance without mixing",
+    paper="Arora et al., 2023, Zoology: measuring and improving recall in efficient language models, arXiv:2312.04927",
+    tasks=("classification",),
+    modality="tokens",
+)
