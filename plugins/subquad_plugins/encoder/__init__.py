@@ -25,6 +25,12 @@ class Config(PluginConfig):
     )
     activation: Literal["gelu", "relu"] = param("gelu", meaning="activation of the feed-forward part")
     dropout: float = param(0.1, meaning="dropout of embeddings, mixer outputs and both feed-forward layers", ge=0, lt=1)
+    vocab_size: int | None = param(
+        None,
+        meaning="rows of the token table, at least the data set's; more take no part (LRA: 32 or 512); null: the data "
+        "set's",
+        ge=1,
+    )
     positions: Literal["learned", "sinusoidal", "none"] = param(
         "learned", meaning="what is added to tell positions apart"
     )

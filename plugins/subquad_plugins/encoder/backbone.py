@@ -1,24 +1,17 @@
-"""The encoder network: embed, encode, pool, head.
+"""The encoder network: a tower and a head.
 
-Letters: B batch, L length, P prefix tokens, C channels, D model width, F features.
+Letters: B batch, L length, C channels.
 """
 
 from __future__ import annotations
 
-from typing import cast
-
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from subquad.nn import Backbone, BackboneContext, Batch, MixerOutput, ModelOutput, gather_losses
-from subquad.plugin import Site
+from subquad.nn import BackboneContext, Batch, ModelOutput, gather_losses
 from subquad_plugins.encoder import Config
-from subquad_plugins.encoder.embed import Embedding, num_prefix_tokens
-from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer
-from subquad_plugins.encoder.pool import POOLS, build_head, check_length, num_features
+from subquad_plugins.encoder.pool import build_head, num_features
+from subquad_plugins.encoder.tower import Tower
 
 
-class Encoder(Backbone):
+class Encoder(Tower):
     """Transformer encoder around any token mixer.
 
     Args:
@@ -27,61 +20,11 @@ class Encoder(Backbone):
     """
 
     def __init__(self, config: Config, context: BackboneContext):
-        super().__init__()
-        self.config = config
-        self.max_len = context.spec.max_len
-        # Without a mask a mixer may take a quicker path, the same for every batch.
-        self.mask_mixer = config.mask_mixer and not context.spec.equal_length
-        self.embedding = Embedding(config, context.spec)
-        self.blocks = nn.ModuleList(
-            EncoderLayer(config, context.make_mixer(site)) for site in layer_sites(config, context)
-        )
-        self.final = nn.Sequential(
-            nn.LayerNorm(config.dim) if config.final_norm else nn.Identity(),
-            ACTIVATIONS[config.final_activation](),
-            nn.Dropout(config.head_dropout),
-        )
+        super().__init__(config, context)
         self.head = build_head(config, num_features(config, self.max_len), context.num_outputs)
 
     def forward(self, batch: Batch) -> ModelOutput:
         """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to outputs (B, num_outputs)."""
-        x, keep = self.embed(batch["inputs"], batch["keep"])
-        x, results = self.encode(x, keep)
-        mixers = [cast(EncoderLayer, block).mixer for block in self.blocks]
-        losses, penalty = gather_losses(mixers, results)
-        return ModelOutput(self.head(self.pool(x, keep)), losses, penalty)
-
-    def embed(self, inputs: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        """Embedded positions (B, P + L, D) and which of them are real, (B, P + L)."""
-        check_length(self.config, inputs.shape[1], self.max_len)
-        return self.embedding(inputs), F.pad(keep, (num_prefix_tokens(self.config), 0), value=True)
-
-    def encode(self, x: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
-        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned."""
-        told = keep if self.mask_mixer else None
-        results: list[MixerOutput] = []
-        for block in self.blocks:
-            x, result = block(x, told, results[-1].carry if results else None)
-            results.append(result)
-        return self.final(x), results
-
-    def pool(self, x: Tensor, keep: Tensor) -> Tensor:
-        """(B, P + L, D) to (B, F)."""
-        return POOLS[self.config.head](x, keep)
-
-
-def layer_sites(config: Config, context: BackboneContext) -> list[Site]:
-    """Where each layer's mixer stands."""
-    prefix = num_prefix_tokens(config)
-    return [
-        Site(
-            dim=config.dim,
-            num_heads=config.heads,
-            max_len=context.spec.max_len + prefix if context.spec.max_len else 0,
-            layer_index=index,
-            is_last=index == config.depth - 1,
-            num_prefix_tokens=prefix,
-            seed=context.seed,
-        )
-        for index in range(config.depth)
-    ]
+        features, results = self.features(batch["inputs"], batch["keep"])
+        losses, penalty = gather_losses(self.mixers, results)
+        return ModelOutput(self.head(features), losses, penalty)

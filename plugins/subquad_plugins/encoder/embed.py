@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
-from subquad.errors import DataError
+from subquad.errors import ConfigError, DataError
 from subquad_plugins.encoder import Config
 
 INIT_SCALE = 0.02
@@ -24,15 +24,19 @@ class Embedding(nn.Module):
     Args:
         config: see `Config`.
         spec: modality, channels or vocabulary, and the longest sequence.
+
+    Raises:
+        ConfigError: `vocab_size` does not suit the data set.
     """
 
     def __init__(self, config: Config, spec: DataSpec):
         super().__init__()
-        if spec.modality == "series":
-            self.project: nn.Module = nn.Linear(spec.channels, config.dim)
-        else:
-            self.project = nn.Embedding(spec.vocab_size, config.dim)
+        rows = token_rows(config, spec)
+        if rows:
+            self.project: nn.Module = nn.Embedding(rows, config.dim)
             nn.init.normal_(self.project.weight, std=INIT_SCALE)
+        else:
+            self.project = nn.Linear(spec.channels, config.dim)
         self.scale = math.sqrt(config.dim) if config.input_scale else 1.0
         self.max_len = spec.max_len
         self.prefix = nn.Parameter(INIT_SCALE * torch.randn(1, 1, config.dim)) if config.head == "cls" else None
@@ -68,6 +72,25 @@ class Positions(nn.Module):
         if x.shape[1] > len(self.table):
             raise DataError(f"encoder: {x.shape[1]} positions, but the position table was built for {len(self.table)}")
         return x + self.table[: x.shape[1]]
+
+
+def token_rows(config: Config, spec: DataSpec) -> int:
+    """Rows of the token table, 0 for series.
+
+    Raises:
+        ConfigError: there are fewer than the data set has tokens, or no tokens at all.
+    """
+    given = config.vocab_size
+    if spec.modality == "series":
+        if given is not None:
+            raise ConfigError(f"encoder: vocab_size {given} has no effect with a data set of series: leave it at null")
+        return 0
+    if given is not None and given < spec.vocab_size:
+        raise ConfigError(
+            f"encoder: vocab_size {given} is less than the data set's {spec.vocab_size} tokens: "
+            f"use {spec.vocab_size} or more, or null"
+        )
+    return given or spec.vocab_size
 
 
 def num_prefix_tokens(config: Config) -> int:
