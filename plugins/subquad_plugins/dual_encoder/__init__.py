@@ -6,12 +6,7 @@ The parameters are the encoder's. With those of docs/lra.md it is the published 
 from __future__ import annotations
 
 from subquad.plugin import BackbonePlugin
-from subquad_plugins.encoder import Config as EncoderConfig
-
-
-class Config(EncoderConfig):
-    """Parameters of both towers, which share their weights, and of the head on the pair."""
-
+from subquad_plugins.encoder import Config
 
 PLUGIN = BackbonePlugin(
     config=Config,

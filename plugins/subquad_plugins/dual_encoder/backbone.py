@@ -11,7 +11,7 @@ from torch import Tensor
 
 from subquad.errors import DataError
 from subquad.nn import BackboneContext, Batch, ModelOutput, gather_losses
-from subquad_plugins.dual_encoder import Config
+from subquad_plugins.encoder import Config
 from subquad_plugins.encoder.pool import build_head, num_features
 from subquad_plugins.encoder.tower import Tower
 
