@@ -31,12 +31,6 @@ class Config(PluginConfig):
         "set's",
         ge=1,
     )
-    pad_to: int | None = param(
-        None,
-        meaning="length that sequences are padded to, at least the data set's (LRA: the next power of two); null: the "
-        "data set's",
-        ge=1,
-    )
     positions: Literal["learned", "sinusoidal", "none"] = param(
         "learned", meaning="what is added to tell positions apart"
     )

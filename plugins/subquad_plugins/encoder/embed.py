@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
@@ -24,14 +23,13 @@ class Embedding(nn.Module):
 
     Args:
         config: see `Config`.
-        spec: modality and channels or vocabulary.
-        length: the longest sequence, L.
+        spec: modality, channels or vocabulary, and the longest sequence.
 
     Raises:
         ConfigError: `vocab_size` does not suit the data set.
     """
 
-    def __init__(self, config: Config, spec: DataSpec, length: int):
+    def __init__(self, config: Config, spec: DataSpec):
         super().__init__()
         rows = token_rows(config, spec)
         if rows:
@@ -40,8 +38,9 @@ class Embedding(nn.Module):
         else:
             self.project = nn.Linear(spec.channels, config.dim)
         self.scale = math.sqrt(config.dim) if config.input_scale else 1.0
+        self.max_len = spec.max_len
         self.prefix = nn.Parameter(INIT_SCALE * torch.randn(1, 1, config.dim)) if config.head == "cls" else None
-        self.positions = build_positions(config, length + num_prefix_tokens(config))
+        self.positions = build_positions(config, spec.max_len + num_prefix_tokens(config))
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -92,32 +91,6 @@ def token_rows(config: Config, spec: DataSpec) -> int:
             f"use {spec.vocab_size} or more, or null"
         )
     return given or spec.vocab_size
-
-
-def padded_length(config: Config, spec: DataSpec) -> int:
-    """L, what every sequence is padded to.
-
-    Raises:
-        ConfigError: `pad_to` is less than the data set's longest sequence.
-    """
-    if config.pad_to is None:
-        return spec.max_len
-    if config.pad_to < spec.max_len:
-        raise ConfigError(
-            f"encoder: pad_to {config.pad_to} is less than the data set's longest sequence, {spec.max_len}: "
-            f"use {spec.max_len} or more, or null"
-        )
-    return config.pad_to
-
-
-def padded(inputs: Tensor, keep: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Inputs (B, L, C) or (B, L) and their mask (B, L) with zeros added behind, up to `length`; longer ones as they
-    are."""
-    missing = max(0, length - inputs.shape[1])
-    if not missing:
-        return inputs, keep
-    around = (0, 0, 0, missing) if inputs.ndim == 3 else (0, missing)
-    return F.pad(inputs, around), F.pad(keep, (0, missing), value=False)
 
 
 def num_prefix_tokens(config: Config) -> int:

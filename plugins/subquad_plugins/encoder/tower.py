@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from subquad.nn import Backbone, BackboneContext, MixerOutput, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.encoder import Config
-from subquad_plugins.encoder.embed import Embedding, num_prefix_tokens, padded, padded_length
+from subquad_plugins.encoder.embed import Embedding, num_prefix_tokens
 from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer
 from subquad_plugins.encoder.pool import POOLS, check_length
 
@@ -29,14 +29,12 @@ class Tower(Backbone):
     def __init__(self, config: Config, context: BackboneContext):
         super().__init__()
         self.config = config
-        self.data_len = context.spec.max_len
-        self.max_len = padded_length(config, context.spec)
+        self.max_len = context.spec.max_len
         # Without a mask a mixer may take a quicker path, the same for every batch.
-        filled = context.spec.equal_length and self.max_len == self.data_len
-        self.mask_mixer = config.mask_mixer and not filled
-        self.embedding = Embedding(config, context.spec, self.max_len)
+        self.mask_mixer = config.mask_mixer and not context.spec.equal_length
+        self.embedding = Embedding(config, context.spec)
         self.blocks = nn.ModuleList(
-            EncoderLayer(config, context.make_mixer(site)) for site in layer_sites(config, self.max_len, context.seed)
+            EncoderLayer(config, context.make_mixer(site)) for site in layer_sites(config, context)
         )
         self.final = nn.Sequential(
             nn.LayerNorm(config.dim) if config.final_norm else nn.Identity(),
@@ -56,9 +54,8 @@ class Tower(Backbone):
         return self.pool(x, keep), results
 
     def embed(self, inputs: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        """Embedded positions (B, P + L, D) and which of them are real, (B, P + L), padded as `pad_to` says."""
-        check_length(self.config, inputs.shape[1], self.data_len)
-        inputs, keep = padded(inputs, keep, self.max_len if self.config.pad_to else 0)
+        """Embedded positions (B, P + L, D) and which of them are real, (B, P + L)."""
+        check_length(self.config, inputs.shape[1], self.max_len)
         return self.embedding(inputs), F.pad(keep, (num_prefix_tokens(self.config), 0), value=True)
 
     def encode(self, x: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
@@ -75,18 +72,18 @@ class Tower(Backbone):
         return POOLS[self.config.head](x, keep)
 
 
-def layer_sites(config: Config, length: int, seed: int) -> list[Site]:
-    """Where each layer's mixer stands; `length` is L, 0 while not known."""
+def layer_sites(config: Config, context: BackboneContext) -> list[Site]:
+    """Where each layer's mixer stands."""
     prefix = num_prefix_tokens(config)
     return [
         Site(
             dim=config.dim,
             num_heads=config.heads,
-            max_len=length + prefix if length else 0,
+            max_len=context.spec.max_len + prefix if context.spec.max_len else 0,
             layer_index=index,
             is_last=index == config.depth - 1,
             num_prefix_tokens=prefix,
-            seed=seed,
+            seed=context.seed,
         )
         for index in range(config.depth)
     ]
