@@ -1,0 +1,111 @@
+"""Which texts there are: `<split>/<class>/*.txt`, or `<split>_<class>.jsonl`. TEST is listed, not read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from subquad.errors import DataError
+from subquad_datasets.text.lines import check_utf8, json_rows
+
+UNLABELLED = "unsup"
+"""aclImdb's folder of reviews without a rating; no class."""
+
+_PACKED = re.compile(r"(?P<split>train|test)_(?P<label>.+?)\.jsonl(\.xz|\.gz)?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The texts of one split.
+
+    Attributes:
+        classes: class names, sorted; a text's label is the position of its class.
+        files: for each class its files: one text each (.txt), or one text a row (.jsonl).
+    """
+
+    classes: tuple[str, ...]
+    files: tuple[tuple[Path, ...], ...]
+
+    def texts(self, *, utf8: bool) -> Iterator[tuple[bytes, int]]:
+        """Every text with its label, class by class, files by name."""
+        for label, paths in enumerate(self.files):
+            for path in paths:
+                for text in _read(path, utf8):
+                    yield text, label
+
+    def fingerprint(self) -> str:
+        """Names, sizes and times of the files: another one, other contents."""
+        return fingerprint(path for paths in self.files for path in paths)
+
+
+def find_texts(path: Path, split: str) -> Source | None:
+    """The texts of "train" or "test"; None where the folder has none.
+
+    Raises:
+        DataError: no such folder, both layouts at once, or an empty class.
+    """
+    if not path.is_dir():
+        raise DataError(f"dataset.params.path: {path} is not a folder")
+    root = path / "aclImdb" if (path / "aclImdb").is_dir() else path
+    folders, packed = _folders(root / split), _packed(root, split)
+    if folders and packed:
+        raise DataError(f"{root}: {split} is there twice, as folders of texts and as {packed[0][1].name}")
+    found = [(name, tuple(sorted((root / split / name).glob("*.txt")))) for name in folders]
+    found = found or [(name, (file,)) for name, file in packed]
+    empty = [name for name, files in found if not files]
+    if empty:
+        raise DataError(f"{root / split / empty[0]}: no *.txt files")
+    return Source(tuple(name for name, _ in found), tuple(files for _, files in found)) if found else None
+
+
+def need_texts(path: Path, split: str) -> Source:
+    """As `find_texts`, with an error where there are none."""
+    found = find_texts(path, split)
+    if found is None:
+        raise DataError(
+            f"dataset.params.path: {path} has neither {split}/<class>/*.txt nor {split}_<class>.jsonl (.xz, .gz)"
+        )
+    return found
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """One hash of the names, sizes and times of files: cheap, and another one where a file was changed."""
+    found = hashlib.sha256()
+    for path in paths:
+        stat = path.stat()
+        found.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return found.hexdigest()
+
+
+def _folders(split: Path) -> list[str]:
+    if not split.is_dir():
+        return []
+    return sorted(child.name for child in split.iterdir() if child.is_dir() and child.name != UNLABELLED)
+
+
+def _packed(root: Path, split: str) -> list[tuple[str, Path]]:
+    matches = ((_PACKED.fullmatch(child.name), child) for child in root.iterdir() if child.is_file())
+    found = sorted((match["label"], child) for match, child in matches if match and match["split"] == split)
+    names = [name for name, _ in found if name != UNLABELLED]
+    if len(set(names)) < len(names):
+        raise DataError(f"{root}: class {names[0]} of {split} is there twice, plain and compressed")
+    return [(name, child) for name, child in found if name != UNLABELLED]
+
+
+def _read(path: Path, utf8: bool) -> Iterator[bytes]:
+    if path.suffix != ".txt":
+        for _, (text,) in json_rows(path, "text"):
+            yield text
+        return
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if utf8:
+        check_utf8(path, text)
+    if not text:
+        raise DataError(f"{path}:1: the text is empty")
+    yield text

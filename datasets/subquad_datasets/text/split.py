@@ -1,0 +1,34 @@
+"""A packed split of which only the first tokens of each sequence are read. B batch, L padded length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from subquad.data import ArrayBatch, Split
+
+
+@dataclass(frozen=True)
+class CutSplit(Split):
+    """What `inner` gives, with everything from token `cut` on turned into padding.
+
+    Attributes:
+        inner: a split of tokens; may hold pairs.
+        cut: tokens kept of a sequence.
+        notes: what a reader of a number on this split needs.
+    """
+
+    inner: Split
+    cut: int
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        batch = self.inner.fetch(indices, epoch=epoch, seed=seed)
+        for name in batch:
+            if name.startswith(("inputs", "keep")):
+                batch[name][:, self.cut :] = 0
+        return batch

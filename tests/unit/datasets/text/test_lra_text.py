@@ -1,0 +1,284 @@
+"""LRA Text: the three layouts, bytes as tokens, the sealed TEST, preparation, and bad files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from subquad.data import SplitName, TestKey
+from subquad.errors import DataError
+from subquad_datasets.text import PLUGIN, Config
+from subquad_datasets.text.dataset import Text
+
+REVIEWS = {
+    "neg": ["bad", "awful <br />", "no", "nöt good", "meh", "dull"],
+    "pos": ["good", "great!", "fine\nlines", "very very good", "ok", "yes"],
+}
+KEY = TestKey("lra-text", "test of the data set")
+Make = Callable[..., Text]
+
+
+def write_folders(root: Path, split: str, texts: dict[str, list[str]] = REVIEWS) -> None:
+    for name, rows in texts.items():
+        folder = root / split / name
+        folder.mkdir(parents=True)
+        for number, text in enumerate(rows):
+            (folder / f"{number}_7.txt").write_bytes(text.encode())
+
+
+def write_packed(root: Path, split: str, texts: dict[str, list[str]] = REVIEWS, opener=open, ending: str = "") -> None:
+    root.mkdir(exist_ok=True)
+    for name, rows in texts.items():
+        with opener(root / f"{split}_{name}.jsonl{ending}", "wb") as stream:
+            for number, text in enumerate(rows):
+                stream.write(json.dumps({"id": number, "rating": 7, "text": text}).encode() + b"\n")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """`make(**params)`: the data set of the files in `tmp_path / "data"`."""
+
+    def _make(**params: object) -> Text:
+        given = {"path": str(tmp_path / "data"), "max_len": 16, "validation_fraction": 0.34, **params}
+        return Text(Config.model_validate(given), tmp_path / "root")
+
+    return _make
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    write_folders(tmp_path / "data" / "aclImdb", "train")
+    write_folders(tmp_path / "data" / "aclImdb", "test", {"neg": ["poor"], "pos": ["nice, and quite long too"]})
+    return tmp_path / "data" / "aclImdb"
+
+
+def read(dataset: Text, name: SplitName) -> tuple[list[bytes], list[int]]:
+    split = dataset.split(name, KEY if name == "test" else None)
+    batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
+    rows = [bytes((row[keep] - 1).astype(np.uint8)) for row, keep in zip(batch["inputs"], batch["keep"], strict=True)]
+    assert (batch["inputs"][~batch["keep"]] == 0).all()
+    return rows, batch["labels"].tolist()
+
+
+ALL = [text.encode()[:16] for texts in REVIEWS.values() for text in texts]
+
+
+def test_the_folders_of_aclimdb(make: Make, reviews: Path):
+    (reviews / "train" / "unsup").mkdir()
+    (reviews / "train" / "unsup" / "0_0.txt").write_text("no rating")
+    (reviews / "train" / "urls_pos.txt").write_text("not a review")
+    dataset = make()
+    dataset.prepare()
+    spec = dataset.describe()
+    assert (spec.modality, spec.max_len, spec.vocab_size, spec.num_classes) == ("tokens", 16, 257, 2)
+    assert spec.class_names == ("neg", "pos")
+    assert spec.sizes == {"train": 8, "validation": 4, "trainval": 12}
+    assert spec.notes == ("stand-in data: texts of data (6 neg, 6 pos), not the IMDb reviews",)
+    assert read(dataset, "trainval") == (ALL, [0] * 6 + [1] * 6)
+
+
+@pytest.mark.parametrize(("opener", "ending"), [(open, ""), (lzma.open, ".xz"), (gzip.open, ".gz")])
+def test_packed_files(make: Make, tmp_path: Path, opener, ending):
+    write_packed(tmp_path / "data", "train", opener=opener, ending=ending)
+    assert read(make(), "trainval") == (ALL, [0] * 6 + [1] * 6)
+
+
+def test_any_folder_of_texts(make: Make, tmp_path: Path):
+    write_folders(tmp_path / "data", "train", {"b": ["2", "3"], "a": ["1", "1"], "c": ["4", "5"]})
+    dataset = make()
+    assert dataset.describe().class_names == ("a", "b", "c")
+    assert read(dataset, "trainval") == ([b"1", b"1", b"2", b"3", b"4", b"5"], [0, 0, 1, 1, 2, 2])
+
+
+def test_tokens_are_bytes_and_one(make: Make, reviews: Path):
+    batch = make().load("trainval").fetch(np.array([3, 0]), epoch=0, seed=0)
+    assert batch["inputs"].tolist()[0] == [byte + 1 for byte in "nöt good".encode()] + [0] * 7
+    assert batch["inputs"].shape == (2, 16)
+    assert [batch[name].dtype for name in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
+
+
+def test_longer_texts_are_cut_and_counted(make: Make, reviews: Path):
+    dataset = make(max_len=12)
+    assert dataset.describe().notes[1:] == ("1 of 12 TRAIN texts cut at 12 bytes",)
+    assert read(dataset, "trainval")[0] == [text[:12] for text in ALL]
+    assert dataset.split("test", KEY).notes == ("1 of 2 TEST texts cut at 12 bytes",)  # type: ignore[attr-defined]
+
+
+def test_the_published_cut_is_shorter_than_the_padded_length(make: Make, reviews: Path):
+    dataset = make(max_len=16, max_tokens=4)
+    batch = dataset.load("train").fetch(np.arange(8), epoch=0, seed=0)
+    assert batch["inputs"].shape == (8, 16)
+    assert not batch["inputs"][:, 4:].any()
+    assert not batch["keep"][:, 4:].any()
+    assert read(dataset, "trainval")[0] == [text[:4] for text in ALL]
+    assert dataset.describe().notes[1:] == ("5 of 12 TRAIN texts cut at 4 bytes",)
+
+
+def test_validation_is_a_stratified_part_of_train(make: Make, reviews: Path):
+    train, validation = read(make(), "train"), read(make(), "validation")
+    assert sorted(train[0] + validation[0]) == sorted(ALL)
+    assert validation[1] == [0, 0, 1, 1]
+    assert read(make(), "validation") == validation
+    assert read(make(split_seed=1), "validation") != validation
+
+
+def test_test_is_sealed_and_its_contents_do_not_reach_the_description(make: Make, reviews: Path):
+    dataset = make()
+    with pytest.raises(DataError, match="the test split is sealed"):
+        dataset.split("test")
+    assert read(dataset, "test") == ([b"poor", b"nice, and quite "], [0, 1])
+    (reviews / "test" / "pos" / "0_7.txt").write_bytes(b"\xff")
+    assert make().describe() == dataset.describe()
+    with pytest.raises(DataError, match=r"0_7\.txt:1: byte 0xff at column 1 is not UTF-8"):
+        make().prepare()
+
+
+def test_a_folder_with_train_alone(make: Make, tmp_path: Path):
+    write_folders(tmp_path / "data", "train")
+    make().prepare()
+    with pytest.raises(DataError, match=r"data has neither test/<class>/\*\.txt nor test_<class>\.jsonl"):
+        make().split("test", KEY)
+
+
+def test_other_classes_in_test(make: Make, reviews: Path):
+    (reviews / "test" / "pos").rename(reviews / "test" / "better")
+    with pytest.raises(DataError, match=r"TEST has the classes \['better', 'neg'\], TRAIN has \['neg', 'pos'\]"):
+        make().split("test", KEY)
+
+
+def test_preparation_happens_once_and_again_after_a_change(make: Make, reviews: Path, tmp_path: Path):
+    make().prepare()
+    kept = sorted((tmp_path / "root").rglob("*.npy"))
+    times = [path.stat().st_mtime_ns for path in kept]
+    make().prepare()
+    assert sorted((tmp_path / "root").rglob("*.npy")) == kept
+    assert [path.stat().st_mtime_ns for path in kept] == times
+    file = reviews / "train" / "pos" / "0_7.txt"
+    file.write_text("better")
+    os.utime(file, ns=(0, 0))
+    assert b"better" in read(make(), "trainval")[0]
+
+
+def test_a_failed_preparation_leaves_nothing_and_a_mended_one_completes(make: Make, reviews: Path, tmp_path: Path):
+    bad = reviews / "train" / "pos" / "5_7.txt"
+    bad.write_bytes(b"line\n\xe9t\xe9")
+    with pytest.raises(DataError, match=r"5_7\.txt:2: byte 0xe9 at column 1 is not UTF-8$"):
+        make().prepare()
+    assert list((tmp_path / "root").rglob("*.npy")) == []
+    assert read(make(check_utf8=False), "trainval")[0][-1] == b"line\n\xe9t\xe9"
+    bad.write_text("mended")
+    assert read(make(), "trainval")[0][-1] == b"mended"
+
+
+def test_the_split_travels_to_loader_processes(make: Make, reviews: Path):
+    split = make(max_tokens=5).load("validation")
+    again = pickle.loads(pickle.dumps(split))  # noqa: S301  (our own bytes)
+    one, other = (each.fetch(np.arange(4), epoch=0, seed=0) for each in (split, again))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_class_with_one_text_works_for_the_fixed_protocol_only(make: Make, tmp_path: Path):
+    write_folders(tmp_path / "data", "train", {"a": ["1"], "b": ["2", "3"]})
+    assert make().describe().sizes == {"trainval": 3}
+    with pytest.raises(DataError, match=r"class 0 has 1 training sample: too few"):
+        make().load("train")
+
+
+ROW = b'{"text": "fine"}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (ROW + b"{", r"train_pos\.jsonl:2: not JSON: Expecting property name"),
+        (ROW + b'{"text": "\xff"}\n', r"train_pos\.jsonl:2: not JSON: 'utf-8' codec can't decode byte 0xff"),
+        (ROW + b"[1]\n", r"train_pos\.jsonl:2: a row must be a JSON object, not list"),
+        (ROW + b'{"review": "x"}\n', r"train_pos\.jsonl:2: no text under 'text'; the row holds \['review'\]"),
+        (ROW + b'{"text": ""}\n', r"train_pos\.jsonl:2: no text under 'text'; the row has \"\" there"),
+        (ROW + b'{"text": 5}\n', r"train_pos\.jsonl:2: no text under 'text'; the row has 5 there"),
+        (b'{"text": "\\ud800"}\n', r"train_pos\.jsonl:1: 'text' holds half a surrogate pair"),
+        (b"\xef\xbb\xbf" + ROW, r"train_pos\.jsonl:1: starts with a byte order mark"),
+        (b"[" * 100_000, r"train_pos\.jsonl:1: not JSON: maximum recursion"),
+        (b"", r"train_pos\.jsonl: no texts of class pos$"),
+    ],
+)
+def test_bad_rows(make: Make, tmp_path: Path, content: bytes, message: str):
+    write_packed(tmp_path / "data", "train")
+    (tmp_path / "data" / "train_pos.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        make().describe()
+
+
+def test_a_cut_off_compressed_file(make: Make, tmp_path: Path):
+    write_packed(tmp_path / "data", "train", opener=lzma.open, ending=".xz")
+    path = tmp_path / "data" / "train_neg.jsonl.xz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"train_neg\.jsonl\.xz:\d+: the compressed file is damaged or cut off"):
+        make().prepare()
+
+
+def test_what_cannot_be_found(make: Make, tmp_path: Path):
+    with pytest.raises(DataError, match=r"dataset\.params\.path: .*data is not a folder"):
+        make().prepare()
+    (tmp_path / "data" / "train" / "pos").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"train/pos: no \*\.txt files"):
+        make().prepare()
+    (tmp_path / "data" / "train" / "pos").rmdir()
+    with pytest.raises(DataError, match=r"has neither train/<class>/\*\.txt nor train_<class>\.jsonl"):
+        make().prepare()
+
+
+def test_files_that_are_there_twice(make: Make, tmp_path: Path):
+    write_packed(tmp_path / "data", "train")
+    write_packed(tmp_path / "data", "train", opener=gzip.open, ending=".gz")
+    with pytest.raises(DataError, match="class neg of train is there twice, plain and compressed"):
+        make().prepare()
+    (tmp_path / "data" / "train_neg.jsonl.gz").unlink()
+    (tmp_path / "data" / "train_pos.jsonl.gz").unlink()
+    write_folders(tmp_path / "data", "train")
+    with pytest.raises(DataError, match=r"train is there twice, as folders of texts and as train_neg\.jsonl"):
+        make().prepare()
+
+
+def test_an_empty_text(make: Make, reviews: Path):
+    (reviews / "train" / "neg" / "2_7.txt").write_bytes(b"")
+    with pytest.raises(DataError, match=r"neg/2_7\.txt:1: the text is empty"):
+        make().prepare()
+
+
+def test_parameters():
+    with pytest.raises(ValidationError, match="max_tokens 20 is more than max_len 16: use max_tokens 16 or less"):
+        Config(path="x", max_len=16, max_tokens=20)
+    assert Config(path="x").cut == 4096
+    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert PLUGIN.build == f"{Text.__module__}:{Text.__name__}"
+
+
+DATA = os.environ.get("SUBQUAD_DATA")
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(not DATA, reason="SUBQUAD_DATA is not set: the folder with real data")
+def test_the_imdb_reviews(tmp_path: Path):
+    config = Config(path=str(Path(DATA or "") / "imdb"), max_len=1024, max_tokens=1000)
+    dataset = Text(config, tmp_path)
+    dataset.prepare()
+    spec = dataset.describe()
+    assert spec.sizes == {"train": 22_500, "validation": 2_500, "trainval": 25_000}
+    assert spec.class_names == ("neg", "pos")
+    assert not any("stand-in" in note for note in spec.notes)
+    test = dataset.split("test", KEY)
+    batch = test.fetch(np.arange(12_490, 12_510), epoch=0, seed=0)
+    assert len(test) == 25_000
+    assert batch["labels"].tolist() == [0] * 10 + [1] * 10
+    assert batch["inputs"].shape == (20, 1024)
+    assert not batch["keep"][:, 1000:].any()
