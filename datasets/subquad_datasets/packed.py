@@ -196,6 +196,11 @@ class PackedSplit(Split):
         return np.asarray(self._labels if self._rows is None else self._labels[self._rows])
 
     @property
+    def starts(self) -> np.ndarray:
+        """(n,) place of each sequence's first token in `column.tokens`."""
+        return self.column.offsets[:-1] if self._rows is None else self.column.offsets[self._rows]
+
+    @property
     def lengths(self) -> np.ndarray:
         """(n,) tokens of each sequence of the split, before anything is cut."""
         return self.column.lengths(slice(None) if self._rows is None else self._rows)

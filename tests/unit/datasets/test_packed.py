@@ -88,6 +88,7 @@ def test_a_subset_of_a_subset(folder):
     assert len(part) == 2
     assert part.labels.tolist() == [7, 300]
     assert part.lengths.tolist() == [3, 5]
+    assert part.column.tokens[part.starts].tolist() == [1, 5]
     assert np.array_equal(fetch(part, 0, 1)["inputs"], padded([ROWS[0], ROWS[3]], 5, 0))
 
 

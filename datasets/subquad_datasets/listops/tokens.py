@@ -1,0 +1,49 @@
+"""The vocabulary of ListOps, in a fixed order, and the text of the official files as token ids.
+
+Upstream loaders number the tokens as a Python set lists them, another order in each process.
+"""
+
+from __future__ import annotations
+
+DIGITS = tuple("0123456789")
+OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
+END = "]"
+"""The end of a list; upstream loaders call it X."""
+
+VOCABULARY = ("<pad>", *DIGITS, *OPERATORS, END)
+"""Token by id: 0 padding, 1..10 the digits, 11..14 the operators, 15 the end of a list."""
+
+FIRST_DIGIT, FIRST_OPERATOR, END_ID = 1, 11, 15
+
+_DISTINGUISHING = b"0123456789IAES]"
+"""The byte that tells each token from all others: digits, the I of MIN, A of MAX, E of MED, S of SM, and `]`."""
+
+_TO_ID = bytes.maketrans(_DISTINGUISHING, bytes(range(1, 16)))
+_DELETED = bytes(byte for byte in range(256) if byte not in _DISTINGUISHING)
+_WORDS = frozenset(b"( ) ] 0 1 2 3 4 5 6 7 8 9 [MIN [MAX [MED [SM".split())
+
+
+def encode(source: bytes) -> bytes:
+    """Token ids of an expression, one byte each; parentheses and blanks are dropped.
+
+    One pass over the bytes; meaningful only where `stranger` finds nothing.
+    """
+    return source.translate(_TO_ID, _DELETED)
+
+
+def decode(ids: bytes) -> str:
+    """The expression without parentheses: the inverse of `encode`."""
+    return " ".join(VOCABULARY[token] for token in ids)
+
+
+def stranger(source: bytes) -> str:
+    """The first word of an expression that is no token and no parenthesis, in words; "" where all are known."""
+    short = source
+    for operator in (b"[MIN ", b"[MAX ", b"[MED ", b"[SM "):
+        short = short.replace(operator, b"0 ")
+    if not short[1::2].strip(b" ") and not short[::2].translate(None, b"0123456789]()"):
+        return ""  # single characters with single blanks between, as in the official files
+    for number, word in enumerate(source.split(), start=1):
+        if word not in _WORDS:
+            return f"word {number} is {word[:40].decode('utf-8', 'replace')!r}"
+    return ""
