@@ -1,0 +1,96 @@
+"""Whole images with labels: two snakes, distractors, and two markers on one snake (label 1) or on both (label 0).
+
+An image is a pure function of (drawing, seed, split, index). Letters: N images, H height and width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from subquad_datasets.pathfinder.canvas import Canvas
+from subquad_datasets.pathfinder.distractors import Distractors, draw_distractors
+from subquad_datasets.pathfinder.pairs import PairDrawer, Pairs
+from subquad_datasets.pathfinder.parameters import Drawing
+from subquad_datasets.pathfinder.render import Renderer
+from subquad_datasets.pathfinder.stream import below, child_keys, image_keys
+from subquad_datasets.pathfinder.tables import Tables, build_tables
+
+_MARGIN, _MARKER = 1, 2  # words of an image's stream
+_DISTRACTORS, _LABELS = 1 << 40, 1 << 41  # numbers of streams; attempts at the two snakes are numbered from 0
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """What N images of one margin show.
+
+    Attributes:
+        tables: of their margin.
+        pairs: the two snakes.
+        distractors: the short ones.
+        marked: (N, 2) flat positions of the markers.
+    """
+
+    tables: Tables
+    pairs: Pairs
+    distractors: Distractors
+    marked: np.ndarray
+
+
+def draw_images(drawing: Drawing, seed: int, split: int, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Images `indices` (N,) of a split.
+
+    Returns:
+        (N, H * H) uint8 pixels, row by row, and (N,) uint8 labels.
+    """
+    labels = draw_labels(seed, split, indices)
+    keys = image_keys(seed, split, indices)
+    pixels = np.empty((len(indices), drawing.window**2), dtype=np.uint8)
+    margin = below(len(drawing.margins), keys, _MARGIN)
+    for number, value in enumerate(drawing.margins):
+        rows = np.flatnonzero(margin == number)
+        if len(rows):
+            scenes = draw_scenes(drawing, value, keys[rows], labels[rows])
+            images = _renderer(drawing, value).render(scenes.pairs, scenes.distractors, scenes.marked)
+            pixels[rows] = images.reshape(len(rows), -1)
+    return pixels, labels
+
+
+def draw_labels(seed: int, split: int, indices: np.ndarray) -> np.ndarray:
+    """(N,) uint8: of the images 2 i and 2 i + 1 one has label 0 and one label 1, which of them is random."""
+    of_pairs = child_keys(image_keys(seed, split, indices // 2), np.full(len(indices), _LABELS))
+    return (below(2, of_pairs, 0) ^ (indices & 1)).astype(np.uint8)
+
+
+def draw_scenes(drawing: Drawing, margin: int, keys: np.ndarray, labels: np.ndarray) -> Scenes:
+    """What the images with streams `keys` (N,) show, all with this margin."""
+    drawer = _pair_drawer(drawing, margin)
+    pairs = drawer.draw(keys)
+    canvas = room_left(drawer.tables, pairs)
+    distractors = draw_distractors(drawing, canvas, child_keys(keys, np.full(len(keys), _DISTRACTORS)))
+    rows, first = np.arange(len(keys)), below(2, keys, _MARKER)
+    other = np.where(labels == 1, first, 1 - first)
+    marked = np.stack([pairs.start[rows, first, 0], pairs.start[rows, other, -1]], axis=1)
+    return Scenes(drawer.tables, pairs, distractors, marked)
+
+
+def room_left(tables: Tables, pairs: Pairs) -> Canvas:
+    """The masks of N pairs. The last paddle of each first snake is not in them (as upstream)."""
+    count, _, paddles = pairs.start.shape
+    canvas, rows = Canvas(tables, count), np.arange(count)
+    for snake, paddle in np.ndindex(2, paddles):
+        if (snake, paddle) != (0, paddles - 1):
+            canvas.add(rows, pairs.start[:, snake, paddle], pairs.stamp[:, snake, paddle])
+    return canvas
+
+
+@cache
+def _pair_drawer(drawing: Drawing, margin: int) -> PairDrawer:
+    return PairDrawer(drawing, build_tables(drawing, margin))
+
+
+@cache
+def _renderer(drawing: Drawing, margin: int) -> Renderer:
+    return Renderer(drawing, _pair_drawer(drawing, margin).tables)
