@@ -1,0 +1,199 @@
+"""The Long Range Arena recipes against what was published: parameter counts, training settings, AGF's best settings.
+
+The published figures are written down here a second time, so that a slip in a recipe shows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from subquad.data import DataSpec
+from subquad.errors import ConfigError
+from subquad.experiment import Cell, load
+from subquad.experiment.target import read_target
+from subquad.nn import AttentionMixer, BackboneContext, TokenMixer
+from subquad.plugin import Site
+from subquad.registry import find, recipes
+from subquad_plugins.agf import Config as AGFConfig
+from subquad_plugins.agf.mixer import AGF
+from subquad_plugins.cur import Config as CURConfig
+from subquad_plugins.cur.core import CUR
+from subquad_plugins.dual_encoder.backbone import DualEncoder
+from subquad_plugins.encoder import Config
+from subquad_plugins.encoder.backbone import Encoder
+from subquad_plugins.softmax import Config as SoftmaxConfig
+from subquad_plugins.softmax.core import Softmax
+
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+FROZEN = 2
+"""The authors' AGF keeps each layer's constant coefficient as a frozen parameter; ours is none."""
+
+AGF_COUNTS = {"listops": 218_134, "text": 182_286, "retrieval": 403_470, "image": 183_318, "pathfinder": 182_286}
+SOFTMAX_COUNTS = {"listops": 209_802, "text": 173_954, "retrieval": 395_138, "image": 174_986, "pathfinder": 173_954}
+
+SPECS = {
+    "listops": DataSpec(modality="tokens", max_len=2048, vocab_size=17, num_classes=10),
+    "text": DataSpec(modality="tokens", max_len=1024, vocab_size=257, num_classes=2),
+    "retrieval": DataSpec(modality="tokens", max_len=4096, vocab_size=257, num_classes=2),
+    "image": DataSpec(modality="tokens", max_len=1024, vocab_size=256, num_classes=10, equal_length=True),
+    "pathfinder": DataSpec(modality="tokens", max_len=1024, vocab_size=256, num_classes=2, equal_length=True),
+}
+
+SCHEDULES = {
+    "listops": (32, 5_000, 1_000, 50),
+    "text": (32, 20_000, 8_000, 500),
+    "retrieval": (32, 30_000, 800, 300),
+    "image": (256, 35_000, 175, 175),
+    "pathfinder": (256, 62_400, 312, 312),
+}
+"""Batch, steps, warm-up, steps between evaluations."""
+
+AGF_BEST = {
+    "listops": {"agf-paper": (5, 0.1, 1.5, 1.0), "agf-code": (5, 0.01, 2.0, -1.0)},
+    "text": {"agf-paper": (5, 1e-3, 1.0, 1.0), "agf-code": (5, 0.01, 2.0, -2.0)},
+    "retrieval": {"agf-paper": (5, 0.1, 1.0, 1.0), "agf-code": (5, 1e-4, 2.0, -1.5)},
+    "image": {"agf-paper": (7, 0.01, 2.0, -1.0), "agf-code": (6, 0.1, 1.5, 2.0)},
+    "pathfinder": {"agf-paper": (3, 1e-4, 1.5, -1.0), "agf-code": (4, 1e-4, 1.5, -1.0)},
+}
+"""Order, weight of the orthogonality loss, a, b: the paper's appendix, and the script of the released code."""
+
+
+def agf(site: Site) -> TokenMixer:
+    return AGF(AGFConfig(order=5), site)
+
+
+def softmax(site: Site) -> TokenMixer:
+    return AttentionMixer(Softmax(SoftmaxConfig(dropout=0.1), site), site)
+
+
+def cur(site: Site) -> TokenMixer:
+    return AttentionMixer(CUR(CURConfig(), site), site)
+
+
+def written(task: str) -> dict[str, Any]:
+    """A recipe as it stands in its file."""
+    return dict(read_target(f"lra-{task}", Path.cwd(), recipes)[0].data)
+
+
+def build(task: str, make_mixer: Any) -> Any:
+    """The backbone of a recipe on the data set's description."""
+    backbone, spec = written(task)["backbone"], SPECS[task]
+    kind = {"encoder": Encoder, "dual-encoder": DualEncoder}[backbone["name"]]
+    context = BackboneContext(spec=spec, num_outputs=spec.num_classes, make_mixer=make_mixer)
+    return kind(Config(**backbone["params"]), context)
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(one.numel() for one in model.parameters())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_parameter_counts_are_the_published_ones(task):
+    assert count(build(task, agf)) + FROZEN == AGF_COUNTS[task]
+    assert count(build(task, softmax)) == SOFTMAX_COUNTS[task]
+    assert count(build(task, cur)) == SOFTMAX_COUNTS[task]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_data_are_padded_to_the_published_length(task):
+    params = written(task)["dataset"]
+    params = params.get("params", {}) if isinstance(params, dict) else {}
+    assert params.get("max_len", 1024) == SPECS[task].max_len
+
+
+@cache
+def cells(name: str) -> dict[str, Cell]:
+    """The cells of a recipe by label, as the command line would run them."""
+    tree = read_target(name, Path.cwd(), recipes)[0].data
+    axes = tree.get("matrix", {}).get("dataset", []) or [tree["dataset"]]
+    named = {one if isinstance(one, str) else one["name"] for one in axes}
+    if missing := sorted(named - {row.name for row in find("dataset")}):
+        pytest.skip(f"not installed: data set {', '.join(missing)}")
+    return {cell.label: cell for cell in load(name).cells}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_recipes_train_as_published(task):
+    for cell in cells(f"lra-{task}").values():
+        train = cell.experiment.experiment.train
+        assert (train.batch_size, train.steps, train.warmup_steps, train.eval_every_steps) == SCHEDULES[task]
+        assert (train.optimizer, train.lr, train.eps, train.weight_decay) == ("adamw", 1e-4, 1e-6, 0.0)
+        assert (train.beta1, train.beta2, train.schedule, train.clip_norm) == (0.9, 0.999, "one-cycle", None)
+        assert (train.epochs, train.eval_every_epochs, train.patience) == (None, None, None)
+        assert cell.experiment.experiment.protocol == "honest"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_recipes_hold_the_best_published_settings_of_agf(task):
+    for label, best in AGF_BEST[task].items():
+        config: Any = cells(f"lra-{task}")[f"{label}-seed0"].experiment.mixer_config
+        assert (config.order, config.ortho_weight, config.jacobi_a, config.jacobi_b) == best
+        assert (config.basis, config.fix_identity, config.coeff_activation, config.mask_padding) == (
+            "jacobi",
+            True,
+            "tanh",
+            True,
+        )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_study_runs_what_the_recipe_of_the_task_does(task):
+    """Each cell of `lra-agf` equals the one of `lra-TASK`, but for its name."""
+    study, alone = cells("lra-agf"), cells(f"lra-{task}")
+    for label in ("agf-paper-seed0", "agf-code-seed4", "softmax-seed2"):
+        one, other = study[f"{task}-{label}"].experiment, alone[label].experiment
+        assert one.experiment.model_copy(update={"name": "same"}) == other.experiment.model_copy(
+            update={"name": "same"}
+        )
+
+
+def test_the_study_of_cur_has_its_settings():
+    study = cells("lra-cur")
+    assert len(study) == 5 * 5 * 5
+    for task in TASKS:
+        config: Any = study[f"{task}-cur-seed0"].experiment.mixer_config
+        assert (config.num_indices, config.selection, config.iterations, config.function) == (64, "abs", 6, "softmax")
+        laplace = "laplace" if task in ("image", "pathfinder") else "softmax"
+        for name in ("mega", "megacur"):
+            chosen: Any = study[f"{task}-{name}-seed0"].experiment.mixer_config
+            assert chosen.attention == laplace
+    assert study["text-cur-seed0"].experiment.experiment.dataset.params["max_len"] == 4096
+
+
+@pytest.mark.parametrize("name", sorted(name for name in recipes() if name.startswith("lra-")))
+def test_every_recipe_loads_and_says_what_it_is(name):
+    assert len(recipes()[name].summary) > 20
+    assert cells(name)
+
+
+def test_rows_of_the_token_table_that_no_token_has_take_no_part():
+    spec = DataSpec(modality="tokens", max_len=6, vocab_size=9, num_classes=2)
+    context = BackboneContext(spec=spec, num_outputs=2, make_mixer=softmax)
+    wide, plain = (Encoder(Config(dim=8, vocab_size=rows), context).eval() for rows in (32, None))
+    state = wide.state_dict()
+    assert state["embedding.project.weight"].shape == (32, 8)
+    state["embedding.project.weight"] = state["embedding.project.weight"][:9]
+    plain.load_state_dict(state)
+    inputs = torch.arange(12).view(2, 6) % 9
+    batch = {"inputs": inputs, "keep": inputs != 0}
+    assert torch.equal(wide(batch).outputs, plain(batch).outputs)
+
+
+def test_token_tables_that_do_not_suit_the_data_are_refused():
+    def encoder(spec: DataSpec, rows: int) -> Encoder:
+        context = BackboneContext(spec=spec, num_outputs=2, make_mixer=softmax)
+        return Encoder(Config(dim=8, vocab_size=rows), context)
+
+    tokens = DataSpec(modality="tokens", max_len=6, vocab_size=9, num_classes=2)
+    with pytest.raises(
+        ConfigError, match=r"vocab_size 8 is less than the data set's 9 tokens: use 9 or more, or null$"
+    ):
+        encoder(tokens, 8)
+    series = DataSpec(modality="series", max_len=6, channels=2, num_classes=2)
+    with pytest.raises(ConfigError, match=r"vocab_size 8 has no effect with a data set of series: leave it at null$"):
+        encoder(series, 8)
