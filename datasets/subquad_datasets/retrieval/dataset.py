@@ -1,0 +1,135 @@
+"""Pairs of byte-level documents as a data set. Token ids: byte + 1, 0 is padding. TEST is packed apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from subquad.data import Dataset, DataSpec, SplitName
+from subquad.errors import DataError
+from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
+from subquad_datasets.retrieval import Config
+from subquad_datasets.retrieval.pack import Parts, pack, read_digests
+from subquad_datasets.retrieval.source import Source, find_pairs, need_pairs
+from subquad_datasets.retrieval.split import PairSplit, open_pairs
+from subquad_datasets.text.split import CutSplit
+
+VOCAB_SIZE = 257
+VERSION = 1
+
+
+class Retrieval(Dataset):
+    """Do two documents belong together?
+
+    Reference: Tay et al., 2021, section 2.3; the files' own eval part is the validation split.
+    """
+
+    config: Config
+
+    def prepare(self) -> None:
+        """Pack TRAIN with its validation part, and TEST where there is one, so that faults show before training."""
+        folder = self._training
+        if source := find_pairs(self.config, "test"):
+            self._prepare_test(source, folder)
+
+    def describe(self) -> DataSpec:
+        sizes = {name: self._facts[name]["pairs"] for name in ("train", "validation")}
+        return DataSpec(
+            modality="tokens",
+            max_len=self.config.max_len,
+            vocab_size=VOCAB_SIZE,
+            num_classes=2,
+            class_names=("other", "same"),
+            sizes={**sizes, "trainval": sum(sizes.values())},
+            notes=(*self._kind(), *self._clipped(self._open("train", "validation"), "TRAIN")),
+        )
+
+    def load(self, name: SplitName) -> CutSplit:
+        """Open a split: "trainval" is TRAIN and the eval part.
+
+        Raises:
+            DataError: malformed or missing files.
+        """
+        if name == "test":
+            return self._test()
+        names = ("train", "validation") if name == "trainval" else (name,)
+        return CutSplit(self._open(*names), self.config.cut)
+
+    def _open(self, *names: str) -> PairSplit:
+        return open_pairs(self._training, names, self.config.max_len)
+
+    @cached_property
+    def _parts(self) -> Parts:
+        train, validation = need_pairs(self.config, "train"), need_pairs(self.config, "validation")
+        _check_kind(train, validation)
+        return ("train", train), ("validation", validation)
+
+    @cached_property
+    def _training(self) -> Path:
+        parts, config = self._parts, self.config
+        return prepare_once(self.root / "lra-retrieval", self._key(parts), lambda folder: pack(folder, parts, config))
+
+    @cached_property
+    def _facts(self) -> Mapping[str, Any]:
+        return check_prepared(self._training).facts
+
+    def _prepare_test(self, source: Source, training: Path) -> Path:
+        _check_kind(self._parts[0][1], source)
+        parts, config = (("test", source),), self.config
+        key = {**self._key(parts), "after": training.name}
+        return prepare_once(
+            self.root / "lra-retrieval", key, lambda folder: pack(folder, parts, config, read_digests(training))
+        )
+
+    def _key(self, parts: Parts) -> dict[str, Any]:
+        config = self.config
+        files = {name: source.fingerprint(config) for name, source in parts}
+        kind = parts[0][1].kind
+        drawn = {"parts": [config.first, config.second], "seed": config.pair_seed} if _is_drawn(kind) else {}
+        return {
+            "set": "retrieval",
+            "version": VERSION,
+            "files": files,
+            "utf8": config.check_utf8,
+            "kind": kind,
+            **drawn,
+        }
+
+    def _test(self) -> CutSplit:
+        folder = self._prepare_test(need_pairs(self.config, "test"), self._training)
+        split = open_pairs(folder, ("test",), self.config.max_len)
+        notes = [*_dropped(read_manifest(folder).facts), *self._clipped(split, "TEST")]
+        return CutSplit(split, self.config.cut, tuple(notes))
+
+    def _kind(self) -> list[str]:
+        kind, name = self._parts[0][1].kind, Path(self.config.path).name
+        if kind == "aan":
+            return []
+        what = (
+            f"{self.config.first} and {self.config.second} of the same document or not" if _is_drawn(kind) else "pairs"
+        )
+        return [f"stand-in data: {what}, from {name}, not the AAN files", *_dropped(self._facts)]
+
+    def _clipped(self, split: PairSplit, name: str) -> list[str]:
+        count, cut = split.clipped(self.config.cut), self.config.cut
+        return [f"{count} of {len(split)} {name} pairs hold a text cut at {cut} bytes"] if count else []
+
+
+def _is_drawn(kind: str) -> bool:
+    return kind in ("jsonl", "folders")
+
+
+def _check_kind(train: Source, other: Source) -> None:
+    if other.kind != train.kind:
+        raise DataError(f"{other.path}: is of another layout ({other.kind}) than {train.path} ({train.kind})")
+
+
+def _dropped(facts: Mapping[str, Any]) -> list[str]:
+    found = ((name, facts[name]["dropped"]) for name in ("train", "validation", "test") if name in facts)
+    return [
+        f"{count} documents of {name} left out: their text stands in an earlier split or twice in this one"
+        for name, count in found
+        if count
+    ]

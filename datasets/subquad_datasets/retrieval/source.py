@@ -1,0 +1,89 @@
+"""Where pairs come from: tsv files of pairs, or documents with two parts from which pairs are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from subquad.errors import DataError
+from subquad_datasets.retrieval import Config
+from subquad_datasets.text.lines import find_file
+from subquad_datasets.text.source import fingerprint
+
+Kind = Literal["aan", "tsv", "jsonl", "folders"]
+SplitPart = Literal["train", "validation", "test"]
+
+_NAMES: dict[SplitPart, tuple[str, ...]] = {
+    "train": ("train",),
+    "validation": ("eval", "validation", "val", "dev"),
+    "test": ("test",),
+}
+_INSIDE = ("", "tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data")
+"""Where the official archive keeps its tsv files, seen from the folders a user may point at."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The documents or pairs of one split.
+
+    Attributes:
+        kind: "aan" and "tsv" hold pairs; "jsonl" and "folders" hold documents with two parts.
+        path: the file; for "folders" the split's folder.
+    """
+
+    kind: Kind
+    path: Path
+
+    def fingerprint(self, config: Config) -> str:
+        """Names, sizes and times of the files: another one, other contents."""
+        if self.kind != "folders":
+            return fingerprint([self.path])
+        return fingerprint(path for pair in part_files(self.path, config) for path in pair)
+
+
+def find_pairs(config: Config, part: SplitPart) -> Source | None:
+    """The source of a split, None where there is none; official names come first.
+
+    Raises:
+        DataError: no such folder.
+    """
+    root = Path(config.path)
+    if not root.is_dir():
+        raise DataError(f"dataset.params.path: {root} is not a folder")
+    names = _NAMES[part]
+    for folder in (root / inside for inside in _INSIDE):
+        if found := find_file(folder, *(f"new_aan_pairs.{name}.tsv" for name in names)):
+            return Source("aan", found)
+    if found := find_file(root, *(f"{name}.tsv" for name in names)):
+        return Source("tsv", found)
+    if found := find_file(root, *(f"{name}.jsonl" for name in names)):
+        return Source("jsonl", found)
+    folders = (root / name for name in names)
+    return next((Source("folders", path) for path in folders if (path / config.first).is_dir()), None)
+
+
+def need_pairs(config: Config, part: SplitPart) -> Source:
+    """As `find_pairs`, with an error where there is none."""
+    found = find_pairs(config, part)
+    if found is None:
+        name = _NAMES[part][0]
+        raise DataError(
+            f"dataset.params.path: {config.path} has none of new_aan_pairs.{name}.tsv, {name}.tsv, {name}.jsonl "
+            f"(.xz, .gz) and {name}/{config.first}/*.txt"
+        )
+    return found
+
+
+def part_files(split: Path, config: Config) -> list[tuple[Path, Path]]:
+    """The two files of each document of a "folders" split, by name.
+
+    Raises:
+        DataError: a document has one of its parts only.
+    """
+    first, second = split / config.first, split / config.second
+    names = [{path.name for path in folder.glob("*.txt")} for folder in (first, second)]
+    if alone := sorted(names[0] ^ names[1]):
+        there, missing = (first, second) if alone[0] in names[0] else (second, first)
+        raise DataError(f"{there / alone[0]}: there is no {missing / alone[0]}; a document needs both parts")
+    return [(first / name, second / name) for name in sorted(names[0])]
