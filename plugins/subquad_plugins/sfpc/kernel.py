@@ -14,6 +14,9 @@ from subquad_plugins.numerics.lengths import fast_length
 BLOCK = 16
 """Tokens whose products with their surroundings one matrix product sums: wastes BLOCK lags, and is then a GEMM."""
 
+SHORT = 256
+"""Up to so many tokens the samples are joined for that product, at the price of copying what surrounds each block."""
+
 
 def correlate(x: Tensor, taps: Tensor, fft: bool = False) -> Tensor:
     """y_i = sum_w taps_w x_{i+w} in each channel.
@@ -57,10 +60,15 @@ def lagged_sums(x: Tensor, y: Tensor, fft: bool = False) -> Tensor:
         product = torch.fft.rfft(y, size, dim=1).conj() * torch.fft.rfft(x, size, dim=1)
         return torch.fft.irfft(product.sum(0), size, dim=0)[:taps].T
     missing = -y.shape[1] % BLOCK
-    blocks = F.pad(_channels_first(y), (0, missing)).unflatten(2, (-1, BLOCK))
-    around = F.pad(_channels_first(x), (0, missing)).unfold(2, BLOCK + taps - 1, BLOCK)
-    products = (blocks.transpose(2, 3) @ around).sum(0)  # (D, BLOCK, BLOCK + W - 1): token i of a block with token j
-    # Rows one element longer bring j - i = w into column w.
+    if y.shape[1] <= SHORT:
+        # A product for each sample and channel would be tiny: one for each channel, over the tokens of all samples.
+        y, x = (F.pad(one.permute(2, 0, 1), (0, missing)) for one in (y, x))
+        blocks = y.unflatten(2, (-1, BLOCK)).flatten(1, 2)
+        products = blocks.mT @ x.unfold(2, BLOCK + taps - 1, BLOCK).flatten(1, 2)
+    else:
+        blocks = F.pad(_channels_first(y), (0, missing)).unflatten(2, (-1, BLOCK))
+        products = (blocks.mT @ F.pad(_channels_first(x), (0, missing)).unfold(2, BLOCK + taps - 1, BLOCK)).sum(0)
+    # (D, BLOCK, BLOCK + W - 1): token i of a block with token j. Rows one longer bring j - i = w into column w.
     return F.pad(products.flatten(1), (0, BLOCK)).unflatten(1, (BLOCK, -1))[:, :, :taps].sum(1)
 
 
