@@ -38,7 +38,7 @@ def different(shape: Shape, stream: int, wanted: int, processes: int, seen: set[
     missing, barren = wanted, 0
     with blocks(shape, stream, processes) as drawn:
         for block in drawn:
-            new = _new_rows(block, seen)[:missing]
+            new = _new_rows(block, seen, missing)
             barren = 0 if len(new) else barren + 1
             if len(new):
                 missing -= len(new)
@@ -77,13 +77,13 @@ def pick(block: Block, rows: np.ndarray) -> Block:
     return Block(block.tokens[np.repeat(mask, block.lengths)], block.lengths[mask], block.labels[mask])
 
 
-def _new_rows(block: Block, seen: set[bytes]) -> np.ndarray:
-    """Expressions of a block that were not seen; they are now. Digests instead of texts: 16 bytes, not a thousand."""
+def _new_rows(block: Block, seen: set[bytes], limit: int) -> np.ndarray:
+    """The first `limit` expressions that were not seen; they are now. Digests: 16 bytes instead of a thousand."""
     written, new, start = block.tokens.tobytes(), [], 0
     for row, length in enumerate(block.lengths.tolist()):
         digest = hashlib.blake2b(written[start : start + length], digest_size=16).digest()
         start += length
-        if digest not in seen:
+        if digest not in seen and len(new) < limit:
             seen.add(digest)
             new.append(row)
     return np.array(new, dtype=np.int64)

@@ -1,0 +1,195 @@
+"""The ListOps data set: splits, notes, the seal, refusals."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from subquad.data import TestKey
+from subquad.errors import DataError
+from subquad_datasets.listops import PLUGIN, Config
+from subquad_datasets.listops.dataset import ListOps
+from subquad_datasets.listops.oracles import counts_by_root, roots
+from subquad_datasets.packed import PackedSplit
+
+KEY = TestKey("lra-listops", "test of the data set")
+
+
+@pytest.fixture
+def small(tmp_path: Path):
+    """`small(...)`: a generated data set, tiny unless told otherwise."""
+
+    def _small(**params: object) -> ListOps:
+        sizes = {"train_size": 300, "validation_size": 60, "test_size": 40, "min_length": 10, "max_length": 60}
+        return ListOps(Config.model_validate({**sizes, "max_depth": 5, **params}), tmp_path / "root")
+
+    return _small
+
+
+def everything(split) -> dict[str, np.ndarray]:
+    return split.fetch(np.arange(len(split)), epoch=0, seed=0)
+
+
+def prepared_folders(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "lra-listops").iterdir() if path.is_dir())
+
+
+def test_generated_splits(small):
+    dataset = small()
+    dataset.prepare()
+    spec = dataset.describe()
+    assert spec.sizes == {"train": 300, "validation": 60, "trainval": 360}
+    assert (spec.modality, spec.max_len, spec.vocab_size, spec.num_classes) == ("tokens", 60, 16, 10)
+    assert spec.class_names == tuple("0123456789")
+    assert not spec.equal_length
+    train, validation, both = (everything(dataset.split(name)) for name in ("train", "validation", "trainval"))
+    for key, dtype in (("inputs", np.int64), ("keep", np.bool_), ("labels", np.int64)):
+        assert np.array_equal(np.concatenate([train[key], validation[key]]), both[key])
+        assert both[key].dtype == dtype
+    assert both["inputs"].shape == (360, 60)
+    assert np.array_equal(both["inputs"] > 0, both["keep"])
+    assert both["keep"].sum(1).min() > 10
+    assert both["keep"].sum(1).max() < 60
+
+
+def test_the_test_split_is_sealed_and_shares_nothing(small):
+    dataset = small()
+    with pytest.raises(DataError, match="the test split is sealed"):
+        dataset.split("test")
+    test = everything(dataset.split("test", KEY))["inputs"]
+    rows = {row.tobytes() for row in everything(dataset.split("trainval"))["inputs"]} | {row.tobytes() for row in test}
+    assert len(rows) == 360 + len(test) == 400
+
+
+def test_the_description_does_not_touch_the_test_column(small):
+    dataset = small()
+    dataset.prepare()
+    (folder,) = prepared_folders(dataset.root)
+    for path in folder.glob("test.*"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    assert dataset.describe().sizes["train"] == 300
+    with pytest.raises(DataError, match=r"test\.tokens\.npy: missing or damaged"):
+        dataset.split("test", KEY)
+
+
+def test_sizes_of_splits_only_append_and_processes_change_nothing(small):
+    few, many = small(validation_size=30, test_size=10), small(processes=2)
+    for name, key in (("train", None), ("validation", None), ("test", KEY)):
+        first, second = (everything(dataset.split(name, key))["inputs"] for dataset in (few, many))
+        assert np.array_equal(first, second[: len(first)])
+    again = small(processes=1, max_len=17)
+    again.prepare()
+    assert len(prepared_folders(again.root)) == 2
+
+
+def test_notes_say_what_the_data_are_and_what_guessing_scores(small):
+    dataset = small(max_len=50)
+    validation, train = dataset.split("validation"), dataset.split("train")
+    table = np.zeros((16, 10), dtype=int)
+    for tokens, label in zip(everything(train)["inputs"], train.labels, strict=True):
+        table[tokens[0], label] += 1
+    guess = table.argmax(1)[everything(validation)["inputs"][:, 0]]
+    scores = dataset.oracles(validation)
+    assert scores == {
+        "majority": np.mean(validation.labels == np.bincount(train.labels).argmax()),
+        "root_operator": np.mean(validation.labels == guess),
+    }
+    assert np.array_equal(counts_by_root(train), table)
+    assert set(roots(validation)) == {11, 12, 13, 14}
+    cut = int((dataset.split("trainval").lengths > 50).sum())
+    assert dataset.describe().notes == (
+        "stand-in data: generated ListOps, not the official files",
+        f"{cut} sequences of TRAIN are cut at 50 tokens",
+        f"on the validation part the commonest value scores {100 * scores['majority']:.1f} %, "
+        f"the outermost operator alone {100 * scores['root_operator']:.1f} %",
+    )
+
+
+def test_official_files(official, tmp_path):
+    dataset = ListOps(Config(path=str(official())), tmp_path / "root")
+    dataset.prepare()
+    spec = dataset.describe()
+    assert (spec.max_len, spec.sizes) == (2000, {"train": 4, "validation": 2, "trainval": 6})
+    assert spec.notes == (
+        "basic_train.tsv has 4 rows, the official file 96,000",
+        "basic_val.tsv has 2 rows, the official file 2,000",
+        "on the validation part the commonest value scores 50.0 %, the outermost operator alone 50.0 %",
+    )
+    train = everything(dataset.split("train"))
+    assert train["inputs"][:, :6].tolist() == [
+        [11, 4, 5, 15, 0, 0],
+        [11, 4, 8, 15, 0, 0],
+        [13, 2, 6, 10, 15, 0],
+        [8, 0, 0, 0, 0, 0],
+    ]
+    assert train["inputs"].shape == (4, 2000)
+    assert train["labels"].tolist() == [3, 3, 5, 7]
+    assert everything(dataset.split("validation"))["labels"].tolist() == [3, 2]
+    assert everything(dataset.split("test", KEY))["labels"].tolist() == [6]
+
+
+def test_the_official_test_file_is_read_when_it_is_opened(official, tmp_path):
+    root = official(test=b"Source\tTarget\r\n12\t3\r\n")
+    dataset = ListOps(Config(path=str(root)), tmp_path / "root")
+    dataset.prepare()
+    assert dataset.describe().sizes["train"] == 4
+    with pytest.raises(DataError, match=r"basic_test\.tsv:2: word 1 is '12'"):
+        dataset.split("test", KEY)
+    official(test=["7\t7"])
+    again = ListOps(Config(path=str(root)), tmp_path / "root")
+    assert everything(again.split("test", KEY))["labels"].tolist() == [7]
+
+
+def test_a_bad_file_leaves_nothing_and_a_mended_one_is_read(official, tmp_path):
+    root = official(validation=["7\t7", "7\t12"])
+    with pytest.raises(DataError, match=r"basic_val\.tsv:3: the label is '12', expected a digit"):
+        ListOps(Config(path=str(root)), tmp_path / "root").prepare()
+    assert prepared_folders(tmp_path / "root") == []
+    official()
+    dataset = ListOps(Config(path=str(root)), tmp_path / "root")
+    dataset.prepare()
+    assert dataset.describe().sizes["validation"] == 2
+
+
+def test_a_changed_file_is_read_anew(official, tmp_path):
+    root = official()
+    ListOps(Config(path=str(root)), tmp_path / "root").prepare()
+    official(train=["7\t7", "8\t8", "9\t9"])
+    assert ListOps(Config(path=str(root)), tmp_path / "root").describe().sizes["train"] == 3
+
+
+def test_missing_files_are_refused_before_training(official, tmp_path):
+    with pytest.raises(DataError, match=r"basic_test\.tsv: missing"):
+        ListOps(Config(path=str(official(test=None))), tmp_path / "root").prepare()
+
+
+def test_splits_travel_to_loader_processes(small):
+    split = small().split("validation")
+    again: PackedSplit = pickle.loads(pickle.dumps(split))  # noqa: S301
+    assert np.array_equal(everything(again)["inputs"], everything(split)["inputs"])
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"path": "x", "seed": 1}, "seed has no effect with path: the files are read: leave it at 0"),
+        ({"path": "x", "train_size": 5}, "train_size has no effect with path"),
+        ({"min_length": 500, "max_length": 501}, "leave no length between: use max_length 502 or more"),
+        ({"max_depth": 3}, "min_length 500: the longest expression with max_depth 3 and max_args 10 has 122 tokens"),
+        ({"max_args": 32}, "max_args\n  Input should be less than or equal to 31"),
+        ({"max_args": 1}, "max_args\n  Input should be greater than or equal to 2"),
+        ({"processes": 0}, "processes\n  Input should be greater than or equal to 1"),
+    ],
+)
+def test_refusals(params, said):
+    with pytest.raises(ValidationError, match=said):
+        Config.model_validate(params)
+
+
+def test_the_longest_possible_expression_may_be_asked_for():
+    assert Config(max_depth=3, min_length=121).min_length == 121
+    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
