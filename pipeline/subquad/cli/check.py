@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ class Asked:
 @click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width it is built with.")
 @click.option("--heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads it is built with.")
 @click.option("--compiler", default="aot_eager", show_default=True, help="Backend of torch.compile, such as inductor.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; default: the number of cores.")
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of what a mixer raised.")
@@ -47,6 +49,7 @@ def command(
     dim: int,
     heads: int,
     compiler: str,
+    jobs: int | None,
     markdown: str | None,
     as_json: bool,
     debug: bool,
@@ -61,40 +64,59 @@ def command(
     subquad check ./my_mixer.py:MyMixer --markdown certificate.md
     """
     asked = _asked(words, everything)
-    from subquad.registry import stdout_to_stderr
-    from subquad.testing import certify
     from subquad.testing.catalogue import chosen
     from subquad.testing.markdown import to_markdown
-    from subquad.testing.target import resolved
 
     reasons = _reasons(exclude)
-    chosen(only, reasons)
-    options = {"dim": dim, "num_heads": heads, "compiler": _compiler(compiler)}
-    loud = not as_json and markdown != "-"
-    certificates: list[Certificate] = []
+    slow = any(check.name == "compiled" for check in chosen(only, reasons))
+    settings = {"exclude": reasons, "only": only, "dim": dim, "num_heads": heads, "compiler": _compiler(compiler)}
+    done: list[Certificate] = []
     broken: dict[str, str] = {}
-    for one in asked:
-        try:
-            with stdout_to_stderr():
-                mixer = resolved(one.name)
-                done = certify(mixer, one.params, exclude=reasons, only=only, done=_progress(one.name), **options)
-        except UserError as error:
-            if not everything:
-                raise
-            broken[one.name] = str(error)
-            continue
-        certificates.append(done)
-        if loud:
-            _print(done)
+    for certificate in _certificates(asked, settings, jobs or (usable_cores() if slow else 1), broken, everything):
+        done.append(certificate)
+        if not as_json and markdown != "-":
+            _print(certificate)
         if debug:
-            _print_tracebacks(done)
+            _print_tracebacks(certificate)
     if as_json:
-        print_json(_as_json(certificates, broken))
-    elif loud:
-        _print_end(certificates, broken)
+        print_json(_as_json(done, broken))
+    elif markdown != "-":
+        _print_end(done, broken)
     if markdown:
-        _write(markdown, to_markdown(certificates))
-    return int(bool(broken) or not all(done.holds for done in certificates))
+        _write(markdown, to_markdown(done))
+    return int(bool(broken) or not all(certificate.holds for certificate in done))
+
+
+def _certificates(
+    asked: Sequence[Asked], settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
+) -> Iterator[Certificate]:
+    """One certificate after the other. With --all a plugin that cannot be used is noted in `broken`."""
+    from subquad.registry import stdout_to_stderr
+    from subquad.testing import certify
+    from subquad.testing.target import resolved
+    from subquad.testing.workers import Workers
+
+    with Workers(jobs) as workers:
+        for one in asked:
+            try:
+                with stdout_to_stderr():
+                    side_by_side = workers if jobs > 1 else None
+                    mixer = resolved(one.name)
+                    found = certify(mixer, one.params, workers=side_by_side, done=_progress(one.name), **settings)
+            except UserError as error:
+                if not everything:
+                    raise
+                broken[one.name] = str(error)
+            else:
+                yield found
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
 
 
 def _asked(words: Sequence[str], everything: bool) -> list[Asked]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +16,11 @@ from subquad.testing.catalogue import chosen
 from subquad.testing.check import Check, Outcome, Status
 from subquad.testing.run import run_check
 from subquad.testing.subject import Subject, subjects
+from subquad.testing.workers import Way, Workers, origin_of
+
+
+WORTH_A_PROCESS = 6
+"""Ways from which on processes of their own pay: each takes as long to start, and to import the compiler, as two ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +115,7 @@ def certify(
     exclude: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
     done: Callable[[Outcome], None] = lambda outcome: None,
+    workers: Workers | None = None,
     **options: Any,
 ) -> Certificate:
     """Check a mixer in every way it can be built.
@@ -120,22 +126,30 @@ def certify(
         exclude: checks to leave out, with reasons.
         only: checks to make; all where None.
         done: told of each outcome.
+        workers: check the ways side by side; in this process, one by one, where None.
         options: further attributes of the subjects: dim, num_heads, compiler.
 
     Raises:
         ConfigError: parameters or names of checks are wrong.
     """
     start = time.perf_counter()
-    checks, ways = chosen(only, exclude), tuple(subjects(resolved, params, **options))
-    outcomes = []
-    for subject in ways:
-        for check in checks:
-            outcomes.append(run_check(check, subject, exclude))
-            done(outcomes[-1])
+    checks, ways, reasons = chosen(only, exclude), tuple(subjects(resolved, params, **options)), dict(exclude or {})
+    if workers and len(ways) >= WORTH_A_PROCESS and (origin := origin_of(resolved)):
+        names = tuple(check.name for check in checks)
+        sent = [Way(origin, params, number, str(way), names, reasons, options) for number, way in enumerate(ways)]
+        found = workers.outcomes(sent)
+    else:
+        found = (run_check(check, subject, reasons) for subject in ways for check in checks)
     return Certificate(
         resolved=resolved,
         subjects=ways,
         checks=checks,
-        outcomes=tuple(outcomes),
+        outcomes=tuple(_told(found, done)),
         seconds=time.perf_counter() - start,
     )
+
+
+def _told(outcomes: Iterable[Outcome], done: Callable[[Outcome], None]) -> Iterator[Outcome]:
+    for outcome in outcomes:
+        done(outcome)
+        yield outcome

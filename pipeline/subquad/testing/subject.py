@@ -14,6 +14,7 @@ from subquad.experiment import parameters
 from subquad.nn import AttentionCore, TokenMixer
 from subquad.plugin import Config, Facts, MixerPlugin, Site
 from subquad.registry import Resolved, build_class, make_mixer
+from subquad.registry.guard import blamed
 
 DIM, HEADS, MAX_LEN = 16, 2, 64
 STIR = 0.05
@@ -125,6 +126,7 @@ def subjects(resolved: Resolved, params: Mapping[str, Any] | None = None, **opti
     chosen = {GIVEN: params} if params else {"default": {}, **plugin.variants}
     for name, values in chosen.items():
         config = parameters(resolved, dict(values))
-        facts = plugin.facts_of(config)
+        with blamed(f"{resolved.found} cannot say what it claims"):
+            facts = plugin.facts_of(config)
         for causal in {"never": (False,), "optional": (False, True), "always": (True,)}[facts.causal]:
             yield Subject(resolved=resolved, config=config, facts=facts, causal=causal, variant=name, **options)

@@ -24,7 +24,7 @@ def resolved(target: Target) -> Resolved:
     if isinstance(target, str):
         return resolve("mixer", target)
     name, home = _name(target)
-    found = Found("mixer", name, home, "not installed", f"{home}:{name}")
+    found = Found("mixer", name, "", "not installed", f"{home}:{name}")
     plugin = check(found, target)
     return Resolved(plugin, found)
 

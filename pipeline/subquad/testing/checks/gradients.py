@@ -1,7 +1,7 @@
 """Gradients against finite differences, by torch's gradcheck.
 
-By tokens element by element; by weights along random directions, one for each weight, since there are thousands of them
-and a wrong element turns up in any direction.
+By one sample's tokens element by element; by all tokens and each weight along a random direction, since there are
+thousands of them and a wrong element turns up in any direction.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ def gradients(subject: Subject) -> Finding:
 
     if not values(*inputs):
         return Finding("nothing to differentiate: outputs are constant")
-    _compare(lambda x: values(x, *inputs[1:]), inputs[:1], ("the tokens",), fast=False)
-    if named:
-        _compare(lambda *given: values(inputs[0], *given), inputs[1:], tuple(named), fast=True)
-    count = inputs[0].numel()
-    return Finding(f"{count} inputs one by one, {len(named)} weights along a direction", {"allowed": RELATIVE})
+    sample = inputs[0][1:].detach().requires_grad_()
+    _compare(lambda x: values(torch.cat([inputs[0][:1], x]), *inputs[1:]), [sample], ("the tokens",), fast=False)
+    _compare(values, inputs, ("the tokens", *named), fast=True)
+    return Finding(f"{sample.numel()} inputs one by one, {len(named)} weights along a direction", {"allowed": RELATIVE})
 
 
 def _compare(function: Function, inputs: list[Tensor], names: tuple[str, ...], *, fast: bool) -> None:

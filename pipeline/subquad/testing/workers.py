@@ -1,0 +1,119 @@
+"""Ways of building a mixer, checked side by side in processes of their own.
+
+A way travels as what the user pointed at (a name, or a file's text) and its number, since classes of a file cannot.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from typing import Any
+
+from subquad.registry import Resolved, SourceFile, load_source, resolve, stdout_to_stderr
+from subquad.testing.catalogue import chosen
+from subquad.testing.check import Outcome
+from subquad.testing.run import run_check
+from subquad.testing.subject import subjects
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of building a mixer, in a form that can be sent.
+
+    Attributes:
+        origin: a plugin's name, or a file's text.
+        params: as given by the user, None for defaults and variants.
+        number: which of the ways that `subjects` makes of these, and
+        name: what that subject is called.
+        checks: names of checks.
+        exclude: reasons by check name.
+        options: further attributes of the subject.
+    """
+
+    origin: str | SourceFile
+    params: Mapping[str, Any] | None
+    number: int
+    name: str
+    checks: tuple[str, ...]
+    exclude: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def origin_of(resolved: Resolved) -> str | SourceFile | None:
+    """What another process finds a plugin by; None for a class that was handed over."""
+    if resolved.source:
+        return resolved.source
+    return resolved.found.full_name if resolved.found.distribution else None
+
+
+class Workers:
+    """Processes that start when they are needed and are stopped at the end, at once where something was raised.
+
+    Args:
+        jobs: processes at a time.
+    """
+
+    def __init__(self, jobs: int):
+        self.jobs = jobs
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self._executor is None:
+            return
+        self._executor.shutdown(wait=kind is None, cancel_futures=True)
+        if kind is not None:
+            for process in multiprocessing.active_children():
+                process.terminate()
+
+    def outcomes(self, ways: Sequence[Way]) -> Iterator[Outcome]:
+        """Outcomes of all ways, in order."""
+        for future, way in [(self._submit(way), way) for way in ways]:
+            yield from self._result(future, way)
+
+    def _result(self, future: Future[list[Outcome]], way: Way) -> list[Outcome]:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            pass  # all ways under way were lost with the process that died: whose fault it was shows when each is alone
+        self._executor = None
+        try:
+            return self._submit(way).result()
+        except BrokenProcessPool:
+            self._executor = None
+            return _died(way)
+
+    def _submit(self, way: Way) -> Future[list[Outcome]]:
+        if self._executor is None:
+            # A fork would copy torch's threads half-alive.
+            context = multiprocessing.get_context("spawn")
+            self._executor = ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_ignore_ctrl_c)
+        try:
+            return self._executor.submit(check_way, way)
+        except BrokenProcessPool as error:  # died while ways were being handed over
+            lost: Future[list[Outcome]] = Future()
+            lost.set_exception(error)
+            return lost
+
+
+def check_way(way: Way) -> list[Outcome]:
+    """Every check of one way, in a process of its own."""
+    with stdout_to_stderr():
+        resolved = resolve("mixer", way.origin) if isinstance(way.origin, str) else load_source(way.origin)
+        subject = list(subjects(resolved, way.params, **way.options))[way.number]
+        return [run_check(check, subject, way.exclude) for check in chosen(way.checks)]
+
+
+def _died(way: Way) -> list[Outcome]:
+    detail = "the process that checked it died: a crash in native code, or not enough memory"
+    return [Outcome(subject=way.name, check=check, status="failed", detail=detail) for check in way.checks]
+
+
+def _ignore_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its processes itself
