@@ -1,0 +1,131 @@
+"""PNG and JPEG images below `<split>/<class>/`, in a folder or a tar. The only place that needs Pillow. N images."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from subquad.errors import DataError
+from subquad_datasets.image.gray import to_gray
+from subquad_datasets.image.tars import open_tar, read_member
+
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+
+_Place = tuple[str, str, str]
+"""Class, file name, and the whole name."""
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images of one split.
+
+    Attributes:
+        path: the folder or the tar.
+        places: class, file name and name below `path` of each, sorted; a label is the position of its class.
+        tarred: whether `path` is a tar.
+    """
+
+    path: Path
+    places: tuple[_Place, ...]
+    tarred: bool
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names, sorted."""
+        return tuple(sorted({place[0] for place in self.places}))
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """ "JPEG", "PNG", or both."""
+        return tuple(sorted({FORMATS[PurePosixPath(place[1]).suffix.lower()] for place in self.places}))
+
+    def files(self) -> list[Path]:
+        """What the contents depend on."""
+        return [self.path] if self.tarred else [self.path / place[2] for place in self.places]
+
+    def images(self, side: int) -> tuple[np.ndarray, np.ndarray]:
+        """(N, side * side) uint8 gray values, row by row, and (N,) int64 labels.
+
+        Raises:
+            DataError: an image cannot be read or has another size.
+        """
+        index = {place[2]: number for number, place in enumerate(self.places)}
+        gray = np.empty((len(index), side * side), dtype=np.uint8)
+        for name, data in self._contents(index):
+            gray[index[name]] = decode(data, f"{self.path}/{name}", side)
+        label = {name: number for number, name in enumerate(self.classes)}
+        return gray, np.array([label[place[0]] for place in self.places], dtype=np.int64)
+
+    def _contents(self, wanted: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+        """Each wanted file; a tar in its own order, since going back in a compressed one means starting anew."""
+        if not self.tarred:
+            yield from ((name, _read(self.path / name)) for name in wanted)
+            return
+        with open_tar(self.path) as tar:
+            for member in tar:
+                if member.isfile() and member.name in wanted:
+                    yield member.name, read_member(self.path, tar, member)
+
+
+def find_images(path: Path, members: list[tarfile.TarInfo] | None, split: str) -> ImageFiles | None:
+    """The images of a split, None where there are none.
+
+    Args:
+        path: a folder or a tar.
+        members: the tar's members, None for a folder.
+
+    Raises:
+        DataError: two members of a tar have the same name.
+    """
+    if members is None:
+        names = [file.relative_to(path).as_posix() for file in sorted((path / split).glob("*/*")) if file.is_file()]
+    else:
+        names = [member.name for member in members if member.isfile()]
+    places = tuple(sorted(place for name in names if (place := _place(name, split))))
+    if len({place[2] for place in places}) < len(places):
+        twice = next(one[2] for one, other in pairwise(places) if one[2] == other[2])
+        raise DataError(f"{path}: member {twice} is there twice")
+    return ImageFiles(path, places, members is not None) if places else None
+
+
+def decode(data: bytes, name: str, side: int) -> np.ndarray:
+    """(side * side,) uint8 gray values of a PNG or JPEG image.
+
+    Raises:
+        DataError: Pillow is not installed, the image cannot be read, or it has another size.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("lra-image needs Pillow for PNG and JPEG files: pip install pillow") from None
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+            if image.size != (side, side):
+                raise DataError(f"{name}: {image.width} x {image.height} pixels, must be {side} x {side} (params.side)")
+            colours = np.asarray(image.convert("RGB"))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged image fails in any way there is
+        raise DataError(f"{name}: not a readable PNG or JPEG image ({error})") from error
+    return to_gray(colours).reshape(-1)
+
+
+def _place(name: str, split: str) -> _Place | None:
+    """Class, file name and whole name where a path ends in `<split>/<class>/<image>`."""
+    parts = PurePosixPath(name).parts
+    if len(parts) < 3 or parts[-3] != split or PurePosixPath(name).suffix.lower() not in FORMATS:
+        return None
+    return parts[-2], parts[-1], name
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,102 @@
+"""Which images there are: CIFAR-10's python archive, or image files in classes; in a folder or a tar."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from subquad.errors import DataError
+from subquad_datasets.image.archive import Archive, find_archive
+from subquad_datasets.image.files import ImageFiles, find_images
+from subquad_datasets.image.split import write_images
+from subquad_datasets.image.tars import list_members
+from subquad_datasets.text.source import fingerprint
+
+SplitPart = Literal["train", "test"]
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_PER_CLASS = {"train": 5_000, "test": 1_000}
+
+
+class Source:
+    """What lies at a path.
+
+    Args:
+        path: a folder or a tar.
+        side: height and width that every image must have.
+
+    Raises:
+        DataError: nothing is there.
+    """
+
+    def __init__(self, path: Path, side: int):
+        if not path.exists():
+            raise DataError(f"dataset.params.path: {path} does not exist")
+        self.path, self.side = path, side
+
+    @cached_property
+    def _members(self) -> list[Any] | None:
+        return None if self.path.is_dir() else list_members(self.path)
+
+    @cached_property
+    def archive(self) -> Archive | None:
+        """The python archive, None where these are image files."""
+        return find_archive(self.path, self._members)
+
+    def find(self, split: SplitPart) -> Archive | ImageFiles | None:
+        """Where the images of a split are, None where there are none."""
+        if self.archive:
+            return self.archive if self.archive.has(split) else None
+        return find_images(self.path, self._members, split)
+
+    def need(self, split: SplitPart) -> Archive | ImageFiles:
+        """As `find`, with an error where there are none."""
+        found = self.find(split)
+        if found is None:
+            raise DataError(
+                f"dataset.params.path: {self.path} has neither CIFAR-10's batches of {split} nor "
+                f"{split}/<class>/*.png, *.jpg"
+            )
+        return found
+
+    def fingerprint(self, split: SplitPart) -> str:
+        """Names, sizes and times of the files: another one, other contents. A tar is not opened for it."""
+        return fingerprint([self.path] if self.path.is_file() else self.need(split).files())
+
+    def pack(self, folder: Path, split: SplitPart) -> dict[str, Any]:
+        """Write a split's images; a build of `prepare_once`.
+
+        Returns:
+            facts: "classes", "counts" of each class, "ordered" (whether the order is not class by class), "note", and
+            "tests" (whether there are images of TEST too).
+        """
+        found = self.need(split)
+        if isinstance(found, Archive):
+            gray, labels, classes, other = found.images(split, self.side)
+            note = _archive_note(other)
+        else:
+            gray, labels = found.images(self.side)
+            classes, note = found.classes, _files_note(found, split)
+        write_images(folder, gray, labels)
+        counts = np.bincount(labels, minlength=len(classes)).tolist()
+        facts = {"ordered": isinstance(found, Archive), "note": note, "tests": bool(self.find("test"))}
+        return {"classes": list(classes), "counts": counts, **facts}
+
+
+def _archive_note(other: list[str]) -> str:
+    if not other:
+        return ""
+    return f"stand-in data: laid out as CIFAR-10, but {', '.join(other)} differ from the released files (md5)"
+
+
+def _files_note(found: ImageFiles, split: SplitPart) -> str:
+    formats = " and ".join(found.formats)
+    counts = Counter(place[0] for place in found.places)
+    if counts != dict.fromkeys(CLASSES, _PER_CLASS[split]):
+        return f"stand-in data: {len(found.places)} {split} images of {found.path.name} ({formats}), not CIFAR-10"
+    if found.formats == ("PNG",):
+        return "CIFAR-10 (PNG files, not compared with the released archive)"
+    return f"stand-in data: CIFAR-10 ({formats}), a lossy copy of the released images"
