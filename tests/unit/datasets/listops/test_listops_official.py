@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from subquad.errors import DataError
 from subquad_datasets.listops.official import find_files, read_rows
@@ -36,6 +38,13 @@ def test_encoding_keeps_every_token_and_drops_parentheses():
         (b"( ( MIN 3 ) ] )", "word 3 is 'MIN'"),
         (b"( ( [MIN a ) ] )", "word 4 is 'a'"),
         (b"([MIN 3 ] )", "word 1 is '([MIN'"),
+        (b"( ( [ 3 ) ] )", "word 3 is '['"),
+        (b"( ( [MIN M3 ) ] )", "word 4 is 'M3'"),
+        (b"( ( [SM 3I ) ] )", "word 4 is '3I'"),
+        (b"( ( [MIN[MAX 3 ) ] )", "word 3 is '[MIN[MAX'"),
+        (b"( ( [ MIN 3 ) ] )", "word 3 is '['"),
+        (b"( ( [MIN 3 ) ] ) SM", "word 8 is 'SM'"),
+        (b"( ( [MIN 3 ) ] ) [MIN", ""),
         (b"( ( [MIN -3 ) ] )", "word 4 is '-3'"),
         (b"( ( [MIN 3\x00 ) ] )", "word 4 is '3\\x00'"),
     ],
@@ -111,3 +120,11 @@ def test_the_order_of_places_does_not_mix_two_releases(official):
     root: Path = official(place="")
     official(place="listops-1000")
     assert {path.parent for path in find_files(root).values()} == {root}
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="MINAXEDS[]() 059", max_size=24))
+def test_the_fast_check_agrees_with_looking_at_each_word(noise):
+    words = {"(", ")", "]", *"0123456789", "[MIN", "[MAX", "[MED", "[SM"}
+    for text in (noise, f"( ( [MIN 3 ) {noise} ) ] )", noise.replace("[", "[MIN ").replace("M", "[SM ")):
+        assert (stranger(text.encode()) == "") == words.issuperset(text.split())
