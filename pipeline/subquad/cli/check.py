@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import click
 
 from subquad.cli.tables import print_json, print_line, print_table
 from subquad.errors import ConfigError, UserError
+from subquad.registry.text import plain
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate, Outcome
@@ -64,6 +66,8 @@ def command(
     subquad check ./my_mixer.py:MyMixer --markdown certificate.md
     """
     asked = _asked(words, everything)
+    if as_json and markdown == "-":
+        raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
     from subquad.testing.catalogue import chosen
     from subquad.testing.markdown import to_markdown
 
@@ -189,13 +193,15 @@ def _compiler(name: str) -> str:
     return name
 
 
-def _progress(name: str):
+def _progress(name: str) -> Callable[[Outcome], None]:
     """Shows on a terminal which check is done, on one line that the table replaces."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return lambda outcome: None
+    width = shutil.get_terminal_size().columns - 1
 
     def show(outcome: Outcome) -> None:
-        click.echo(f"\r\033[K{name}: {outcome.subject}: {outcome.check}\r", err=True, nl=False)
+        line = plain(f"{name}: {outcome.subject}: {outcome.check}", width)
+        click.echo(f"\r\033[K{line}\r", err=True, nl=False)
 
     return show
 
@@ -203,7 +209,7 @@ def _progress(name: str):
 def _print(certificate: Certificate) -> None:
     from subquad.testing.summary import nearest_to_limit, notes
 
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         click.echo("\r\033[K", err=True, nl=False)
     ways = certificate.subjects
     for number, subject in enumerate(ways, 1):
