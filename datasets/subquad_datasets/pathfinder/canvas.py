@@ -13,7 +13,7 @@ from subquad_datasets.pathfinder.stream import below
 from subquad_datasets.pathfinder.tables import DEAD_END, DEGREES, SOLID, Stamps, Tables
 
 SEGMENT_TRIALS = 3
-"""End points that are tried for one paddle; those whose mask clashes are drawn anew."""
+"""Draws of an end point for one paddle: where its mask clashes with what is there, another is drawn."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Canvas:
 
     def _clashes(self, at: np.ndarray, stamp: np.ndarray) -> np.ndarray:
         core = self.tables.core
-        return (self.mask.take(at[:, None] + core.places[stamp]) >= core.levels[stamp]).any(axis=1)
+        return np.any(self.mask.take(at[:, None] + core.places[stamp]) >= core.levels[stamp], axis=1)
 
 
 def lay(flat: np.ndarray, at: np.ndarray, stamps: Stamps, stamp: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from subquad_datasets.pathfinder.canvas import SEGMENT_TRIALS, Canvas, Snake
 from subquad_datasets.pathfinder.pairs import first_paddle
 from subquad_datasets.pathfinder.parameters import Drawing
 from subquad_datasets.pathfinder.stream import below, child_keys
-from subquad_datasets.pathfinder.tables import DEGREES, SOLID
+from subquad_datasets.pathfinder.tables import DEGREES
 
 SNAKE_TRIALS = 5
 """Attempts at one distractor."""
@@ -87,8 +87,10 @@ def _first_paddles(canvas: Canvas, rows: np.ndarray, keys: np.ndarray) -> tuple[
     for trial in range(SEGMENT_TRIALS):
         orientation[open_] = below(DEGREES, keys[open_], 2 * trial)
         open_ = open_[tables.usable[orientation[open_]]]
-        drawn = [_draw_start(canvas, row, orientation[row], keys[row : row + 1], 2 * trial + 1) for row in open_]
-        start[open_] = drawn
+        start[open_] = [
+            _draw_start(canvas, row, int(orientation[row]), keys[row : row + 1], 2 * trial + 1)
+            for row in open_.tolist()
+        ]
         open_ = open_[start[open_] >= 0]
         ends = (start[open_] + offset[orientation[open_]] for offset in (tables.heads, tables.backs))
         fits = np.logical_and(*(tables.inside(end) for end in ends))
@@ -98,13 +100,14 @@ def _first_paddles(canvas: Canvas, rows: np.ndarray, keys: np.ndarray) -> tuple[
 
 
 def _draw_start(canvas: Canvas, row: int, orientation: int, key: np.ndarray, place: int) -> int:
-    """A free place for a first paddle, each as likely; -1 where there is none."""
+    """A free place for a first paddle, each as likely; -1 where there is none. What leaves the image needs no room."""
     tables = canvas.tables
     taken = canvas.mask[row * canvas.size : (row + 1) * canvas.size] > TAKEN
     if canvas.size - np.count_nonzero(taken) < LEAST_FREE * tables.window**2:
         return -1
+    taken &= tables.image
     first, last = tables.rim * tables.pitch, canvas.size - tables.rim * tables.pitch
-    blocked = tables.border[first:last] == SOLID
+    blocked = ~tables.image[first:last]
     for offset in dict.fromkeys(tables.shape[orientation].tolist()):
         blocked |= taken[first + offset : last + offset]
     free = np.flatnonzero(~blocked)

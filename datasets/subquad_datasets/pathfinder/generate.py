@@ -18,8 +18,11 @@ from subquad_datasets.pathfinder.render import Renderer
 from subquad_datasets.pathfinder.stream import below, child_keys, image_keys
 from subquad_datasets.pathfinder.tables import Tables, build_tables
 
-_MARGIN, _MARKER = 1, 2  # words of an image's stream
-_DISTRACTORS, _LABELS = 1 << 40, 1 << 41  # numbers of streams; attempts at the two snakes are numbered from 0
+MARGIN_WORD, MARKER_WORD = 1, 2
+"""Words of an image's stream."""
+
+DISTRACTOR_STREAM, LABEL_STREAM = 1 << 40, 1 << 41
+"""Numbers of streams below it; attempts at the two snakes are numbered from 0."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def draw_images(drawing: Drawing, seed: int, split: int, indices: np.ndarray) ->
     labels = draw_labels(seed, split, indices)
     keys = image_keys(seed, split, indices)
     pixels = np.empty((len(indices), drawing.window**2), dtype=np.uint8)
-    margin = below(len(drawing.margins), keys, _MARGIN)
+    margin = below(len(drawing.margins), keys, MARGIN_WORD)
     for number, value in enumerate(drawing.margins):
         rows = np.flatnonzero(margin == number)
         if len(rows):
@@ -60,7 +63,7 @@ def draw_images(drawing: Drawing, seed: int, split: int, indices: np.ndarray) ->
 
 def draw_labels(seed: int, split: int, indices: np.ndarray) -> np.ndarray:
     """(N,) uint8: of the images 2 i and 2 i + 1 one has label 0 and one label 1, which of them is random."""
-    of_pairs = child_keys(image_keys(seed, split, indices // 2), np.full(len(indices), _LABELS))
+    of_pairs = child_keys(image_keys(seed, split, indices // 2), np.full(len(indices), LABEL_STREAM))
     return (below(2, of_pairs, 0) ^ (indices & 1)).astype(np.uint8)
 
 
@@ -69,8 +72,8 @@ def draw_scenes(drawing: Drawing, margin: int, keys: np.ndarray, labels: np.ndar
     drawer = _pair_drawer(drawing, margin)
     pairs = drawer.draw(keys)
     canvas = room_left(drawer.tables, pairs)
-    distractors = draw_distractors(drawing, canvas, child_keys(keys, np.full(len(keys), _DISTRACTORS)))
-    rows, first = np.arange(len(keys)), below(2, keys, _MARKER)
+    distractors = draw_distractors(drawing, canvas, child_keys(keys, np.full(len(keys), DISTRACTOR_STREAM)))
+    rows, first = np.arange(len(keys)), below(2, keys, MARKER_WORD)
     other = np.where(labels == 1, first, 1 - first)
     marked = np.stack([pairs.start[rows, first, 0], pairs.start[rows, other, -1]], axis=1)
     return Scenes(drawer.tables, pairs, distractors, marked)

@@ -39,8 +39,7 @@ def thin_line(end: Point) -> list[Point]:
 def wide_line(end: Point, width: int) -> list[Point]:
     """Points (y, x) of a line from (0, 0) to `end`: the rectangle around it, corners rounded, edges included.
 
-    Rows are filled from edge to edge with exact fractions. Pillow's newer releases also mend corners; a line may differ
-    from theirs by a pixel there.
+    Rows are filled from edge to edge, with exact fractions.
     """
     corners = _corners(end, width)
     edges = list(zip(corners, corners[1:] + corners[:1], strict=True))

@@ -65,6 +65,7 @@ class Tables:
         usable: (360,) bool, whether a first paddle may have an orientation at all, see `usable_shape`.
         border: (pitch * pitch,) uint8, the mask of an empty image, and
         border_dilated: the same, widened.
+        image: (pitch * pitch,) bool, True on the image, False on the rim.
     """
 
     window: int
@@ -84,14 +85,15 @@ class Tables:
     usable: np.ndarray
     border: np.ndarray
     border_dilated: np.ndarray
+    image: np.ndarray
 
     @property
     def pitch(self) -> int:
         """Pixels of a row of the canvas."""
         return self.window + 2 * self.rim
 
-    def flat(self, y: np.ndarray | int, x: np.ndarray | int) -> np.ndarray | int:
-        """The flat position of a pixel of the image."""
+    def flat(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Flat positions of pixels of the image."""
         return (y + self.rim) * self.pitch + x + self.rim
 
     def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +103,7 @@ class Tables:
     def inside(self, position: np.ndarray) -> np.ndarray:
         """Whether positions lie in the image."""
         y, x = self.split(position)
-        return (0 <= y) & (y < self.window) & (0 <= x) & (x < self.window)
+        return (y >= 0) & (y < self.window) & (x >= 0) & (x < self.window)
 
 
 def build_tables(drawing: Drawing, margin: int) -> Tables:
@@ -116,7 +118,8 @@ def build_tables(drawing: Drawing, margin: int) -> Tables:
     tips = [displacement(angle, ANTIALIAS * length) for angle in drawn]
     different = sorted(set(tips))
     masks = [mask_stamp(drawing, margin, tip) for tip in different]
-    border = np.pad(np.zeros((drawing.window - 2 * drawing.padding,) * 2, np.uint8), drawing.padding + rim, **_SOLID)
+    border = np.full((pitch, pitch), SOLID, np.uint8)
+    border[rim + drawing.padding : -rim - drawing.padding, rim + drawing.padding : -rim - drawing.padding] = 0
     flat = _Flat(pitch)
     shapes = [room_for_first(masks[different.index(tip)], reach) for tip in tips[:DEGREES]]
     dense = flat.stamps([np.where(mask >= CLASH - SOLID, mask, 0) for mask in masks])
@@ -138,10 +141,8 @@ def build_tables(drawing: Drawing, margin: int) -> Tables:
         usable=np.array([usable_shape(shape) for shape in shapes]),
         border=border.ravel(),
         border_dilated=dilate(border, margin).ravel(),
+        image=np.pad(np.ones((drawing.window,) * 2, bool), rim).ravel(),
     )
-
-
-_SOLID = {"constant_values": SOLID}
 
 
 def displacement(angle: float, distance: float) -> Point:
@@ -226,7 +227,9 @@ class _Flat:
 
     def stamps(self, images: list[np.ndarray]) -> Stamps:
         found = [np.argwhere(image) for image in images]
-        places = [self([(int(y), int(x)) for y, x in at - len(image) // 2]) for at, image in zip(found, images, strict=True)]
+        places = [
+            self([(int(y), int(x)) for y, x in at - len(image) // 2]) for at, image in zip(found, images, strict=True)
+        ]
         return Stamps(_filled(places), _filled([image[image > 0] for image in images]))
 
 

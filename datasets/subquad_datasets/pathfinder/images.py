@@ -1,0 +1,74 @@
+"""PNG files to bytes. Pillow is imported here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from subquad.errors import DataError
+from subquad_datasets.pathfinder.official import Listing
+
+_IN_BLOCK = 1024
+_THREADS = 8
+"""Files are small: their latency counts, and Pillow decodes without holding the interpreter."""
+
+
+def read_images(listing: Listing, rows: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of images: (n, size * size) uint8 pixels and (n,) uint8 labels.
+
+    Args:
+        listing: what there is.
+        rows: images of the listing, in the order wanted.
+        size: height and width.
+
+    Raises:
+        DataError: an image is missing, unreadable, of another size or not gray; or Pillow is missing.
+    """
+    pillow = import_pillow()
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for start in range(0, len(rows), _IN_BLOCK):
+            block = rows[start : start + _IN_BLOCK]
+            images = threads.map(lambda row: read_image(pillow, listing, row, size), block.tolist())
+            yield np.stack(list(images)), listing.labels[block]
+
+
+def read_image(pillow: ModuleType, listing: Listing, row: int, size: int) -> np.ndarray:
+    """(size * size,) uint8."""
+    path: Path = listing.folder / listing.names[row]
+    try:
+        with pillow.open(path, formats=("PNG",)) as image:
+            if image.size != (size, size) or image.mode != "L":
+                width, height = image.size
+                raise DataError(
+                    f"{path}: {width} x {height} pixels of mode {image.mode}, not {size} x {size} of mode L"
+                )
+            return np.asarray(image, dtype=np.uint8).ravel()
+    except FileNotFoundError as error:
+        raise DataError(f"{listing.lines[row]}: {path} is missing") from error
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        pillow.DecompressionBombError,
+    ) as error:  # Pillow has no exception of its own for broken data
+        reason = "an empty file" if path.stat().st_size == 0 else str(error)
+        raise DataError(f"{path}: cannot be read as a PNG ({reason})") from error
+
+
+def import_pillow() -> ModuleType:
+    """Pillow's `Image` module.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError(
+            "lra-pathfinder: reading PNG images needs Pillow: pip install 'subquad[vision]'; generated images do not"
+        ) from error
+    return Image
