@@ -5,6 +5,8 @@ The published figures are written down here a second time, so that a slip in a r
 
 from __future__ import annotations
 
+import re
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,16 @@ def test_the_study_of_cur_has_its_settings():
 def test_every_recipe_loads_and_says_what_it_is(name):
     assert len(recipes()[name].summary) > 20
     assert cells(name)
+
+
+def test_the_commands_of_the_documentation_load():
+    text = (Path(__file__).parents[3] / "docs" / "lra.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^subquad train (.*?)(?: {2,}#.*)?$", text, re.MULTILINE)
+    assert len(commands) == 7
+    for command in commands:
+        name, *overrides = shlex.split(command)
+        assert cells(name)
+        assert load(name, overrides).cells
 
 
 def test_rows_of_the_token_table_that_no_token_has_take_no_part():
