@@ -53,10 +53,10 @@ class Canvas:
         self.dilated = np.tile(tables.border_dilated, count)
         self.base = np.arange(count, dtype=np.int64) * self.size
 
-    def clear(self) -> None:
-        """Only the border is taken."""
-        self.mask.reshape(-1, self.size)[:] = self.tables.border
-        self.dilated.reshape(-1, self.size)[:] = self.tables.border_dilated
+    def clear(self, count: int) -> None:
+        """In the first `count` images only the border is taken."""
+        self.mask.reshape(-1, self.size)[:count] = self.tables.border
+        self.dilated.reshape(-1, self.size)[:count] = self.tables.border_dilated
 
     def add(self, rows: np.ndarray, start: np.ndarray, stamp: np.ndarray, *, core: bool = False) -> None:
         """Take the room of one paddle in each image of `rows` (n,).

@@ -24,6 +24,9 @@ SEED_WORDS = 4
 ATTEMPTS_AT_ONCE = {32: 2048, 64: 1024, 128: 256, 256: 64}
 """Enough to make NumPy's cost per call small, few enough for the cache."""
 
+MOST_AHEAD = 128
+"""Attempts at one image that are made at once: those after the first success are in vain."""
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -53,7 +56,7 @@ class PairDrawer:
         result = Pairs(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
         missing, first = np.arange(len(keys)), np.zeros(len(keys), np.int64)
         while len(missing):
-            each = max(1, len(self.canvas.base) // len(missing))
+            each = min(max(1, len(self.canvas.base) // len(missing)), MOST_AHEAD)
             trying = np.repeat(missing[: len(self.canvas.base)], each)
             number = first[trying] + np.tile(np.arange(each), len(trying) // each)
             good, pairs = self._attempt(child_keys(keys[trying], number))
@@ -65,7 +68,7 @@ class PairDrawer:
 
     def _attempt(self, keys: np.ndarray) -> tuple[np.ndarray, Pairs]:
         """One attempt for each key (A,): the sorted indices of those that succeeded, and their pairs."""
-        self.canvas.clear()
+        self.canvas.clear(len(keys))
         snakes = self._first_paddles(keys)
         rows, paddles = np.arange(len(keys)), self.drawing.contour_length
         start = np.zeros((len(keys), 2, paddles), np.int64)
