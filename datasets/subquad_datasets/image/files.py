@@ -14,6 +14,7 @@ import numpy as np
 from subquad.errors import DataError
 from subquad_datasets.image.gray import to_gray
 from subquad_datasets.image.tars import open_tar, read_member
+from subquad_datasets.text.source import list_files
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 
@@ -84,7 +85,8 @@ def find_images(path: Path, members: list[tarfile.TarInfo] | None, split: str) -
         DataError: two members of a tar have the same name.
     """
     if members is None:
-        names = [file.relative_to(path).as_posix() for file in sorted((path / split).glob("*/*")) if file.is_file()]
+        folders = [one for one in (path / split).iterdir() if one.is_dir()] if (path / split).is_dir() else []
+        names = [f"{split}/{one.name}/{file.name}" for one in folders for file in list_files(one, *FORMATS)]
     else:
         names = [member.name for member in members if member.isfile()]
     places = tuple(sorted(place for name in names if (place := _place(name, split))))

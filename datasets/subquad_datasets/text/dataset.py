@@ -35,9 +35,9 @@ class Text(Dataset):
 
     def prepare(self) -> None:
         """Pack TRAIN, and TEST where there is one, so that a fault in either shows before anything is trained."""
-        self._prepared("train")
-        if find_texts(Path(self.config.path), "test"):
-            self._prepared("test")
+        _ = self._train_folder
+        if source := find_texts(Path(self.config.path), "test"):
+            self._prepared("test", source)
 
     def describe(self) -> DataSpec:
         facts, lengths = self._facts, self._train.lengths
@@ -71,15 +71,14 @@ class Text(Dataset):
         except DataError:  # too few texts of a class: `trainval` still works, `load("train")` says why it does not
             return sizes
 
-    def _prepared(self, split: str) -> Path:
-        source = need_texts(Path(self.config.path), split)
+    def _prepared(self, split: str, source: Source) -> Path:
         utf8 = self.config.check_utf8
         key = {"set": "text", "version": VERSION, "split": split, "utf8": utf8, "files": source.fingerprint()}
         return prepare_once(self.root / "lra-text", key, lambda folder: _pack(folder, source, utf8))
 
     @cached_property
     def _train_folder(self) -> Path:
-        return self._prepared("train")
+        return self._prepared("train", need_texts(Path(self.config.path), "train"))
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
@@ -94,7 +93,7 @@ class Text(Dataset):
         return stratified_validation(self._train.labels, self.config.validation_fraction, self.config.split_seed)
 
     def _test(self) -> CutSplit:
-        folder = self._prepared("test")
+        folder = self._prepared("test", need_texts(Path(self.config.path), "test"))
         classes, known = read_manifest(folder).facts["classes"], self._facts["classes"]
         if classes != known:
             raise DataError(f"{self.config.path}: TEST has the classes {classes}, TRAIN has {known}")

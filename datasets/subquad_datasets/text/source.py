@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def find_texts(path: Path, split: str) -> Source | None:
     folders, packed = _folders(root / split), _packed(root, split)
     if folders and packed:
         raise DataError(f"{root}: {split} is there twice, as folders of texts and as {packed[0][1].name}")
-    found = [(name, tuple(sorted((root / split / name).glob("*.txt")))) for name in folders]
+    found = [(name, tuple(list_files(root / split / name, ".txt"))) for name in folders]
     found = found or [(name, (file,)) for name, file in packed]
     empty = [name for name, files in found if not files]
     if empty:
@@ -74,10 +75,17 @@ def need_texts(path: Path, split: str) -> Source:
 def fingerprint(paths: Iterable[Path]) -> str:
     """One hash of the names, sizes and times of files: cheap, and another one where a file was changed."""
     found = hashlib.sha256()
-    for path in paths:
-        stat = path.stat()
-        found.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    for path in map(str, paths):
+        stat = os.stat(path)
+        found.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return found.hexdigest()
+
+
+def list_files(folder: Path, *endings: str) -> list[Path]:
+    """Files of a folder with one of the endings, in any case, by name; several times as fast as a glob."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.lower().endswith(endings) and entry.is_file()]
+    return [folder / name for name in sorted(names)]
 
 
 def _folders(split: Path) -> list[str]:
@@ -96,7 +104,7 @@ def _packed(root: Path, split: str) -> list[tuple[str, Path]]:
 
 
 def _read(path: Path, utf8: bool) -> Iterator[bytes]:
-    if path.suffix != ".txt":
+    if path.suffix.lower() != ".txt":
         for _, (text,) in json_rows(path, "text"):
             yield text
         return

@@ -92,6 +92,11 @@ def test_packed_files(make: Make, tmp_path: Path, opener, ending):
     assert read(make(), "trainval") == (ALL, [0] * 6 + [1] * 6)
 
 
+def test_endings_in_capitals(make: Make, reviews: Path):
+    (reviews / "train" / "neg" / "0_7.txt").rename(reviews / "train" / "neg" / "0_7.TXT")
+    assert read(make(), "trainval")[0] == ALL
+
+
 def test_any_folder_of_texts(make: Make, tmp_path: Path):
     write_folders(tmp_path / "data", "train", {"b": ["2", "3"], "a": ["1", "1"], "c": ["4", "5"]})
     dataset = make()
