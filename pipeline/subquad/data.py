@@ -34,6 +34,7 @@ class DataSpec:
         sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
             is too small to cut a validation part.
         equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
+        pairs: samples are pairs of sequences: batches have `inputs_b` and `keep_b` besides `inputs` and `keep`.
         notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
     """
 
@@ -45,6 +46,7 @@ class DataSpec:
     class_names: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     equal_length: bool = False
+    pairs: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -41,6 +41,7 @@ class Retrieval(Dataset):
             max_len=self.config.max_len,
             vocab_size=VOCAB_SIZE,
             num_classes=2,
+            pairs=True,
             class_names=("other", "same"),
             sizes={**sizes, "trainval": sum(sizes.values())},
             notes=(*self._kind(), *self._clipped(self._open("train", "validation"), "TRAIN")),

@@ -21,9 +21,17 @@ LIGHT = [
     "subquad_plugins.softmax",
     "subquad_plugins.wavelet",
     "subquad_plugins.encoder",
+    "subquad_plugins.dual_encoder",
     "subquad_plugins.classification",
+    "subquad_plugins.pair_classification",
     "subquad_datasets.copy",
+    "subquad_datasets.image",
+    "subquad_datasets.listops",
+    "subquad_datasets.mqar",
+    "subquad_datasets.pathfinder",
     "subquad_datasets.recall",
+    "subquad_datasets.retrieval",
+    "subquad_datasets.text",
 ]
 
 
