@@ -65,6 +65,7 @@ def describe_class(found: Found, cls: Any) -> MixerPlugin:
         paper=getattr(cls, "paper", ""),
         api=getattr(cls, "api", API_VERSION),
         facts=cls.facts,
+        variants=getattr(cls, "variants", {}),
     )
 
 

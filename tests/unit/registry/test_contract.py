@@ -180,6 +180,7 @@ def test_a_class_that_takes_more_than_it_must_is_fine():
         ({"Config": int, "facts": Facts()}, r"config is <class 'int'>, not a subclass"),
         ({"Config": MixerConfig, "facts": Facts(), "api": 9}, r"needs plugin API 9"),
         ({"Config": MixerConfig, "facts": Facts(), "summary": 3}, r"summary is 3"),
+        ({"Config": MixerConfig, "facts": Facts(), "variants": 3}, r"variants is 3"),
     ],
 )
 def test_a_class_given_directly_says_what_it_lacks(attributes, message):
@@ -190,3 +191,8 @@ def test_a_class_given_directly_says_what_it_lacks(attributes, message):
 def test_a_class_without_docstring_has_an_empty_summary():
     plugin = check(FOUND, type("Wide3", (Wide,), {"Config": MixerConfig, "facts": Facts()}))
     assert plugin.summary == ""
+
+
+def test_a_class_may_name_variants_for_the_certificate():
+    named = {"Config": MixerConfig, "facts": Facts(), "variants": {"plain": {}}}
+    assert check(FOUND, type("Wide4", (Wide,), named)).variants == {"plain": {}}
