@@ -18,9 +18,8 @@ from subquad.testing.run import run_check
 from subquad.testing.subject import Subject, subjects
 from subquad.testing.workers import Way, Workers, origin_of
 
-
 WORTH_A_PROCESS = 6
-"""Ways from which on processes of their own pay: each takes as long to start, and to import the compiler, as two ways."""
+"""Ways from which on processes of their own pay: each takes as long to start and to import the compiler as two ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
