@@ -75,6 +75,7 @@ def param(
     symbol: str | None = None,
     unit: str | None = None,
     search: Sequence[Any] | Range | None = None,
+    when: Mapping[str, Sequence[Any]] | None = None,
     path: bool = False,
     **limits: Any,
 ) -> Any:
@@ -86,18 +87,22 @@ def param(
         symbol: the paper's symbol.
         unit: the unit, where there is one.
         search: what a search may sensibly try: a list of choices, or a `Range`. A field without one is not searched.
+        when: values of other fields with which this one takes effect; with others a search leaves it at its default.
         path: the value is a path; a relative one is taken from the caller's working directory, not the worker's.
         limits: pydantic's constraints: ge, gt, le, lt, min_length, ...
     """
-    extra = {"symbol": symbol, "unit": unit, "search": _search(search), "path": path}
+    extra = {"symbol": symbol, "unit": unit, "search": _search(search, when or {}), "path": path}
     kept = {key: value for key, value in extra.items() if value}
     return Field(default, description=meaning, json_schema_extra=kept or None, **limits)
 
 
-def _search(search: Sequence[Any] | Range | None) -> dict[str, Any] | None:
+def _search(search: Sequence[Any] | Range | None, when: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:
+    if search is None:
+        return None
+    conditions = {"when": {name: list(values) for name, values in when.items()}} if when else {}
     if isinstance(search, Range):
-        return {"low": search.low, "high": search.high, "log": search.log}
-    return None if search is None else {"choices": list(search)}
+        return {"low": search.low, "high": search.high, "log": search.log, **conditions}
+    return {"choices": list(search), **conditions}
 
 
 class AttentionConfig(MixerConfig):

@@ -37,7 +37,8 @@ class ParameterRow:
         range: limits, "" where there are none.
         default: the value when none is given; None also where one must be.
         required: whether a value must be given.
-        search: what a search may try, {"choices": [...]} or {"low", "high", "log"}; None where it is not searched.
+        search: what a search may try, {"choices": [...]} or {"low", "high", "log"}; with {"when": {name: [values]}}
+            where it takes effect with those values only; None where it is not searched.
         unit: "" where it has none.
         meaning: one line.
     """
@@ -58,8 +59,11 @@ class ParameterRow:
         if self.search is None:
             return ""
         if "choices" in self.search:
-            return ", ".join(map(str, self.search["choices"]))
-        return f"{self.search['low']:g} to {self.search['high']:g}{', log scale' if self.search['log'] else ''}"
+            said = ", ".join(map(str, self.search["choices"]))
+        else:
+            said = f"{self.search['low']:g} to {self.search['high']:g}{', log scale' if self.search['log'] else ''}"
+        conditions = (f"{name} {' or '.join(map(str, values))}" for name, values in self.search.get("when", {}).items())
+        return f"{said} (with {', '.join(conditions)})" if "when" in self.search else said
 
     @property
     def default_text(self) -> str:

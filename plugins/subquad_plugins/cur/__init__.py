@@ -8,7 +8,7 @@ Machine Learning 114:139, doi 10.1007/s10994-025-06768-3; "the paper" in this fo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -16,6 +16,16 @@ from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Sit
 
 SCORED = ("sum", "abs", "embed")
 SPACED = ("step", "step_full", "linspace")
+
+
+def renormalise_under(function: str) -> Any:
+    """The field `renormalise`, which takes effect where the field `function` is softmax."""
+    return param(
+        False,
+        meaning="divide by the row sums of the approximation (not in the paper)",
+        search=(False, True),
+        when={function: ("softmax",)},
+    )
 
 
 class CURSettings(MixerConfig):
@@ -38,13 +48,17 @@ class CURSettings(MixerConfig):
         "same", meaning="same: one selection for Q and K; different: one each", search=("same", "different")
     )
     same_source: Literal["q", "k", "q+k"] = param(
-        "q+k", meaning="whose scores decide when both get the same selection", search=("q", "k", "q+k")
+        "q+k",
+        meaning="whose scores decide when both get the same selection",
+        search=("q", "k", "q+k"),
+        when={"mode": ("same",), "selection": SCORED},
     )
     column: int = param(0, meaning="the column that selection embed looks at", ge=0)
     force_class: Literal["auto", "always", "never"] = param(
         "auto",
         meaning="select the first token in any case, in place of the worst pick; auto: where there are prefix tokens",
         search=("auto", "always"),
+        when={"selection": ("sum", "abs", "embed", "random")},
     )
     pinv: Literal["iterative", "exact", "ridge"] = param(
         "iterative",
@@ -52,18 +66,29 @@ class CURSettings(MixerConfig):
         search=("iterative", "ridge"),
     )
     iterations: int = param(
-        6, meaning="steps of the iterative pseudo-inverse", symbol="n_iter", ge=1, le=32, search=(1, 2, 4, 6, 8)
+        6,
+        meaning="steps of the iterative pseudo-inverse",
+        symbol="n_iter",
+        ge=1,
+        le=32,
+        search=(1, 2, 4, 6, 8),
+        when={"pinv": ("iterative",)},
     )
     start_gradient: bool = param(
-        True, meaning="gradients pass through the scale that the iteration starts from", search=(True, False)
+        True,
+        meaning="gradients pass through the scale that the iteration starts from",
+        search=(True, False),
+        when={"pinv": ("iterative",)},
     )
     ridge: float = param(
-        1e-3, meaning="damping of pinv ridge, relative to |U|_1 |U|_inf", ge=1e-6, le=1, search=(1e-4, 1e-3, 1e-2, 1e-1)
+        1e-3,
+        meaning="damping of pinv ridge, relative to |U|_1 |U|_inf",
+        ge=1e-6,
+        le=1,
+        search=(1e-4, 1e-3, 1e-2, 1e-1),
+        when={"pinv": ("ridge",)},
     )
     copy_rows: bool = param(False, meaning="selected queries get their exact rows R V", search=(False, True))
-    renormalise: bool = param(
-        False, meaning="divide by the row sums of the approximation (not in the paper)", search=(False, True)
-    )
 
     @model_validator(mode="after")
     def _every_cur_setting_counts(self) -> CURSettings:
@@ -95,6 +120,7 @@ class Config(AttentionConfig, CURSettings):
     function: Literal["softmax", "laplace"] = param(
         "softmax", meaning="attention function: softmax, or Mega's Laplace", symbol="f", search=("softmax", "laplace")
     )
+    renormalise: bool = renormalise_under("function")
 
     @model_validator(mode="after")
     def _rows_have_a_sum(self) -> Config:

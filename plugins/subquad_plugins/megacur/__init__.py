@@ -13,12 +13,14 @@ from dataclasses import replace
 from pydantic import model_validator
 
 from subquad.plugin import Facts, MixerPlugin, Site
-from subquad_plugins.cur import CURSettings
+from subquad_plugins.cur import CURSettings, renormalise_under
 from subquad_plugins.mega import LayerConfig
 
 
 class Config(LayerConfig, CURSettings):
     """Parameters of MegaCUR: those of Mega's layer, and those of CUR attention."""
+
+    renormalise: bool = renormalise_under("attention")
 
     @model_validator(mode="after")
     def _cur_fits_the_layer(self) -> Config:
