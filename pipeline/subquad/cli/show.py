@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -77,21 +78,30 @@ def _origin_rows(resolved: Resolved, origin: dict[str, Any]) -> list[tuple[str, 
     rows = [("distribution", owner), ("plugin API", origin["api"]), ("sha256", origin["sha256"] or "not recorded")]
     if resolved.plugin.paper:
         rows.append(("paper", resolved.plugin.paper))
-    return rows + [(key.replace("_", " "), _words(value)) for key, value in _facts(resolved).items()]
+    rows += [(key.replace("_", " "), _words(key, value)) for key, value in _facts(resolved).items()]
+    variants = getattr(resolved.plugin, "variants", {})
+    return rows + [(f"variant {name}", _settings(params)) for name, params in variants.items()]
 
 
 def _facts(resolved: Resolved) -> dict[str, Any]:
-    """What this kind of plugin says beyond what every plugin says."""
+    """What this kind of plugin says beyond what every plugin says; of a mixer, what holds with the defaults."""
     from subquad.plugin import MixerPlugin, Plugin
 
     plugin = resolved.plugin
     if isinstance(plugin, MixerPlugin):
-        return asdict(plugin.facts)
+        needed = any(field.is_required() for field in plugin.config.model_fields.values())
+        return asdict(plugin.facts if needed else plugin.facts_of(plugin.config()))
     common = {field.name for field in fields(Plugin)}
     return {field.name: getattr(plugin, field.name) for field in fields(plugin) if field.name not in common}
 
 
-def _words(value: Any) -> str:
+def _settings(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in params.items())
+
+
+def _words(key: str, value: Any) -> str:
+    if value is None and key == "permutation_equivariant":
+        return "not claimed"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
