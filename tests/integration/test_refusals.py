@@ -25,7 +25,7 @@ REFUSED = [
         ("mixer=sfpc", "mixer.params.basis=jacobi", "mixer.params.jacobi_a=-1.0", "mixer.params.jacobi_b=-1.0"),
         "jacobi_a -1 and jacobi_b -1: the Jacobi recurrence divides by zero at k = 2",
     ),
-    (("mixer=sfpc", "mixer.params.basis=monomial", "mixer.params.order=20"), "fp32 loses every digit; use order 16"),
+    (("mixer=sfpc", "mixer.params.basis=monomial", "mixer.params.order=20"), "fp32 loses every digit; use order 12"),
     (("mixer=cur",), "num_indices 64 is more than the longest sequence has: use 17 or less (mixer cur)"),
     (("mixer=megacur",), "num_indices 64 is more than the longest sequence has: use 17 or less (mixer megacur)"),
     (("mixer=cur", "mixer.params.selection=steps"), "got 'steps', must be one of sum, abs, embed, step, step_full"),

@@ -18,8 +18,8 @@ from subquad_plugins.agf.jacobi import pole
 MOST_TAPS = 257
 """Longest kernel that `auto` leaves to the convolution; beyond, the FFT is as quick (one CPU core, D = 128)."""
 
-LARGEST_MONOMIAL_ORDER = 16
-"""Powers of T in [-4, 0]: a band-pass filter of this degree evaluated in fp32 is already wrong by 1e3 times itself."""
+LARGEST_MONOMIAL_ORDER = 12
+"""Powers of T in [-4, 0]: 4^12 = 2^24, so that beyond, fp32's rounding of the tokens outgrows the tokens."""
 
 LARGEST_ORDER = 64
 """For all but the Chebyshev basis and the shifts, whose terms stay within [-1, 1] and cost one or two taps each."""
@@ -81,7 +81,8 @@ class Config(MixerConfig):
     evaluation: Literal["auto", "reference", "conv", "fft"] = param(
         "auto",
         meaning="how p(T) x is computed: Horner's or Clenshaw's scheme, a convolution with k + 1 or 2 k + 1 taps, "
-        "Fourier, cosine or sine transforms, or the quickest; all give the same",
+        "Fourier, cosine or sine transforms, or the quickest that holds in fp32; a Laplacian's monomial takes Horner's "
+        "scheme alone",
     )
 
     @property
@@ -97,7 +98,7 @@ class Config(MixerConfig):
     @property
     def path(self) -> str:
         """The evaluation, decided from the parameters alone, so that the cost grows in one way with the length."""
-        return self.evaluation if self.evaluation != "auto" else quickest(self.operator, self.order)
+        return self.evaluation if self.evaluation != "auto" else quickest(self.operator, self.order, self.polynomials)
 
     def check(self, site: Site) -> None:
         given = self.first_column
@@ -141,14 +142,19 @@ class Config(MixerConfig):
                 "evaluation conv with operator circulant: its kernel is as long as the sequence; use auto, fft or "
                 "reference"
             )
+        if self.evaluation in ("conv", "fft") and cancels(self.operator, self.polynomials):
+            raise ValueError(
+                f"evaluation {self.evaluation} with basis monomial: the taps of T^k add up to 0 from parts as large as "
+                "4^k, which fp32 loses; use auto or reference, or basis chebyshev"
+            )
         return self
 
     @model_validator(mode="after")
     def _order_can_be_computed(self) -> Config:
         if self.operator == "laplacian" and self.basis == "monomial" and self.order > LARGEST_MONOMIAL_ORDER:
             raise ValueError(
-                f"order {self.order} with basis monomial: powers of T reach 4^{self.order} and nearly depend on each "
-                f"other, so that fp32 loses every digit; use order {LARGEST_MONOMIAL_ORDER} or less, or basis chebyshev"
+                f"order {self.order} with basis monomial: powers of T reach 4^{self.order}, so that on smooth tokens "
+                f"fp32 loses every digit; use order {LARGEST_MONOMIAL_ORDER} or less, or basis chebyshev"
             )
         if self.order > LARGEST_ORDER and (
             self.operator == "circulant" or self.basis in ("monomial_rescaled", "jacobi")
@@ -189,8 +195,15 @@ def default_basis(operator: str) -> str:
     return "chebyshev" if operator == "laplacian" else "monomial"
 
 
-def quickest(operator: str, order: int) -> str:
-    """Which evaluation is quickest, from the length of the kernel."""
+def cancels(operator: str, basis: str) -> bool:
+    """Whether the kernel's taps are so large that their sum cancels: T^k of a Laplacian has taps up to 4^k, sum 0."""
+    return operator == "laplacian" and basis == "monomial"
+
+
+def quickest(operator: str, order: int, basis: str) -> str:
+    """Which evaluation is quickest, from the length of the kernel, among those that fp32 holds."""
+    if cancels(operator, basis):
+        return "reference"
     taps = 2 * order + 1 if operator == "laplacian" else order + 1
     return "fft" if operator == "circulant" or taps > MOST_TAPS else "conv"
 

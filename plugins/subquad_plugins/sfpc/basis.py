@@ -2,7 +2,7 @@
 
 With t = T / 2 + I the Laplacian's spectrum [-4, 0] becomes [-1, 1]. There T_n(cos w) = cos(n w), so Chebyshev
 coefficients are the taps of a symmetric convolution: sum_n a_n T_n(t) adds a_n / 2 times the tokens n to either side.
-Every other basis is brought to this one.
+Every other basis but T's powers, whose taps cancel, is brought to this one.
 
 Letters: K order, c coefficients in the given basis, a coefficients in the Chebyshev basis.
 """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subquad.errors import PluginError
-from subquad_plugins.sfpc import default_basis, quickest
+from subquad_plugins.sfpc import cancels, default_basis, quickest
 from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
 from subquad_plugins.sfpc.fir import fir
 from subquad_plugins.sfpc.fourier import circulant, suits, transformed
@@ -49,7 +49,8 @@ def sfpc(
         column: (L,), f, the circulant's first column.
         keep: (B, L) bool, True = real token. T is that of each sample's real tokens in their order; the shift and the
             circulant take padding as zeros instead.
-        evaluation: auto, reference (Horner, Clenshaw), conv or fft; all give the same.
+        evaluation: auto, reference (Horner, Clenshaw), conv or fft. Equal to rounding; a Laplacian's monomial takes
+            auto and reference only.
 
     Returns:
         (B, L, D), zero at padding.
@@ -60,7 +61,7 @@ def sfpc(
     Reference: Hussain et al. 2025, Definition 4.1, Y = p_k(T) X.
     """
     basis = default_basis(operator) if basis == "auto" else basis
-    evaluation = quickest(operator, coefficients.shape[-1] - 1) if evaluation == "auto" else evaluation
+    evaluation = quickest(operator, coefficients.shape[-1] - 1, basis) if evaluation == "auto" else evaluation
     _refuse(operator, basis, boundary, evaluation, column, x)
     c = per_channel(coefficients, x.shape[2])
     order = c.shape[1] - 1
@@ -117,6 +118,11 @@ def _refuse(operator: str, basis: str, boundary: str, evaluation: str, column: T
         raise PluginError(f"sfpc: boundary {boundary}: choose {', '.join(BOUNDARIES)}")
     if operator != "laplacian" and basis != "monomial":
         raise PluginError(f"sfpc: basis {basis} with operator {operator}, which takes powers only: use monomial")
+    if evaluation in ("conv", "fft") and cancels(operator, basis):
+        raise PluginError(
+            f"sfpc: evaluation {evaluation} with basis monomial: the taps of T^k cancel from parts as large as 4^k; "
+            "use reference, or basis chebyshev"
+        )
     if operator == "circulant":
         if column is None or column.shape != x.shape[1:2]:
             given = "none" if column is None else f"one of shape {tuple(column.shape)}"

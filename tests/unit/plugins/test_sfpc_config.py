@@ -38,10 +38,16 @@ REFUSED = [
         "evaluation conv with operator circulant: its kernel is as long as the sequence; use auto, fft or reference",
     ),
     (
-        {"basis": "monomial", "order": 17},
-        r"order 17 with basis monomial: powers of T reach 4\^17 and nearly depend on each other, so that fp32 loses "
-        "every digit; use order 16 or less, or basis chebyshev",
+        {"basis": "monomial", "order": 13},
+        r"order 13 with basis monomial: powers of T reach 4\^13, so that on smooth tokens fp32 loses every digit; use "
+        "order 12 or less, or basis chebyshev",
     ),
+    (
+        {"basis": "monomial", "evaluation": "conv"},
+        r"evaluation conv with basis monomial: the taps of T\^k add up to 0 from parts as large as 4\^k, which fp32 "
+        "loses; use auto or reference, or basis chebyshev",
+    ),
+    ({"basis": "monomial", "evaluation": "fft"}, "evaluation fft with basis monomial"),
     ({"basis": "monomial", "boundary": "periodic", "order": 64}, "order 64 with basis monomial"),
     (
         {"basis": "jacobi", "order": 65},
@@ -93,6 +99,7 @@ def test_a_given_column_must_fit_the_longest_sequence():
         ({"order": 129}, "never", True, None, "L log L", 1e-12),
         ({"evaluation": "fft"}, "never", True, None, "L log L", 1e-12),
         ({"order": 1024, "evaluation": "reference"}, "never", True, None, "L", 0.0),
+        ({"basis": "monomial", "order": 12}, "never", True, None, "L", 0.0),
         ({"operator": "shift", "order": 256}, "always", True, None, "L", 0.0),
         ({"operator": "shift", "order": 257}, "always", True, None, "L log L", 1e-12),
         ({"operator": "cyclic"}, "never", True, None, "L", 0.0),
@@ -123,6 +130,8 @@ def test_variants_are_valid_and_every_parameter_says_what_it_means():
     assert all(field.description for field in Config.model_fields.values())
     assert Config().polynomials == "chebyshev"
     assert Config(operator="shift").polynomials == "monomial"
+    assert Config(basis="monomial").path == "reference"
+    assert Config(operator="shift", evaluation="conv").path == "conv"
 
 
 def test_columns_may_be_given_as_a_list_in_a_file():

@@ -83,7 +83,7 @@ def test_every_parameter_has_a_gradient_from_the_start(name):
 
 NEAR_IDENTITY: list[Any] = [
     {},
-    {"basis": "monomial", "order": 16},
+    {"basis": "monomial", "order": 12},
     {"operator": "shift"},
     {"basis": "jacobi", "jacobi_a": 4.0, "order": 64},
     {"operator": "circulant"},
