@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from subquad_plugins.causal_fourier.dense import row_weights
+from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.chirp import chirp
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 from subquad_plugins.numerics.lengths import fast_length
@@ -49,7 +50,7 @@ def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Eva
     z, positions = _wide(x), torch.arange(x.shape[1], device=x.device)
     scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
     if is_dense(x.shape[1], evaluation, CROSSOVER):
-        return (row_weights(positions, x.shape[1], period, z.dtype) @ z * scale).to(x.dtype)
+        return (wide_product(row_weights(positions, x.shape[1], period, z.dtype), z) * scale).to(x.dtype)
     return (_CausalSum.apply(z, period, False) * scale).to(x.dtype).contiguous()  # pyright: ignore
 
 
@@ -80,7 +81,8 @@ def learned_causal_fourier(
     z, positions = _wide(x), torch.arange(x.shape[1], device=x.device)
     scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
     if is_dense(x.shape[1], evaluation, LEARNED_CROSSOVER):
-        return (row_weights(positions, x.shape[1], period, z.dtype, delta) @ z * scale).to(x.dtype)
+        weights = row_weights(positions, x.shape[1], period, z.dtype, delta)
+        return (wide_product(weights, z) * scale).to(x.dtype)
     factors, total = node_factors(delta, terms, z.dtype), torch.zeros((), dtype=z.dtype, device=z.device)
     polynomials = node_polynomials(positions.double() / period, terms, z.dtype)
     for factor, polynomial in zip(factors, polynomials, strict=True):

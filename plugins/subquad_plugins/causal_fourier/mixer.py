@@ -28,6 +28,7 @@ from subquad_plugins.causal_fourier.chirp import (
     row_scale,
 )
 from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_weights
+from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.places import places_of, take_rows, to_front
 
 
@@ -86,7 +87,8 @@ class CausalFourier(TokenMixer):
         past = self._appended(token, cache["past"], position)
         with torch.autocast(x.device.type, enabled=False):
             wide = past.float() if past.dtype in (torch.float16, torch.bfloat16) else past
-            mixed = (self._weights(position, past.shape[1]).to(wide.dtype)[:, None] @ wide)[:, 0].to(token.dtype)
+            weights = self._weights(position, past.shape[1]).to(wide.dtype)[:, None]
+            mixed = wide_product(weights, wide)[:, 0].to(token.dtype)
         return mixed if self.out is None else self.out(mixed), {"past": past, "position": position + 1}
 
     def _mix(self, x: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from subquad.errors import PluginError
 from subquad.plugin import Site
 from subquad_plugins.causal_fourier import PLUGIN, Config, chirp, naive
-from subquad_plugins.causal_fourier.chirp import causal_fourier, chirp_sum, learned_causal_fourier
+from subquad_plugins.causal_fourier.chirp import causal_fourier, chirp_sum, learned_causal_fourier, row_scale
 from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_weights
 from subquad_plugins.causal_fourier.mixer import CausalFourier
+from subquad_plugins.causal_fourier.product import wide_product
 
 NORMS = ["paper", "ortho", "causal_rms"]
 LEARNED_CHIRP = {"frequencies": "learned", "evaluation": "chirp"}
@@ -283,6 +284,61 @@ def test_compiled_equals_eager(params):
     for run in (mixer, torch.compile(mixer, backend="eager", fullgraph=True)):
         out = run(x, keep=keep)
         results.append((out, *torch.autograd.grad(out.square().sum(), [x, *mixer.parameters()])))
+    for ours, theirs in zip(*results, strict=True):
+        close(ours, theirs, 1e-13)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"evaluation": "chirp"}, {"frequencies": "learned"}, LEARNED_CHIRP, {"norm": "paper"}], ids=str
+)
+@pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
+@pytest.mark.parametrize("decoded", [False, True], ids=["forward", "step"])
+def test_autocast_changes_nothing_without_projections(params, inside, decoded):
+    mixer = build(max_len=32, dtype=torch.float32, **params)
+    x = tokens(3, 31, dtype=torch.float32).requires_grad_()
+
+    def run() -> torch.Tensor:
+        return mixer.step(x[:, 30], mixer.prefill(x[:, :30])[1])[0] if decoded else mixer(x)
+
+    expected = run()
+    wanted = torch.autograd.grad(expected.sin().sum(), [x, *mixer.parameters()])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = run()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+            got = torch.autograd.grad(out.sin().sum(), [x, *mixer.parameters()])
+    close(out, expected, 1e-6)
+    for ours, theirs in zip(got, wanted, strict=True):
+        close(ours, theirs, 1e-6)
+
+
+@pytest.mark.parametrize("params", [{}, {"frequencies": "learned"}], ids=str)
+def test_sums_are_computed_outside_autocast(params, monkeypatch):
+    """Products guard themselves; whatever else is computed is guarded by the mixer."""
+    seen = []
+
+    def spied(*args: Any) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return row_scale(*args)
+
+    monkeypatch.setattr(chirp, "row_scale", spied)
+    monkeypatch.setattr("subquad_plugins.causal_fourier.mixer.row_scale", spied)
+    mixer, x = build(**params), tokens()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixer(x)
+        assert seen == [False]
+        _, cache = mixer.prefill(x)
+        mixer.step(x[:, 0], cache)
+    assert seen == [False, False, False]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_product_and_its_gradients_to_second_order(batched):
+    weights = tokens(2, 4, 5)[slice(None) if batched else 0].clone().requires_grad_()
+    x, results = tokens(2, 5, 3).requires_grad_(), []
+    for y in (wide_product(weights, x), weights @ x):
+        first = torch.autograd.grad(y.sin().sum(), [weights, x], create_graph=True)
+        second = torch.autograd.grad(first[0].cos().sum() + first[1].cos().sum(), [weights, x])
+        results.append([y, *first, *second])
     for ours, theirs in zip(*results, strict=True):
         close(ours, theirs, 1e-13)
 

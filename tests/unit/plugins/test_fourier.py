@@ -212,6 +212,39 @@ def test_low_precision_and_strided_input(params, length):
     close(low.double(), expected, 3e-2)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("frequencies", ["fixed", "learned"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
+def test_autocast_changes_nothing_without_projections(form, frequencies, masked, inside):
+    mixer = build(dtype=torch.float32, form=form, frequencies=frequencies)
+    x, keep = tokens(dtype=torch.float32).requires_grad_(), padded_everywhere() if masked else None
+    expected = mixer(x, keep=keep)
+    wanted = torch.autograd.grad(expected.sin().sum(), [x, *mixer.parameters()])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = mixer(x, keep=keep)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+            got = torch.autograd.grad(out.sin().sum(), [x, *mixer.parameters()])
+    close(out, expected, 1e-6)
+    for ours, theirs in zip(got, wanted, strict=True):
+        close(ours, theirs, 1e-6)
+
+
+@pytest.mark.parametrize(("frequencies", "function"), [("fixed", fourier_mix), ("learned", learned_fourier)])
+def test_transforms_are_computed_outside_autocast(frequencies, function, monkeypatch):
+    """On a CPU autocast changes no operation that is used here; elsewhere it may."""
+    seen = []
+
+    def spied(*args: Any) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return function(*args)
+
+    monkeypatch.setattr(f"subquad_plugins.fourier.mixer.{function.__name__}", spied)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        build(frequencies=frequencies)(tokens())
+    assert seen == [False]
+
+
 def test_half_precision_is_transformed_in_fp32():
     x = tokens(2, 64, 4, torch.bfloat16)
     y = fourier_mix(x, "hartley")
