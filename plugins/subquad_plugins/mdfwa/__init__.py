@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Facts, MixerPlugin, Site, param
 from subquad_plugins.fourier import ROUNDING
-from subquad_plugins.wavelet import WaveletConfig, refuse_no_mixing
+from subquad_plugins.wavelet import WaveletConfig
 
 FOURIER_KEYS = ("form", "norm", "frequencies", "terms", "period")
 WAVELET_KEYS = ("wavelet", "level", "mode", "scale_weights", "include_approx")
@@ -23,6 +23,10 @@ WAVELET_KEYS = ("wavelet", "level", "mode", "scale_weights", "include_approx")
 class Config(WaveletConfig):
     """Parameters of MDFWA. The wavelet branch: `wavelet`, `level`, `mode`, `scale_weights`, `include_approx`."""
 
+    # From 2 on: level 1 without the approximation has nothing to weigh.
+    level: int = param(
+        4, meaning="number of scales, the same at every length", symbol="J", ge=1, le=12, search=range(2, 7)
+    )
     include_approx: bool = param(
         False,
         meaning="weigh the approximation (slowest scale, with the mean) too; false: it is dropped, as in the paper",
@@ -73,45 +77,28 @@ class Config(WaveletConfig):
             self.refuse_idle(WAVELET_KEYS if self.branches == "fourier" else FOURIER_KEYS, f"branches {self.branches}")
         if self.frequencies == "fixed":
             self.refuse_idle(("terms",), "frequencies fixed")
-        if self._encoder_only() and self._decoder_only():
-            raise ValueError(
-                f"{self._encoder_only()[0]} works only where the mixer is not causal, and {self._decoder_only()[0]} "
-                "only where it is: leave one at its default"
-            )
-        if self.branches != "fourier":
-            refuse_no_mixing(self.scale_weights, self.include_approx)
         return self
 
     def check(self, site: Site) -> None:
-        wrong = self._encoder_only() if site.causal else self._decoder_only()
-        if wrong:
-            where = "not causal" if site.causal else "causal"
-            raise ValueError(f"{wrong[0]} works only where the mixer is {where}: leave it at its default")
+        super().check(site)
         if self.period and site.max_len > self.period:
             raise ValueError(
                 f"period is {self.period}, and the longest sequence has {site.max_len} positions: "
                 f"set period to 0 or to {site.max_len} at least"
             )
-        if site.causal:
-            self.refuse_long_reach()
 
     def narrow(self, facts: Facts) -> Facts:
-        if self._encoder_only():
-            facts = replace(facts, causal="never")
-        if self._decoder_only():
-            facts = replace(facts, causal="always")
+        facts = super().narrow(facts)
         if self.branches == "wavelet":
             return replace(facts, max_length=None, leak=0.0, complexity="L")
         return replace(facts, max_length=self.period) if self.period else facts
 
-    def _encoder_only(self) -> list[str]:
-        """Settings that have an effect only where the mixer is not causal."""
-        return [
-            key for key, default in (("mode", "periodization"), ("form", "re_seq")) if getattr(self, key) != default
-        ]
+    def encoder_only(self) -> list[str]:
+        return [*super().encoder_only(), *([] if self.form == "re_seq" else ["form"])]
 
-    def _decoder_only(self) -> list[str]:
-        return [*(["period"] if self.period else []), *(["norm causal_rms"] if self.norm == "causal_rms" else [])]
+    def decoder_only(self) -> list[str]:
+        own = [*(["period"] if self.period else []), *(["norm causal_rms"] if self.norm == "causal_rms" else [])]
+        return [*super().decoder_only(), *own]
 
 
 PLUGIN = MixerPlugin(

@@ -27,7 +27,10 @@ Mode = Literal[
     "periodization",
 ]
 WAVELETS = ("auto", "haar", "db2", "db4", "db8", "sym4", "coif1", "bior2.2")
-MAX_REACH = 1 << 16
+EXTRAPOLATING, MAX_EXTRAPOLATED_LEVEL = ("smooth", "antireflect"), 4
+"""Modes that go on along a line beyond the ends. Their coefficients grow from level to level where the sequence is
+short against the filter, and fp32 loses the sequence in them."""
+MAX_REACH = 1 << 12
 """How far the one-sided transform may look back, in tokens: so many are kept for decoding, for each sample."""
 
 
@@ -53,6 +56,11 @@ class WaveletConfig(MixerConfig):
         symbol="alpha",
         search=("adaptive", "fixed"),
     )
+    include_approx: bool = param(
+        True,
+        meaning="weigh the approximation (slowest scale, with the mean) too; false: it is dropped, as in the paper",
+        search=(True, False),
+    )
 
     @field_validator("wavelet")
     @classmethod
@@ -61,13 +69,60 @@ class WaveletConfig(MixerConfig):
             filter_bank(name)
         return name
 
+    @model_validator(mode="after")
+    def _can_work_somewhere(self) -> WaveletConfig:
+        if self.scale_weights == "adaptive" and self.bands == 1:
+            raise ValueError(
+                "level 1 with include_approx false leaves one band, and nothing to learn with scale_weights adaptive: "
+                "use a higher level, include_approx true or scale_weights fixed"
+            )
+        if self.mode in EXTRAPOLATING and self.level > MAX_EXTRAPOLATED_LEVEL:
+            raise ValueError(
+                f"mode {self.mode} with level {self.level} is not accurate in fp32: use level "
+                f"{MAX_EXTRAPOLATED_LEVEL} at most, or another mode"
+            )
+        if self.encoder_only() and self.decoder_only():
+            raise ValueError(
+                f"{self.encoder_only()[0]} works only where the mixer is not causal, and {self.decoder_only()[0]} "
+                "only where it is: leave one at its default"
+            )
+        return self
+
+    @property
+    def bands(self) -> int:
+        """How many bands are weighed."""
+        return self.level + self.include_approx
+
     def narrow(self, facts: Facts) -> Facts:
-        # A causal mixer has zeros before the start and nothing to say about the other end.
-        return facts if self.mode == "periodization" else replace(facts, causal="never")
+        if self.encoder_only():
+            facts = replace(facts, causal="never")
+        return replace(facts, causal="always") if self.decoder_only() else facts
 
     def check(self, site: Site) -> None:
-        if site.causal and self.mode != "periodization":
-            raise ValueError("mode has no effect where the mixer is causal: leave it at periodization")
+        if site.causal:
+            self.refuse_long_reach()
+        elif self._alike() in self.decoder_only():
+            raise ValueError(
+                f"{self._alike()} weighs all bands alike, which gives back the input where the mixer is not causal: "
+                "set include_approx to false, or scale_weights to adaptive"
+            )
+        wrong = self.encoder_only() if site.causal else self.decoder_only()
+        if wrong:
+            where = "not causal" if site.causal else "causal"
+            raise ValueError(f"{wrong[0]} works only where the mixer is {where}: leave it at its default")
+
+    def encoder_only(self) -> list[str]:
+        """What works only where the mixer is not causal."""
+        # A causal mixer has zeros before the start and nothing to say about the other end.
+        mode = [] if self.mode == "periodization" else ["mode"]
+        return mode if self._span() <= MAX_REACH else [*mode, f"wavelet {self.wavelet} with level {self.level}"]
+
+    def decoder_only(self) -> list[str]:
+        """What works only where the mixer is causal: bands weighed alike add up to the input if they are decimated."""
+        return [self._alike()] if self.scale_weights == "fixed" and self.include_approx else []
+
+    def _alike(self) -> str:
+        return "scale_weights fixed with include_approx true"
 
     def filter_name(self, atrous: bool) -> str:
         """The wavelet's name, `auto` decided."""
@@ -77,23 +132,22 @@ class WaveletConfig(MixerConfig):
 
     def refuse_long_reach(self) -> None:
         """Raise ValueError where the one-sided transform would look back, and remember, further than is sensible."""
-        name = self.filter_name(True)
-        span = reach(filter_bank(name), self.level)
-        if span > MAX_REACH:
+        if self._span() > MAX_REACH:
             raise ValueError(
-                f"wavelet {name} with level {self.level} looks back {span} tokens where one-sided, more than "
-                f"{MAX_REACH}: use a lower level or a shorter wavelet"
+                f"wavelet {self.filter_name(True)} with level {self.level} looks back {self._span()} tokens where "
+                f"one-sided, more than {MAX_REACH}: use a lower level or a shorter wavelet"
             )
+
+    def _span(self) -> int:
+        """How far the one-sided transform looks back, in tokens."""
+        if self.wavelet == "auto":  # haar, of which the facts are told without PyWavelets
+            return 2**self.level - 1
+        return reach(filter_bank(self.filter_name(True)), self.level)
 
 
 class Config(WaveletConfig):
     """Parameters of the wavelet mixer."""
 
-    include_approx: bool = param(
-        True,
-        meaning="weigh the approximation (slowest scale, with the mean) too; false: it is dropped, as in the paper",
-        search=(True, False),
-    )
     transform: Literal["dwt", "atrous"] = param(
         "dwt",
         meaning="dwt: coefficients weighted, then transformed back; atrous: undecimated and one-sided, always where "
@@ -105,22 +159,11 @@ class Config(WaveletConfig):
     def _every_setting_counts(self) -> Config:
         if self.transform == "atrous":
             self.refuse_idle(("mode",), "transform atrous")
-        refuse_no_mixing(self.scale_weights, self.include_approx)
+            self.refuse_long_reach()
         return self
 
-    def check(self, site: Site) -> None:
-        super().check(site)
-        if site.causal or self.transform == "atrous":
-            self.refuse_long_reach()
-
-
-def refuse_no_mixing(scale_weights: str, include_approx: bool) -> None:
-    """Raise ValueError where every scale has the same weight for good, so that the branch returns its input."""
-    if scale_weights == "fixed" and include_approx:
-        raise ValueError(
-            "scale_weights fixed with include_approx true weighs all bands alike, which gives back the input: "
-            "set include_approx to false, or scale_weights to adaptive"
-        )
+    def decoder_only(self) -> list[str]:
+        return [] if self.transform == "atrous" else super().decoder_only()
 
 
 PLUGIN = MixerPlugin(

@@ -17,7 +17,8 @@ REFUSED = [
     ({"branches": "wavelet", "period": 9}, "period has no effect with branches wavelet: leave it at 0"),
     ({"branches": "fourier", "gate": "sigmoid"}, "gate has no effect with branches fourier: leave it at none"),
     ({"terms": 10}, "terms has no effect with frequencies fixed: leave it at 8"),
-    ({"scale_weights": "fixed", "include_approx": True}, "scale_weights fixed with include_approx true weighs all"),
+    ({"level": 1}, "level 1 with include_approx false leaves one band, and nothing to learn"),
+    ({"mode": "smooth", "level": 5}, "mode smooth with level 5 is not accurate in fp32"),
     ({"mode": "zero", "period": 9}, "mode works only where the mixer is not causal, and period only where it is"),
     ({"form": "hartley", "norm": "causal_rms"}, "form works only where the mixer is not causal, and norm causal_rms"),
     ({"dropout": 1.0}, "dropout\n  Input should be less than 1"),
@@ -29,6 +30,12 @@ MISPLACED = [
     ({"period": 9}, False, 0, "period works only where the mixer is causal: leave it at its default"),
     ({"norm": "causal_rms"}, False, 0, "norm causal_rms works only where the mixer is causal"),
     ({"period": 9}, True, 12, "period is 9, and the longest sequence has 12 positions: set period to 0 or to 12"),
+    (
+        {"scale_weights": "fixed", "include_approx": True},
+        False,
+        0,
+        "scale_weights fixed with include_approx true weighs all bands alike",
+    ),
     ({"wavelet": "db38", "level": 12}, True, 0, "wavelet db38 with level 12 looks back 307125 tokens where one-sided"),
 ]
 
@@ -51,12 +58,20 @@ def test_facts_follow_the_parameters():
         "encoder": PLUGIN.facts_of(Config(form="hartley")),
         "decoder": PLUGIN.facts_of(Config(period=70)),
         "wavelet": PLUGIN.facts_of(Config(branches="wavelet")),
+        "far": PLUGIN.facts_of(Config(wavelet="db38", level=12)),
+        "alike": PLUGIN.facts_of(Config(scale_weights="fixed", include_approx=True)),
     }
-    assert [fact.causal for fact in facts.values()] == ["optional", "never", "always", "optional"]
-    assert [fact.max_length for fact in facts.values()] == ["site", "site", 70, None]
-    assert [fact.leak for fact in facts.values()] == [1e-12, 1e-12, 1e-12, 0.0]
-    assert [fact.complexity for fact in facts.values()] == ["L log L", "L log L", "L log L", "L"]
+    assert [fact.causal for fact in facts.values()] == ["optional", "never", "always", "optional", "never", "always"]
+    assert [fact.max_length for fact in facts.values()] == ["site", "site", 70, None, "site", "site"]
+    assert [fact.leak for fact in facts.values()] == [1e-12, 1e-12, 1e-12, 0.0, 1e-12, 1e-12]
+    assert [fact.complexity for fact in facts.values()] == ["L log L"] * 3 + ["L"] + ["L log L"] * 2
     assert all(fact.padding_invariant for fact in facts.values())
+
+
+def test_a_search_tries_no_level_that_is_refused():
+    levels = Config.model_fields["level"].json_schema_extra
+    assert isinstance(levels, dict)
+    assert levels["search"] == {"choices": [2, 3, 4, 5, 6]}
 
 
 def test_every_parameter_says_what_it_means():

@@ -34,6 +34,7 @@ DECODERS = [
     {"scale_weights": "fixed", "norm_output": False},
     {"branches": "fourier", "norm": "ortho"},
     {"branches": "wavelet"},
+    {"scale_weights": "fixed", "include_approx": True},
 ]
 CASES = [*((params, False) for params in ENCODERS), *((params, True) for params in DECODERS)]
 MAX_LEN = 32

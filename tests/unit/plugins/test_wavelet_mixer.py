@@ -21,6 +21,7 @@ CASES = [
     ({}, True),
     ({"wavelet": "db4", "level": 3, "include_approx": False}, True),
     ({"wavelet": "sym4", "level": 2, "include_approx": False, "scale_weights": "fixed"}, True),
+    ({"scale_weights": "fixed", "wavelet": "db2"}, True),
 ]
 
 
@@ -162,7 +163,14 @@ REFUSED = [
     ({"level": 0}, "level\n  Input should be greater than or equal to 1"),
     ({"mode": "reflected"}, "mode\n  Input should be 'zero', 'constant'"),
     ({"transform": "atrous", "mode": "zero"}, "mode has no effect with transform atrous: leave it at periodization"),
-    ({"scale_weights": "fixed"}, "scale_weights fixed with include_approx true weighs all bands alike"),
+    (
+        {"scale_weights": "fixed", "mode": "zero"},
+        "mode works only where the mixer is not causal, and scale_weights fixed with include_approx true only where",
+    ),
+    ({"level": 1, "include_approx": False}, "level 1 with include_approx false leaves one band, and nothing to learn"),
+    ({"transform": "atrous", "wavelet": "db38", "level": 6}, "wavelet db38 with level 6 looks back 4725 tokens where"),
+    ({"mode": "smooth", "level": 5}, "mode smooth with level 5 is not accurate in fp32: use level 4 at most"),
+    ({"mode": "antireflect", "level": 12}, "mode antireflect with level 12 is not accurate in fp32: use level 4"),
 ]
 
 
@@ -172,19 +180,57 @@ def test_settings_that_cannot_work_or_have_no_effect_are_refused(given, message)
         Config(**given)
 
 
-def test_settings_that_cannot_work_where_the_mixer_stands_are_refused():
-    with pytest.raises(ValueError, match="mode has no effect where the mixer is causal: leave it at periodization"):
-        Config(mode="zero").check(Site(dim=4, causal=True))
-    message = r"wavelet db38 with level 12 looks back 307125 tokens where one-sided, more than 65536: use a lower level"
+MISPLACED = [
+    ({"mode": "zero"}, True, "mode works only where the mixer is not causal: leave it at its default"),
+    (
+        {"wavelet": "db38", "level": 12},
+        True,
+        "wavelet db38 with level 12 looks back 307125 tokens where one-sided, more than 4096: use a lower level",
+    ),
+    (
+        {"scale_weights": "fixed"},
+        False,
+        "scale_weights fixed with include_approx true weighs all bands alike, which gives back the input where",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "causal", "message"), MISPLACED)
+def test_settings_that_cannot_work_where_the_mixer_stands_are_refused(given, causal, message):
+    config = Config(**given)
     with pytest.raises(ValueError, match=message):
-        Config(wavelet="db38", level=12).check(Site(dim=4, causal=True))
-    Config(wavelet="db38", level=12).check(Site(dim=4))
+        config.check(Site(dim=4, causal=causal))
+    config.check(Site(dim=4, causal=not causal))
+    assert PLUGIN.facts_of(config).causal == ("never" if causal else "always")
+
+
+def test_fixed_weights_of_all_bands_mix_where_the_transform_is_one_sided():
+    config = Config(scale_weights="fixed", transform="atrous")
+    config.check(Site(dim=6))
+    assert PLUGIN.facts_of(config).causal == "optional"
+    for params, causal in (
+        ({"scale_weights": "fixed", "transform": "atrous"}, False),
+        ({"scale_weights": "fixed"}, True),
+    ):
+        mixer, x = build(params, causal), tokens()
+        later = x.clone()
+        later[:, 0] += 1.0
+        assert bool((mixer(later) - mixer(x)).detach()[:, 1:].abs().amax() > 1e-3)
+
+
+def test_weights_that_are_built_can_learn():
+    levels = [({"level": 1}, True), ({"level": 2, "include_approx": False}, True)]
+    levels += [({"level": 1, "include_approx": False, "scale_weights": "fixed"}, False)]
+    for params, learned in levels:
+        mixer = build(params)
+        assert (mixer.bands.scale_logits is not None) == learned
+        mixer(tokens()).square().sum().backward()
+        assert all(bool(p.grad.abs().max() > 1e-6) for p in mixer.parameters())
 
 
 def test_what_the_plugin_says():
     assert all(field.description for field in Config.model_fields.values())
     assert PLUGIN.facts_of(Config()).causal == "optional"
-    assert PLUGIN.facts_of(Config(mode="zero")).causal == "never"
     assert as_output(build({})(tokens())).losses == {}
     assert build({}, True).bands.bank.name == "haar"
     assert build({}).bands.bank.name == "db4"
