@@ -17,6 +17,12 @@ from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
 ROUNDING = 1e-12
 """What the chirp's FFTs let through from later positions, relative to the largest output, in float64."""
 
+CROSSOVER = 768
+"""Up to this length `auto` takes the T x T matrix, which is quicker there and exactly causal."""
+
+LEARNED_CROSSOVER = 2048
+"""The same for learned frequencies, where the chirp form takes an FFT pair for each term."""
+
 
 class Config(MixerConfig):
     """Parameters of causal Fourier mixing."""
@@ -38,7 +44,6 @@ class Config(MixerConfig):
         symbol="P",
         ge=2,
         le=24,
-        search=(5, 6, 8, 10),
     )
     evaluation: Literal["auto", "dense", "chirp"] = param(
         "auto",
@@ -64,6 +69,8 @@ class Config(MixerConfig):
                 f"period is {self.period}, and the longest sequence has {site.max_len} positions: "
                 f"set period to 0 or to {site.max_len} at least"
             )
+        if self.evaluation == "auto" and 0 < site.max_len <= LEARNED_CROSSOVER:
+            self.refuse_idle(("terms",), f"evaluation auto up to {LEARNED_CROSSOVER} positions")
 
     def narrow(self, facts: Facts) -> Facts:
         if self.period:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from subquad_plugins.causal_fourier import CROSSOVER, LEARNED_CROSSOVER
 from subquad_plugins.causal_fourier.dense import row_weights
 from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.chirp import chirp
@@ -26,12 +27,6 @@ from subquad_plugins.numerics.lengths import fast_length
 
 Norm = Literal["paper", "ortho", "causal_rms"]
 Evaluation = Literal["auto", "dense", "chirp"]
-
-CROSSOVER = 768
-"""Up to this length `auto` takes the T x T matrix, which is quicker there and exactly causal."""
-
-LEARNED_CROSSOVER = 2048
-"""The same for learned frequencies, where the chirp form takes an FFT pair for each term."""
 
 
 def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Evaluation = "auto") -> Tensor:

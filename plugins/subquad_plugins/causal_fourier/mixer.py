@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from subquad.errors import PluginError
 from subquad.nn import Cache, ParameterRule, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.causal_fourier import Config
+from subquad_plugins.causal_fourier import LEARNED_CROSSOVER, Config
 from subquad_plugins.causal_fourier.chirp import (
-    LEARNED_CROSSOVER,
     causal_fourier,
     is_dense,
     learned_causal_fourier,

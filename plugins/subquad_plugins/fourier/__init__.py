@@ -40,14 +40,7 @@ class Config(MixerConfig):
         meaning="frequency of each output token: its place k, or learned from k on",
         search=("fixed", "learned"),
     )
-    terms: int = param(
-        8,
-        meaning="interpolation terms of learned frequencies, an FFT each",
-        symbol="P",
-        ge=2,
-        le=24,
-        search=(5, 6, 8, 10),
-    )
+    terms: int = param(8, meaning="interpolation terms of learned frequencies, an FFT each", symbol="P", ge=2, le=24)
     projections: Literal["none", "out", "both"] = param(
         "none",
         meaning="learned maps of each token: none, one after the mixing, or one before and one after",

@@ -276,12 +276,15 @@ def test_low_precision_and_strided_input(params, length):
     close(low.double(), expected, 3e-2)
 
 
-@pytest.mark.parametrize("params", [{"projections": "out", "evaluation": "chirp"}, LEARNED_CHIRP], ids=str)
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "params", [{}, {"frequencies": "learned"}, {"projections": "out", "evaluation": "chirp"}, LEARNED_CHIRP], ids=str
+)
 def test_compiled_equals_eager(params):
     torch.compiler.reset()
     mixer, x, keep = build(**params), tokens().requires_grad_(), padded_everywhere()
     results = []
-    for run in (mixer, torch.compile(mixer, backend="eager", fullgraph=True)):
+    for run in (mixer, torch.compile(mixer, backend="aot_eager", fullgraph=True)):
         out = run(x, keep=keep)
         results.append((out, *torch.autograd.grad(out.square().sum(), [x, *mixer.parameters()])))
     for ours, theirs in zip(*results, strict=True):
@@ -374,6 +377,13 @@ def test_settings_without_effect_are_refused():
         Config(terms=10)
     with pytest.raises(ValueError, match="terms has no effect with evaluation dense: leave it at 8"):
         Config(terms=10, frequencies="learned", evaluation="dense")
+    given = Config(terms=10, frequencies="learned")
+    given.check(Site(dim=4))
+    given.check(Site(dim=4, max_len=2049))
+    Config(frequencies="learned").check(Site(dim=4, max_len=2048))
+    Config(terms=10, **LEARNED_CHIRP).check(Site(dim=4, max_len=16))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="terms has no effect with evaluation auto up to 2048 positions: leave it at"):
+        given.check(Site(dim=4, max_len=2048))
 
 
 def test_lengths_that_do_not_fit_are_refused():
