@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.sfpc import Config
 from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
-from subquad_plugins.sfpc.operator import convolved, per_channel
+from subquad_plugins.sfpc.operator import convolved, on_chebyshev, per_channel
 from subquad_plugins.sfpc.reference import recurrence
 
 SMALL = 0.1
@@ -38,9 +39,6 @@ class Polynomial(nn.Module):
         site: where it stands.
     """
 
-    to_chebyshev: Tensor | None
-    given: Tensor | None
-
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.config = config
@@ -48,24 +46,27 @@ class Polynomial(nn.Module):
         rows = {"shared": 1, "head": site.num_heads, "channel": site.dim}[config.coefficients]
         self.coefficients = nn.Parameter(starting_coefficients(config).repeat(rows, 1))
         self.first_column = nn.Parameter(_decay(config, site)) if _learns_column(config) else None
-        given = (
-            torch.tensor(config.first_column, dtype=torch.float64) if isinstance(config.first_column, tuple) else None
-        )
-        self.register_buffer("given", given, persistent=False)
-        self.register_buffer("to_chebyshev", _conversion(config), persistent=False)
+        # Plain arrays: buffers would lose digits with `model.half()`, and a state has no use for what config says.
+        self.given = np.array(config.first_column) if isinstance(config.first_column, tuple) else None
+        self.conversion = _conversion(config)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """p(T) x, (B, L, D) float32 or float64, zero at padding."""
         config = self.config
-        c = per_channel(self.coefficients.to(x.dtype), x.shape[2])
+        quick = config.path != "reference"
+        c = per_channel((self._converted() if quick else self.coefficients).to(x.dtype), x.shape[2])
         column = self._column(x) if config.operator == "circulant" else None
-        if config.path == "reference":
+        if not quick:
             rescaled = config.operator == "laplacian" and config.polynomials != "monomial"
             name = f"rescaled:{config.matrix}" if rescaled else config.matrix
             return recurrence(x, c, self.steps, name, column, keep)
-        if self.to_chebyshev is not None:
-            c = c @ self.to_chebyshev.to(c.dtype)
         return convolved(x, c, config.matrix, config.path, column, keep)
+
+    def _converted(self) -> Tensor:
+        """The coefficients on Chebyshev polynomials, or as they are where those are not wanted."""
+        if self.conversion is None:
+            return self.coefficients
+        return on_chebyshev(self.coefficients, self.conversion)
 
     def next_value(self, x: Tensor, past: Tensor) -> Tensor:
         """p(S) at one position of each sample: x (B, D) there, past (B, K, D) before it, the newest last."""
@@ -80,8 +81,7 @@ class Polynomial(nn.Module):
         length = x.shape[1]
         if self.config.first_column == "decay":
             return _decay_of(length, self.config.decay_length, x)
-        stored = self.first_column if self.first_column is not None else self.given
-        assert stored is not None
+        stored = self.first_column if self.first_column is not None else torch.as_tensor(self.given, device=x.device)
         if length > len(stored):
             raise PluginError(f"sfpc: {length} tokens, and the circulant's first column has {len(stored)} values")
         column = stored[:length].to(x.dtype)
@@ -148,11 +148,11 @@ def starting_coefficients(config: Config) -> Tensor:
     return start
 
 
-def _conversion(config: Config) -> Tensor | None:
+def _conversion(config: Config) -> np.ndarray | None:
     """Of the basis to Chebyshev's, where the quick ways need one."""
     if config.operator != "laplacian" or config.polynomials == "chebyshev" or config.path == "reference":
         return None
-    return torch.tensor(to_chebyshev(config.polynomials, config.order, config.jacobi_a, config.jacobi_b))
+    return to_chebyshev(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
 
 
 def _learns_column(config: Config) -> bool:

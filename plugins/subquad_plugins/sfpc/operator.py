@@ -5,6 +5,7 @@ Letters: B batch, L length, D width, K order, G groups of channels that share a 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,7 +71,7 @@ def sfpc(
         name = f"rescaled:{matrix}" if operator == "laplacian" and basis != "monomial" else matrix
         return recurrence(x, c, steps_of(basis, order, jacobi_a, jacobi_b), name, column, keep)
     if operator == "laplacian" and basis != "chebyshev":
-        c = c @ torch.tensor(to_chebyshev(basis, order, jacobi_a, jacobi_b), dtype=c.dtype, device=c.device)
+        c = on_chebyshev(c, to_chebyshev(basis, order, jacobi_a, jacobi_b)).to(c.dtype)
     return convolved(x, c, matrix, evaluation, column, keep)
 
 
@@ -109,6 +110,21 @@ def per_channel(coefficients: Tensor, dim: int) -> Tensor:
     if dim % len(grouped):
         raise PluginError(f"sfpc: {len(grouped)} rows of coefficients do not divide {dim} channels evenly")
     return grouped.repeat_interleave(dim // len(grouped), 0)
+
+
+def on_chebyshev(coefficients: Tensor, conversion: np.ndarray) -> Tensor:
+    """Coefficients of another basis as Chebyshev coefficients, c @ M.
+
+    In float64, whose products autocast leaves alone, also where a backward pass starts under it.
+
+    Args:
+        coefficients: (G, K+1).
+        conversion: M, (K+1, K+1), of `to_chebyshev`.
+
+    Returns:
+        (G, K+1) float64.
+    """
+    return coefficients.double() @ torch.as_tensor(conversion, dtype=torch.float64, device=coefficients.device)
 
 
 def _refuse(operator: str, basis: str, boundary: str, evaluation: str, column: Tensor | None, x: Tensor) -> None:

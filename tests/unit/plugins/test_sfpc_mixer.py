@@ -163,6 +163,62 @@ def test_bf16_autocast_keeps_the_operator_in_single_precision(name):
     assert all(grad.isfinite().all() for grad in grads)
 
 
+BARE: dict[str, Any] = {
+    "jacobi": {"basis": "jacobi", "jacobi_a": 0.5, "jacobi_b": -0.25, "order": 16},
+    "jacobi by FFT": {"basis": "jacobi", "evaluation": "fft"},
+    "jacobi by Clenshaw": {"basis": "jacobi", "evaluation": "reference"},
+    "rescaled": {"basis": "monomial_rescaled", "coefficients": "head"},
+    "dirichlet": {"boundary": "dirichlet", "evaluation": "fft"},
+    "monomial": {"basis": "monomial", "order": 3},
+    "chebyshev": {},
+    "shift": {"operator": "shift"},
+    "shift by FFT": {"operator": "shift", "evaluation": "fft"},
+    "cyclic": {"operator": "cyclic"},
+    "circulant": {"operator": "circulant"},
+    "circulant by Horner": {"operator": "circulant", "evaluation": "reference", "order": 3},
+}
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["backward inside", "backward outside"])
+@pytest.mark.parametrize("mask", ["none", "left"])
+@pytest.mark.parametrize("name", BARE)
+def test_autocast_changes_neither_outputs_nor_gradients_of_the_operator(name, mask, inside):
+    mixer = build({"projections": False, **BARE[name]}, dtype=torch.float32)
+    x, keep = tokens(dtype=torch.float32).requires_grad_(), MASKS[mask]
+    inputs = (x, *mixer.parameters())
+    expected = mixer(x, keep=keep)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = mixer(x, keep=keep)
+        found = gradients(y, inputs) if inside else ()
+    found = found or gradients(y, inputs)
+    assert y.dtype == torch.float32
+    for ours, theirs in zip((y, *found), (expected, *gradients(expected, inputs)), strict=True):
+        assert float((ours - theirs).detach().abs().max()) <= 1e-6 * float(theirs.detach().abs().max())
+
+
+def test_autocast_does_not_reach_decoding():
+    mixer = build({"operator": "shift", "projections": False}, dtype=torch.float32)
+    x = tokens(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, cache = mixer.prefill(x[:, :6])
+        y, _ = mixer.step(x[:, 6], cache)
+    torch.testing.assert_close(y, mixer(x)[:, 6], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["jacobi", "jacobi by FFT", "rescaled", "given"])
+def test_a_model_cast_to_half_rounds_its_weights_and_nothing_else(name, dtype):
+    params = {"projections": False, **{**CONFIGS, **BARE}[name]}
+    x = tokens(dtype=torch.float32)
+    half, rounded = build(params).to(dtype), build(params).to(dtype).float()
+    assert torch.equal(half.polynomial(x), rounded.polynomial(x))
+    again = build(params)
+    with torch.no_grad():
+        for parameter, value in zip(again.parameters(), half.parameters(), strict=True):
+            parameter.copy_(value)
+    torch.testing.assert_close(half.float().polynomial(x), again.polynomial(x.double()).float(), rtol=2e-6, atol=2e-6)
+
+
 @pytest.mark.parametrize("order", [8, 64])
 @pytest.mark.parametrize("operator", ["laplacian", "shift"])
 def test_the_default_way_in_single_precision(operator, order):
