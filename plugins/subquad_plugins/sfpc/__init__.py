@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from subquad.plugin import Facts, MixerConfig, MixerPlugin, Range, Site, param
-from subquad_plugins.agf.jacobi import pole
+from subquad_plugins.agf.jacobi import POLE_DISTANCE, pole
 
 MOST_TAPS = 257
 """Longest kernel that `auto` leaves to the convolution; beyond, the FFT is as quick (one CPU core, D = 128)."""
@@ -168,12 +168,19 @@ class Config(MixerConfig):
 
     @model_validator(mode="after")
     def _no_pole(self) -> Config:
-        k = pole(self.order, self.jacobi_a, self.jacobi_b) if self.basis == "jacobi" else None
+        if self.basis != "jacobi":
+            return self
+        if abs(self.jacobi_a + self.jacobi_b + 2) < POLE_DISTANCE:
+            raise ValueError(
+                f"jacobi_a {self.jacobi_a:g} and jacobi_b {self.jacobi_b:g}: the Jacobi recurrence divides by zero at "
+                "k = 2, and P_1 is a constant, which mixes no tokens; use a jacobi_a + jacobi_b that is not -2"
+            )
+        k = pole(self.order, self.jacobi_a, self.jacobi_b)
         if k is not None:
             raise ValueError(
                 f"jacobi_a {self.jacobi_a:g} and jacobi_b {self.jacobi_b:g}: the Jacobi recurrence divides by zero at "
                 f"k = {k}, and order is {self.order}; use order {k - 1} or less, or a jacobi_a + jacobi_b that is not "
-                "-2, -3 or -4"
+                "-3 or -4"
             )
         return self
 

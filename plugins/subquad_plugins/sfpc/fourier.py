@@ -21,9 +21,15 @@ from subquad_plugins.numerics.lengths import fast_length
 
 
 def suits(matrix: str, length: int) -> bool:
-    """Whether FFTs are quick at the length that `transformed` needs: with a large prime factor they take ten times."""
-    period = {"shift": 2, "dirichlet": 2 * length + 2}.get(matrix, length)
-    return fast_length(period) == period
+    """Whether FFTs are quick at the length that `transformed` needs: with a large prime factor they take ten times.
+
+    Quick is a length, odd or even, with no prime factor above 5. The shift's is chosen to be.
+    """
+    period = {"shift": 1, "dirichlet": 2 * length + 2}.get(matrix, length)
+    for factor in (2, 3, 5):
+        while period > 1 and period % factor == 0:
+            period //= factor
+    return period == 1
 
 
 def transformed(x: Tensor, a: Tensor, matrix: str) -> Tensor:

@@ -51,7 +51,9 @@ class Polynomial(nn.Module):
         self.conversion = _conversion(config)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """p(T) x, (B, L, D) float32 or float64, zero at padding."""
+        """p(T) x, (B, L, D) float32 or float64, zero at padding; of no tokens, none."""
+        if not x.shape[1]:
+            return x
         config = self.config
         quick = config.path != "reference"
         c = per_channel((self._converted() if quick else self.coefficients).to(x.dtype), x.shape[2])

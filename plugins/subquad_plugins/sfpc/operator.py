@@ -64,6 +64,8 @@ def sfpc(
     basis = default_basis(operator) if basis == "auto" else basis
     evaluation = quickest(operator, coefficients.shape[-1] - 1, basis) if evaluation == "auto" else evaluation
     _refuse(operator, basis, boundary, evaluation, column, x)
+    if not x.shape[1]:
+        return x
     c = per_channel(coefficients, x.shape[2])
     order = c.shape[1] - 1
     matrix = boundary if operator == "laplacian" else operator

@@ -71,15 +71,27 @@ def test_settings_that_cannot_work_or_have_no_effect_are_refused(given, message)
         Config(**given)
 
 
-@pytest.mark.parametrize(("a", "b", "order", "k"), [(-0.5, -1.5, 2, 2), (-1.5, -1.5, 3, 3), (-2.0, -2.0, 8, 3)])
+@pytest.mark.parametrize(("a", "b", "order", "k"), [(-1.5, -1.5, 3, 3), (-2.0, -2.0, 8, 3)])
 def test_poles_of_the_jacobi_recurrence_are_refused_by_name(a, b, order, k):
     message = (
         rf"jacobi_a {a:g} and jacobi_b {b:g}: the Jacobi recurrence divides by zero at k = {k}, and order is {order}; "
-        rf"use order {k - 1} or less, or a jacobi_a \+ jacobi_b that is not -2, -3 or -4"
+        rf"use order {k - 1} or less, or a jacobi_a \+ jacobi_b that is not -3 or -4"
     )
     with pytest.raises(ValidationError, match=message):
         Config(basis="jacobi", order=order, jacobi_a=a, jacobi_b=b)
     assert Config(basis="jacobi", order=k - 1, jacobi_a=a, jacobi_b=b).order == k - 1
+
+
+@pytest.mark.parametrize("order", [1, 2, 8])
+@pytest.mark.parametrize(("a", "b"), [(-1.0, -1.0), (-0.5, -1.5), (0.0, -2.0)])
+def test_a_first_jacobi_polynomial_that_is_a_constant_is_refused(a, b, order):
+    message = (
+        f"jacobi_a {a:g} and jacobi_b {b:g}: the Jacobi recurrence divides by zero at k = 2, and P_1 is a constant, "
+        r"which mixes no tokens; use a jacobi_a \+ jacobi_b that is not -2"
+    )
+    with pytest.raises(ValidationError, match=message):
+        Config(basis="jacobi", order=order, jacobi_a=a, jacobi_b=b)
+    assert Config(basis="jacobi", order=order, jacobi_a=a, jacobi_b=b + 0.25).order == order
 
 
 def test_a_given_column_must_fit_the_longest_sequence():

@@ -124,6 +124,26 @@ def test_decoding_equals_the_whole_sequence(params, mask):
         cache = after
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("params", [{"order": 3}, {"order": 12, "gate": "silu", "evaluation": "fft"}])
+def test_decoding_starts_from_nothing(params, masked):
+    mixer, x = build({"operator": "shift", **params}), tokens()
+    keep = torch.ones(2, 0, dtype=torch.bool) if masked else None
+    out, cache = mixer.prefill(x[:, :0], keep=keep)
+    assert out.shape == (2, 0, 4)
+    assert cache["past"].shape == (2, params["order"], 4)
+    assert not cache["past"].any()
+    whole = mixer(x)
+    for place in range(7):
+        y, cache = mixer.step(x[:, place], cache)
+        torch.testing.assert_close(y, whole[:, place], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_tokens_give_none(name):
+    assert build(CONFIGS[name])(tokens()[:, :0]).shape == (2, 0, 4)
+
+
 def test_only_the_shift_decodes():
     mixer = build({})
     assert not mixer.caches

@@ -100,7 +100,7 @@ def test_bases_and_lengths(matrix, basis, jacobi, length, evaluation):
 
 
 @pytest.mark.parametrize("matrix", FIXED)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", [*LENGTHS, 25, 27])
 def test_transforms_at_every_length(matrix, length):
     x, c = random(2, length, 3).requires_grad_(), random(3, 6, seed=1).requires_grad_()
     expected = dense(x, c, matrix, "chebyshev" if matrix in BOUNDARIES else "monomial")
@@ -113,6 +113,8 @@ def test_transforms_are_used_where_they_are_quick():
     assert suits("dirichlet", 4049)
     assert not suits("periodic", 4093)
     assert suits("shift", 4093)
+    assert all(suits("neumann", length) for length in (1, 2, 15, 25, 27, 675, 3125))
+    assert not any(suits("periodic", length) for length in (7, 22, 49, 3127))
 
 
 @pytest.mark.parametrize("evaluation", ["reference", "fft"])
@@ -293,6 +295,14 @@ def test_non_contiguous_tokens_give_the_same():
             chosen: Any = {"basis": basis, "evaluation": evaluation, **named(matrix)}
             turned = x.transpose(0, 1)
             torch.testing.assert_close(sfpc(turned, c, **chosen), sfpc(turned.contiguous(), c, **chosen))
+
+
+@pytest.mark.parametrize("evaluation", ["reference", "conv", "fft"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("matrix", FIXED)
+def test_no_tokens_give_none(matrix, masked, evaluation):
+    x, keep = torch.zeros(2, 0, 4), torch.ones(2, 0, dtype=torch.bool) if masked else None
+    assert sfpc(x, torch.ones(3), keep=keep, evaluation=evaluation, **named(matrix)).shape == (2, 0, 4)
 
 
 REFUSED = [
