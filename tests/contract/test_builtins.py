@@ -95,7 +95,7 @@ EXPECTED: dict[str, Rows] = {
     "identity": causal("default", causal="always", **SET),
     "mdfwa": {
         **both("default", "learned", "gated", "paper", "fourier", **BOUND, **L_LOG_L),
-        **unordered("hartley", **BOUND, **L_LOG_L),
+        **unordered("hartley", **PADDED, **L_LOG_L),
         **both("wavelet", **PADDED),
     },
     "mega": {

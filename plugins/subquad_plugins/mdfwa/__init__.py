@@ -91,7 +91,18 @@ class Config(WaveletConfig):
         facts = super().narrow(facts)
         if self.branches == "wavelet":
             return replace(facts, max_length=None, leak=0.0, complexity="L")
+        if not self.is_bound:
+            return replace(facts, max_length=None)
         return replace(facts, max_length=self.period) if self.period else facts
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether longer sequences than it was built for are refused.
+
+        Where it could be causal too they always are, though an encoder of fixed frequencies has no bound of its own:
+        what is claimed does not depend on where the mixer stands.
+        """
+        return self.branches != "wavelet" and (self.frequencies == "learned" or not self.encoder_only())
 
     def encoder_only(self) -> list[str]:
         return [*super().encoder_only(), *([] if self.form == "re_seq" else ["form"])]

@@ -41,7 +41,7 @@ class MDFWA(TokenMixer):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.causal = site.causal
-        self.max_len = 0 if config.branches == "wavelet" else config.period or site.max_len
+        self.max_len = (config.period or site.max_len) if config.is_bound else 0
         self._need_length(config)
         self.fourier = None if config.branches == "wavelet" else _fourier_branch(config, site)
         self.bands = None
@@ -98,8 +98,9 @@ class MDFWA(TokenMixer):
         parts = []
         if self.from_fourier is not None and spectral is not None:
             parts.append(self.from_fourier(spectral.to(x.dtype)))
-        if banded is not None:
-            parts.append(self._through_projections(banded.to(x.dtype)))
+        if self.project is not None and self.from_wavelet is not None and banded is not None:
+            # Two products rather than one with F_W P: so both modules are called at any size, and hooks on them.
+            parts.append(self.from_wavelet(self.project(banded.to(x.dtype))))
         if self.gate is not None:
             share = torch.sigmoid(self.gate(x))
             total = torch.lerp(parts[1], parts[0], share)
@@ -107,19 +108,14 @@ class MDFWA(TokenMixer):
             total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         return self.norm(self.dropout(F.gelu(total + self.bias)))
 
-    def _through_projections(self, x: Tensor) -> Tensor:
-        """x P^T F_W; with many tokens the two matrices are multiplied first."""
-        assert self.project is not None
-        assert self.from_wavelet is not None
-        if x.numel() > 2 * x.shape[-1] ** 2:
-            return F.linear(x, self.from_wavelet.weight @ self.project.weight)
-        return self.from_wavelet(self.project(x))
-
     def _need_length(self, config: Config) -> None:
         if config.branches == "wavelet" or self.max_len or not (self.causal or config.frequencies == "learned"):
             return
-        what = "the period of the causal Fourier branch" if self.causal else "the number of learned frequencies"
-        raise PluginError(f"mdfwa: {what} needs the length of the longest sequence, which is not known")
+        if self.causal:
+            raise PluginError("mdfwa: set period, as the length of the longest sequence is not known")
+        raise PluginError(
+            "mdfwa: the number of learned frequencies needs the length of the longest sequence, which is not known"
+        )
 
     def _refuse_beyond_length(self, length: int) -> None:
         if self.max_len and length > self.max_len:

@@ -62,9 +62,10 @@ def test_facts_follow_the_parameters():
         "alike": PLUGIN.facts_of(Config(scale_weights="fixed", include_approx=True)),
     }
     assert [fact.causal for fact in facts.values()] == ["optional", "never", "always", "optional", "never", "always"]
-    assert [fact.max_length for fact in facts.values()] == ["site", "site", 70, None, "site", "site"]
+    assert [fact.max_length for fact in facts.values()] == ["site", None, 70, None, None, "site"]
     assert [fact.leak for fact in facts.values()] == [1e-12, 1e-12, 1e-12, 0.0, 1e-12, 1e-12]
     assert [fact.complexity for fact in facts.values()] == ["L log L"] * 3 + ["L"] + ["L log L"] * 2
+    assert PLUGIN.facts_of(Config(form="hartley", frequencies="learned")).max_length == "site"
     assert all(fact.padding_invariant for fact in facts.values())
 
 

@@ -14,7 +14,7 @@ from subquad_plugins.mdfwa.mixer import MDFWA
 from subquad_plugins.mdfwa.naive import mdfwa
 
 EXACT = {"frequencies": "learned", "terms": 22}
-"""Enough Taylor terms that learned frequencies are exact."""
+"""Enough interpolation terms that learned frequencies are exact."""
 ENCODERS = [
     {},
     {"form": "hartley", "include_approx": True},
@@ -92,11 +92,13 @@ def test_equal_to_the_oracle_with_all_gradients(params, causal, length, masked):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("tokens_per_sample", [3, 30])
-def test_both_ways_through_the_two_projections_give_the_same(tokens_per_sample):
-    mixer, x = build({}), tokens(batch=1, length=tokens_per_sample)
-    both = mixer._through_projections(x)
-    torch.testing.assert_close(both, x @ mixer.project.weight.T @ mixer.from_wavelet.weight.T, rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("length", [1, 30])
+def test_every_projection_is_called_at_any_size(length):
+    mixer, called = build({"gate": "sigmoid"}), []
+    for name in ("from_fourier", "project", "from_wavelet", "gate"):
+        mixer.get_submodule(name).register_forward_hook(lambda *_, name=name: called.append(name))
+    mixer(tokens(batch=1, length=length))
+    assert sorted(called) == ["from_fourier", "from_wavelet", "gate", "project"]
 
 
 @pytest.mark.parametrize(("params", "causal"), CASES)
@@ -168,8 +170,14 @@ def test_longer_sequences_than_it_was_built_for_are_refused(causal):
     assert build({"branches": "wavelet"}, causal)(tokens(length=33)).shape == (3, 33, 6)
 
 
+def test_an_encoder_that_cannot_be_a_decoder_is_bound_by_learned_frequencies_only():
+    assert build({"form": "hartley"})(tokens(length=33)).shape == (3, 33, 6)
+    with pytest.raises(PluginError, match="mdfwa: got 33 positions, and it was built for 32"):
+        build({"form": "hartley", "frequencies": "learned"})(tokens(length=33))
+
+
 def test_an_unknown_length_is_refused_where_it_is_needed():
-    with pytest.raises(PluginError, match="mdfwa: the period of the causal Fourier branch needs the length of the"):
+    with pytest.raises(PluginError, match="mdfwa: set period, as the length of the longest sequence is not known"):
         MDFWA(Config(), Site(dim=4, causal=True))
     with pytest.raises(PluginError, match="mdfwa: the number of learned frequencies needs the length of the longest"):
         MDFWA(Config(frequencies="learned"), Site(dim=4))
@@ -204,4 +212,8 @@ def test_compiled_equals_plain(causal):
 
 def test_variants_cover_each_way_it_works():
     assert {PLUGIN.facts_of(Config(**params)).causal for params in PLUGIN.variants.values()} == {"never", "optional"}
-    assert all(MDFWA(Config(**params), Site(dim=4, max_len=8)) for params in PLUGIN.variants.values())
+    x = tokens(length=8, dim=4).float()
+    outputs = [build(dict(params), dtype=torch.float32, dim=4)(x) for params in ({}, *PLUGIN.variants.values())]
+    assert all(bool(torch.isfinite(out).all()) and out.shape == x.shape for out in outputs)
+    different = [not torch.allclose(one, other) for i, one in enumerate(outputs) for other in outputs[:i]]
+    assert all(different)
