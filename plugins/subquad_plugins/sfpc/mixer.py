@@ -21,9 +21,8 @@ from subquad.errors import PluginError
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.sfpc import Config
-from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
-from subquad_plugins.sfpc.operator import convolved, on_chebyshev, per_channel
-from subquad_plugins.sfpc.reference import recurrence
+from subquad_plugins.sfpc.basis import to_chebyshev
+from subquad_plugins.sfpc.operator import applied, per_channel, way_of
 
 SMALL = 0.1
 """Sum of all starting coefficients but the first: close to the identity, yet with a gradient for a learned column."""
@@ -42,33 +41,20 @@ class Polynomial(nn.Module):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.config = config
-        self.steps = steps_of(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
+        jacobi = {"jacobi_a": config.jacobi_a, "jacobi_b": config.jacobi_b}
+        self.way = way_of(
+            config.operator, config.polynomials, config.path, config.order, boundary=config.boundary, **jacobi
+        )
         rows = {"shared": 1, "head": site.num_heads, "channel": site.dim}[config.coefficients]
         self.coefficients = nn.Parameter(starting_coefficients(config).repeat(rows, 1))
         self.first_column = nn.Parameter(_decay(config, site)) if _learns_column(config) else None
-        # Plain arrays: buffers would lose digits with `model.half()`, and a state has no use for what config says.
+        # A plain array: a buffer would lose digits with `model.half()`.
         self.given = np.array(config.first_column) if isinstance(config.first_column, tuple) else None
-        self.conversion = _conversion(config)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """p(T) x, (B, L, D) float32 or float64, zero at padding; of no tokens, none."""
-        if not x.shape[1]:
-            return x
-        config = self.config
-        quick = config.path != "reference"
-        c = per_channel((self._converted() if quick else self.coefficients).to(x.dtype), x.shape[2])
-        column = self._column(x) if config.operator == "circulant" else None
-        if not quick:
-            rescaled = config.operator == "laplacian" and config.polynomials != "monomial"
-            name = f"rescaled:{config.matrix}" if rescaled else config.matrix
-            return recurrence(x, c, self.steps, name, column, keep)
-        return convolved(x, c, config.matrix, config.path, column, keep)
-
-    def _converted(self) -> Tensor:
-        """The coefficients on Chebyshev polynomials, or as they are where those are not wanted."""
-        if self.conversion is None:
-            return self.coefficients
-        return on_chebyshev(self.coefficients, self.conversion)
+        column = self._column(x) if self.config.operator == "circulant" else None
+        return applied(x, self.coefficients, self.way, column, keep)
 
     def next_value(self, x: Tensor, past: Tensor) -> Tensor:
         """p(S) at one position of each sample: x (B, D) there, past (B, K, D) before it, the newest last."""
@@ -148,13 +134,6 @@ def starting_coefficients(config: Config) -> Tensor:
         start = start / torch.tensor(abs(matrix).sum(1).clip(1.0), dtype=start.dtype)
     start[0] = 1.0
     return start
-
-
-def _conversion(config: Config) -> np.ndarray | None:
-    """Of the basis to Chebyshev's, where the quick ways need one."""
-    if config.operator != "laplacian" or config.polynomials == "chebyshev" or config.path == "reference":
-        return None
-    return to_chebyshev(config.polynomials, config.order, config.jacobi_a, config.jacobi_b)
 
 
 def _learns_column(config: Config) -> bool:

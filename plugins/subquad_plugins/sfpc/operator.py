@@ -5,13 +5,15 @@ Letters: B batch, L length, D width, K order, G groups of channels that share a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from subquad.errors import PluginError
 from subquad_plugins.sfpc import cancels, default_basis, quickest
-from subquad_plugins.sfpc.basis import steps_of, to_chebyshev
+from subquad_plugins.sfpc.basis import Steps, steps_of, to_chebyshev
 from subquad_plugins.sfpc.fir import fir
 from subquad_plugins.sfpc.fourier import circulant, suits, transformed
 from subquad_plugins.sfpc.reference import recurrence
@@ -64,17 +66,65 @@ def sfpc(
     basis = default_basis(operator) if basis == "auto" else basis
     evaluation = quickest(operator, coefficients.shape[-1] - 1, basis) if evaluation == "auto" else evaluation
     _refuse(operator, basis, boundary, evaluation, column, x)
+    order = coefficients.shape[-1] - 1
+    way = way_of(operator, basis, evaluation, order, boundary=boundary, jacobi_a=jacobi_a, jacobi_b=jacobi_b)
+    return applied(x, coefficients, way, column, keep)
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How p(T) is computed: what follows from names and order alone.
+
+    Plain values, no tensors: cast to half precision with a model, `conversion` would lose its digits.
+    """
+
+    matrix: str
+    """neumann, dirichlet, periodic, shift, cyclic or circulant."""
+    evaluation: str
+    """reference, conv or fft."""
+    steps: Steps
+    """The basis as a recurrence, K of them."""
+    rescaled: bool
+    """Whether the polynomials are in T / 2 + I rather than T."""
+    conversion: np.ndarray | None
+    """(K+1, K+1), to Chebyshev coefficients, where the evaluation wants them and they are not given."""
+
+
+def way_of(
+    operator: str,
+    basis: str,
+    evaluation: str,
+    order: int,
+    *,
+    boundary: str = "neumann",
+    jacobi_a: float = 0.0,
+    jacobi_b: float = 0.0,
+) -> Way:
+    """The way for names as `sfpc` takes them, but none of them auto."""
+    laplacian, quick = operator == "laplacian", evaluation != "reference"
+    return Way(
+        matrix=boundary if laplacian else operator,
+        evaluation=evaluation,
+        steps=steps_of(basis, order, jacobi_a, jacobi_b),
+        rescaled=laplacian and basis != "monomial",
+        conversion=to_chebyshev(basis, order, jacobi_a, jacobi_b)
+        if laplacian and quick and basis != "chebyshev"
+        else None,
+    )
+
+
+def applied(
+    x: Tensor, coefficients: Tensor, way: Way, column: Tensor | None = None, keep: Tensor | None = None
+) -> Tensor:
+    """p(T) x by the way given, (B, L, D), zero at padding; arguments as of `sfpc`."""
     if not x.shape[1]:
         return x
-    c = per_channel(coefficients, x.shape[2])
-    order = c.shape[1] - 1
-    matrix = boundary if operator == "laplacian" else operator
-    if evaluation == "reference":
-        name = f"rescaled:{matrix}" if operator == "laplacian" and basis != "monomial" else matrix
-        return recurrence(x, c, steps_of(basis, order, jacobi_a, jacobi_b), name, column, keep)
-    if operator == "laplacian" and basis != "chebyshev":
-        c = on_chebyshev(c, to_chebyshev(basis, order, jacobi_a, jacobi_b)).to(c.dtype)
-    return convolved(x, c, matrix, evaluation, column, keep)
+    if way.conversion is not None:
+        coefficients = on_chebyshev(coefficients, way.conversion)
+    c = per_channel(coefficients.to(x.dtype), x.shape[2])
+    if way.evaluation == "reference":
+        return recurrence(x, c, way.steps, way.matrix, column, keep, rescaled=way.rescaled)
+    return convolved(x, c, way.matrix, way.evaluation, column, keep)
 
 
 def convolved(

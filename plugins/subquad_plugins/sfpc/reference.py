@@ -19,26 +19,33 @@ Operator = Callable[[Tensor], Tensor]
 
 
 def recurrence(
-    x: Tensor, c: Tensor, steps: Steps, matrix: str, column: Tensor | None = None, keep: Tensor | None = None
+    x: Tensor,
+    c: Tensor,
+    steps: Steps,
+    matrix: str,
+    column: Tensor | None = None,
+    keep: Tensor | None = None,
+    *,
+    rescaled: bool = False,
 ) -> Tensor:
-    """sum_k c_k P_k x, where `steps` make the polynomials P_k: of T if it is all powers, else see `variable`.
+    """sum_k c_k P_k x, where `steps` make the polynomials P_k.
 
     Args:
         x: (B, L, D).
         c: (D, K+1) or (1, K+1).
         steps: the recurrence of the basis, K of them, in what the operator is.
-        matrix: the operator; `rescaled:` in front of a Laplacian's name means T / 2 + I.
+        matrix: neumann, dirichlet, periodic, shift, cyclic or circulant.
         column: (L,), of the circulant.
         keep: (B, L) bool, True = real token.
+        rescaled: P_k of T / 2 + I instead of T.
 
     Returns:
         (B, L, D), zero at padding.
     """
-    rescaled, _, name = matrix.rpartition(":")
-    compact = keep is not None and name not in ("shift", "circulant")
+    compact = keep is not None and matrix not in ("shift", "circulant")
     if keep is not None:
         x = to_front(x, keep) if compact else x.masked_fill(~keep[..., None], 0.0)
-    apply = operator(name, column, keep if compact else None)
+    apply = operator(matrix, column, keep if compact else None)
     variable = (lambda v: apply(v) / 2 + v) if rescaled else apply
     y = clenshaw(x, c, steps, variable)
     if keep is None:
