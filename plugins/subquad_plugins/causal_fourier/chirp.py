@@ -19,13 +19,12 @@ import torch
 from torch import Tensor
 
 from subquad_plugins.causal_fourier import CROSSOVER, LEARNED_CROSSOVER
-from subquad_plugins.causal_fourier.dense import row_weights
+from subquad_plugins.causal_fourier.dense import Norm, causal_matrix, row_scale, row_weights
 from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.chirp import chirp
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 from subquad_plugins.numerics.lengths import fast_length
 
-Norm = Literal["paper", "ortho", "causal_rms"]
 Evaluation = Literal["auto", "dense", "chirp"]
 
 
@@ -42,10 +41,10 @@ def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Eva
     Returns:
         (B, T, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
-    z, positions = _wide(x), torch.arange(x.shape[1], device=x.device)
-    scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
+    z = _wide(x)
     if is_dense(x.shape[1], evaluation, CROSSOVER):
-        return (wide_product(row_weights(positions, x.shape[1], period, z.dtype), z) * scale).to(x.dtype)
+        return wide_product(causal_matrix(z, period, norm), z).to(x.dtype)
+    scale = row_scale(torch.arange(x.shape[1], device=x.device), period, norm)[:, None].to(z.dtype)
     return (_CausalSum.apply(z, period, False) * scale).to(x.dtype).contiguous()  # pyright: ignore
 
 
@@ -126,17 +125,6 @@ class _CausalSum(torch.autograd.Function):
 def is_dense(length: int, evaluation: Evaluation, crossover: int) -> bool:
     """Whether a sequence of this length goes through the matrix."""
     return evaluation == "dense" or (evaluation == "auto" and length <= crossover)
-
-
-def row_scale(positions: Tensor, period: int, norm: Norm) -> Tensor:
-    """c_n at the given positions, float64.
-
-    `paper` leaves row n with a root mean square of sqrt(2 (n + 1)) / N for white input; `causal_rms` makes it 1.
-    """
-    if norm == "causal_rms":
-        return ((positions.double() + 1) / 2).rsqrt()
-    constant = 2 / period if norm == "paper" else (2 / period) ** 0.5
-    return torch.full_like(positions, constant, dtype=torch.float64)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Single rows of the causal Fourier matrix: the dense form for short sequences, and one step of decoding.
+"""The causal Fourier matrix: whole for short sequences, its rows for one step of decoding.
 
 Letters: R rows (any shape), T length, N period, P terms.
 """
@@ -6,11 +6,53 @@ Letters: R rows (any shape), T length, N period, P terms.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
+
+Norm = Literal["paper", "ortho", "causal_rms"]
+
+KEPT_LENGTH = 1024
+"""Longest matrix that is kept between calls: 8 MiB in float64, four of them at most."""
+
+
+def causal_matrix(x: Tensor, period: int, norm: Norm) -> Tensor:
+    """c_n cos(2 pi n k / N) for k <= n, 0 for later k: what x, (B, T, D), is multiplied by; (T, T), not to be changed.
+
+    The last few are kept, since all layers of a model, and all batches, use the same.
+    """
+    size = (x.shape[1], period, norm, x.dtype, x.device)
+    # Tensors that only stand for others, as in tracing, must not outlive their trace.
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.shape[1] > KEPT_LENGTH:
+        return _matrix(*size)
+    return _kept_matrix(*size)
+
+
+def _matrix(length: int, period: int, norm: Norm, dtype: torch.dtype, device: torch.device) -> Tensor:
+    positions = torch.arange(length, device=device)
+    return row_scale(positions, period, norm)[:, None].to(dtype) * row_weights(positions, length, period, dtype)
+
+
+@lru_cache(maxsize=4)
+def _kept_matrix(length: int, period: int, norm: Norm, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # A tensor of inference mode could take no part in training later.
+    with torch.inference_mode(False):
+        return _matrix(length, period, norm, dtype, device)
+
+
+def row_scale(positions: Tensor, period: int, norm: Norm) -> Tensor:
+    """c_n at the given positions, float64.
+
+    `paper` leaves row n with a root mean square of sqrt(2 (n + 1)) / N for white input; `causal_rms` makes it 1.
+    """
+    if norm == "causal_rms":
+        return ((positions.double() + 1) / 2).rsqrt()
+    constant = 2 / period if norm == "paper" else (2 / period) ** 0.5
+    return torch.full_like(positions, constant, dtype=torch.float64)
 
 
 def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype, delta: Tensor | None = None) -> Tensor:
@@ -30,11 +72,17 @@ def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype,
     # A whole product is reduced mod N before it becomes a float, so that no digit of the phase is lost.
     turns = positions[..., None] * k % period
     if delta is None:
-        values = torch.arange(period, device=positions.device).double() * (2 * math.pi / period)
-        weights = values.cos().to(dtype)[turns]
+        weights = _cosines(turns, period, dtype)
     else:
         weights = torch.cos((turns.to(dtype) + delta.to(dtype)[..., None] * k) * (2 * math.pi / period))
     return weights.masked_fill(k > positions[..., None], 0.0)
+
+
+def _cosines(turns: Tensor, period: int, dtype: torch.dtype) -> Tensor:
+    """cos(2 pi t / N) of whole numbers t in 0..N - 1, each cosine once where there are more t than N."""
+    few = turns.numel() <= period
+    values = (turns if few else torch.arange(period, device=turns.device)).double() * (2 * math.pi / period)
+    return values.cos().to(dtype) if few else values.cos().to(dtype)[turns]
 
 
 def interpolated_row_weights(positions: Tensor, length: int, period: int, delta: Tensor, terms: int) -> Tensor:

@@ -24,15 +24,14 @@ from subquad_plugins.causal_fourier.chirp import (
     causal_fourier,
     is_dense,
     learned_causal_fourier,
-    row_scale,
 )
-from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_weights
+from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_scale, row_weights
 from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.places import places_of, take_rows, to_front
 
 
 class CausalFourier(TokenMixer):
-    """Causal Fourier mixing.
+    """Causal Fourier mixing. `turn` is the period as a number; the buffer `period` marks saved weights with it.
 
     Args:
         config: see `Config`.
@@ -45,12 +44,15 @@ class CausalFourier(TokenMixer):
     def __init__(self, config: Config, site: Site):
         super().__init__()
         self.config = config
-        self.period = config.period or site.max_len
-        if not self.period:
+        self.turn = config.period or site.max_len
+        if not self.turn:
             raise PluginError("causal_fourier: set period, as the length of the longest sequence is not known")
+        # In the state, since weights of another period load but compute something else.
+        self.register_buffer("period", torch.tensor(self.turn))
+        self.register_load_state_dict_pre_hook(_refuse_other_period)
         self.value = nn.Linear(site.dim, site.dim) if config.projections == "both" else None
         self.out = nn.Linear(site.dim, site.dim) if config.projections != "none" else None
-        self.offset = nn.Parameter(torch.zeros(self.period)) if config.frequencies == "learned" else None
+        self.offset = nn.Parameter(torch.zeros(self.turn)) if config.frequencies == "learned" else None
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         self._refuse_beyond_period(x.shape[1])
@@ -67,19 +69,25 @@ class CausalFourier(TokenMixer):
         """Frequencies are no weights: without decay, which would pull them back to whole numbers."""
         return {} if self.offset is None else {"offset": ParameterRule(weight_decay=False)}
 
-    def delta(self) -> Tensor:
-        """How far each position's frequency is from the position, in -1/2..1/2; (N,)."""
+    def delta(self, positions: Tensor | slice = slice(None)) -> Tensor:
+        """How far each position's frequency is from the position, in -1/2..1/2; of all (N,) unless some are chosen."""
         assert self.offset is not None
-        return 0.5 * torch.tanh(self.offset)
+        return 0.5 * torch.tanh(self.offset[positions])
 
     @property
     def caches(self) -> bool:
         return True
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        keep = x.new_ones(x.shape[:2], dtype=torch.bool) if keep is None else keep
         value = x if self.value is None else self.value(x)
-        return self.forward(x, keep=keep), {"past": value.masked_fill(~keep[..., None], 0.0), "position": keep.sum(1)}
+        if keep is None:
+            position = torch.full(x.shape[:1], x.shape[1], device=x.device)
+            return self.forward(x), {"past": value.clone(), "position": position}
+        lengths = keep.sum(1)
+        # As long as the longest sample: from here on it grows by a row with each step, and nobody need look.
+        longest = max(lengths.tolist(), default=0)
+        past = value.masked_fill(~keep[..., None], 0.0)[:, :longest].clone()
+        return self.forward(x, keep=keep), {"past": past, "position": lengths}
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         token, position = x if self.value is None else self.value(x), cache["position"]
@@ -93,17 +101,17 @@ class CausalFourier(TokenMixer):
     def _mix(self, x: Tensor) -> Tensor:
         config = self.config
         if self.offset is None:
-            return causal_fourier(x, self.period, config.norm, config.evaluation)
-        delta = self.delta()[: x.shape[1]]
-        return learned_causal_fourier(x, delta, self.period, config.terms, config.norm, config.evaluation)
+            return causal_fourier(x, self.turn, config.norm, config.evaluation)
+        delta = self.delta(slice(x.shape[1]))
+        return learned_causal_fourier(x, delta, self.turn, config.terms, config.norm, config.evaluation)
 
     def _weights(self, position: Tensor, length: int) -> Tensor:
         """Weights of the past tokens at each sample's position, c_n included; (B, C) float64."""
-        config, period = self.config, self.period
+        config, period = self.config, self.turn
         scale = row_scale(position, period, config.norm)[:, None]
         if self.offset is None:
             return scale * row_weights(position, length, period, torch.float64)
-        delta = self.delta()[position]
+        delta = self.delta(position)
         exact = row_weights(position, length, period, torch.float64, delta)
         if is_dense(length, config.evaluation, LEARNED_CROSSOVER):
             return scale * exact
@@ -114,12 +122,21 @@ class CausalFourier(TokenMixer):
 
     def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
         """The cache with each sample's token at its position, one row longer unless it is as long as can be."""
-        if past.shape[1] < self.period:
+        if past.shape[1] < self.turn:
             past = torch.cat([past, past.new_zeros(len(past), 1, past.shape[2])], 1)
-        elif bool((position >= self.period).any()):
-            self._refuse_beyond_period(self.period + 1)
+        elif bool((position >= self.turn).any()):
+            self._refuse_beyond_period(self.turn + 1)
         return past.scatter(1, position[:, None, None].expand(-1, 1, past.shape[2]), token[:, None].to(past.dtype))
 
     def _refuse_beyond_period(self, length: int) -> None:
-        if length > self.period:
-            raise PluginError(f"causal_fourier: got {length} positions, and it was built for {self.period}")
+        if length > self.turn:
+            raise PluginError(f"causal_fourier: got {length} positions, and it was built for {self.turn}")
+
+
+def _refuse_other_period(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    saved = state.get(f"{prefix}period")
+    if saved is not None and int(saved) != module.turn:
+        raise PluginError(
+            f"causal_fourier: the saved state has period {int(saved)}, this mixer {module.turn}: "
+            f"set period to {int(saved)}"
+        )

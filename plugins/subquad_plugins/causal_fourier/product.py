@@ -34,6 +34,8 @@ def wide_product(weights: Tensor, x: Tensor) -> Tensor:
 class _Product(torch.autograd.Function):
     """a @ b, two matrices or two batches of them; keeps only what a gradient is asked for."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(a: Tensor, b: Tensor) -> Tensor:
         with torch.autocast(a.device.type, enabled=False):

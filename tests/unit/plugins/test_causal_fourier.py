@@ -9,14 +9,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
-from subquad_plugins.causal_fourier import PLUGIN, Config, chirp, naive
-from subquad_plugins.causal_fourier.chirp import causal_fourier, chirp_sum, learned_causal_fourier, row_scale
-from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_weights
+from subquad_plugins.causal_fourier import PLUGIN, Config, chirp, dense, naive
+from subquad_plugins.causal_fourier.chirp import causal_fourier, chirp_sum, learned_causal_fourier
+from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_scale, row_weights
 from subquad_plugins.causal_fourier.mixer import CausalFourier
 from subquad_plugins.causal_fourier.product import wide_product
+from subquad_plugins.fourier.interpolation import node_factors
 
 NORMS = ["paper", "ortho", "causal_rms"]
 LEARNED_CHIRP = {"frequencies": "learned", "evaluation": "chirp"}
@@ -242,6 +245,104 @@ def test_decoding_beyond_the_crossover_goes_on_as_the_whole(monkeypatch):
         close(row, mixer(x[:, : n + 1])[:, n], 1e-13)
 
 
+def test_the_cache_is_as_long_as_the_longest_sample():
+    mixer, x = build(max_len=64), tokens(2, 40)
+    keep = torch.arange(40) < torch.tensor([[5], [2]])
+    out, cache = mixer.prefill(x, keep=keep)
+    assert out.shape == x.shape
+    assert cache["past"].shape == (2, 5, 6)
+    for longest in (6, 7):
+        _, cache = mixer.step(x[:, 0], cache)
+        assert cache["past"].shape[1] == longest
+    empty = mixer.prefill(x, keep=torch.zeros_like(keep))[1]
+    close(mixer.step(x[:, 0], empty)[0], mixer(x[:, :1])[:, 0], 1e-13)
+
+
+def test_the_cache_is_no_view_of_the_input():
+    mixer, x = build(), tokens(2, 5)
+    for keep in (None, torch.ones(2, 5, dtype=torch.bool)):
+        _, cache = mixer.prefill(x, keep=keep)
+        assert cache["past"].untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("params", [{}, {"frequencies": "learned"}, LEARNED_CHIRP], ids=str)
+def test_a_step_computes_nothing_as_long_as_the_period(params):
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and not func.is_view:
+                sizes.append(out.numel())
+            return out
+
+    mixer, x = build(max_len=5000, **params), tokens(2, 4)
+    _, cache = mixer.prefill(x)
+    with Sizes(), torch.no_grad():
+        mixer.step(x[:, 0], cache)
+    assert 0 < max(sizes) < 200
+
+
+def test_a_short_sample_beside_a_long_one_decodes_as_alone(monkeypatch):
+    """`auto` changes its form where a sample's own length does, not where the cache's does."""
+    monkeypatch.setattr("subquad_plugins.causal_fourier.mixer.LEARNED_CROSSOVER", 6)
+    monkeypatch.setattr(chirp, "LEARNED_CROSSOVER", 6)
+    mixer, x = build(frequencies="learned", terms=4), tokens(2, 9)
+    starts = torch.tensor([6, 4])
+    _, cache = mixer.prefill(x[:, :6], keep=torch.arange(6) < starts[:, None])
+    for step in range(3):
+        position = starts + step
+        rows, cache = mixer.step(x[torch.arange(2), position], cache)
+        for b, n in enumerate(position.tolist()):
+            close(rows[b], mixer(x[b : b + 1, : n + 1])[0, n], 1e-13)
+
+
+def test_factors_are_computed_in_float64_before_they_are_rounded():
+    delta = offsets(64)
+    nodes = [(1 + math.cos((j + 0.5) * math.pi / 5)) / 2 for j in range(5)]
+    exact = torch.stack([torch.polar(torch.ones_like(delta), -2 * math.pi * u * delta) for u in nodes])
+    close(node_factors(delta, 5, torch.float64).abs(), torch.ones_like(exact.real), 1e-15)
+    assert float((node_factors(delta, 5, torch.float64) - exact).abs().max()) < 1e-15
+    assert torch.equal(node_factors(delta, 5, torch.float32), exact.to(torch.complex64))
+    single = delta.float()
+    assert torch.equal(node_factors(single, 5, torch.float64), node_factors(single.double(), 5, torch.float64))
+
+
+def test_the_matrix_is_kept_between_calls_and_never_from_inference_mode(monkeypatch):
+    calls = []
+    monkeypatch.setattr(dense, "row_weights", lambda *args: (calls.append(args), row_weights(*args))[1])
+    dense._kept_matrix.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    x = tokens().requires_grad_()
+    with torch.inference_mode():
+        causal_fourier(x, 16)
+    kinds: list[tuple[int, dense.Norm]] = [(16, "paper"), (17, "paper"), (16, "ortho"), (16, "paper")]
+    for period, norm in kinds:
+        y = causal_fourier(x, period, norm)
+        y.sum().backward()
+        close(y, naive.causal_fourier(x, period, norm), 1e-13)
+    assert len(calls) == 3
+    assert causal_fourier(x.float(), 16).dtype == torch.float32
+    for length in range(2, 12):
+        causal_fourier(x[:, :length], 16)
+    assert dense._kept_matrix.cache_info().currsize == 4  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(dense, "KEPT_LENGTH", 10)
+    calls.clear()
+    for _ in range(2):
+        causal_fourier(x, 16)
+    assert len(calls) == 2
+
+
+def test_a_kept_matrix_outlives_no_transform():
+    dense._kept_matrix.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    with FakeTensorMode() as fake:
+        causal_fourier(fake.from_tensor(tokens()), 16)
+    torch.func.grad(lambda x: causal_fourier(x, 16).sum())(tokens())
+    mapped = torch.func.vmap(torch.func.grad(lambda x: causal_fourier(x[None], 16).sin().sum()))(tokens())
+    x = tokens().requires_grad_()
+    close(mapped, torch.autograd.grad(causal_fourier(x, 16).sin().sum(), x)[0], 1e-13)
+    close(causal_fourier(tokens(), 16), naive.causal_fourier(tokens(), 16, "paper"), 1e-13)
+
+
 def test_a_full_cache_decodes_short_samples_and_refuses_full_ones():
     mixer, x = build(max_len=6), tokens(2, 6)
     keep = torch.arange(6) < torch.tensor([[6], [3]])
@@ -314,24 +415,23 @@ def test_autocast_changes_nothing_without_projections(params, inside, decoded):
         close(ours, theirs, 1e-6)
 
 
-@pytest.mark.parametrize("params", [{}, {"frequencies": "learned"}], ids=str)
-def test_sums_are_computed_outside_autocast(params, monkeypatch):
+@pytest.mark.parametrize(("frequencies", "function"), [("fixed", causal_fourier), ("learned", learned_causal_fourier)])
+def test_sums_are_computed_outside_autocast(frequencies, function, monkeypatch):
     """Products guard themselves; whatever else is computed is guarded by the mixer."""
     seen = []
+    for inner in (function, row_scale):
 
-    def spied(*args: Any) -> torch.Tensor:
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return row_scale(*args)
+        def spied(*args: Any, inner: Any = inner) -> torch.Tensor:
+            seen.append((inner.__name__, torch.is_autocast_enabled("cpu")))
+            return inner(*args)
 
-    monkeypatch.setattr(chirp, "row_scale", spied)
-    monkeypatch.setattr("subquad_plugins.causal_fourier.mixer.row_scale", spied)
-    mixer, x = build(**params), tokens()
+        monkeypatch.setattr(f"subquad_plugins.causal_fourier.mixer.{inner.__name__}", spied)
+    mixer, x = build(frequencies=frequencies), tokens()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixer(x)
-        assert seen == [False]
         _, cache = mixer.prefill(x)
         mixer.step(x[:, 0], cache)
-    assert seen == [False, False, False]
+    assert seen == [(function.__name__, False)] * 2 + [("row_scale", False)]
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -367,9 +467,21 @@ def test_facts():
 
 
 def test_period_is_the_sites_length_unless_given():
-    assert build(max_len=16).period == 16
-    assert build(max_len=16, period=20).period == 20
-    assert CausalFourier(Config(period=20), Site(dim=4)).period == 20
+    assert build(max_len=16).turn == 16
+    assert build(max_len=16, period=20).turn == 20
+    assert CausalFourier(Config(period=20), Site(dim=4)).turn == 20
+
+
+def test_a_state_of_another_period_is_refused():
+    state = build(max_len=32).state_dict()
+    assert {name: int(value) for name, value in state.items()} == {"period": 32}
+    build(max_len=16, period=32).load_state_dict(state)
+    message = "the saved state has period 32, this mixer 64: set period to 32$"
+    with pytest.raises(PluginError, match=message):
+        build(max_len=64).load_state_dict(state)
+    inside = {f"layers.0.{name}": value for name, value in state.items()}
+    with pytest.raises(PluginError, match=message):
+        torch.nn.ModuleDict({"layers": torch.nn.ModuleList([build(max_len=64)])}).load_state_dict(inside)
 
 
 def test_settings_without_effect_are_refused():
