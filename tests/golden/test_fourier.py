@@ -21,7 +21,7 @@ from subquad_plugins.fourier.mixer import Fourier
 from subquad_plugins.fourier.transform import fourier_mix, learned_fourier
 
 ENOUGH_TERMS = 22
-"""Taylor terms after which the series is at rounding error in float64."""
+"""Interpolation terms whose error is below rounding in float64."""
 
 INPUTS = {"x", "omega", "delta", "G", "meta"}
 PATTERN = r"(causal_N|causal_c)(\d+)(_re|_im)?"
