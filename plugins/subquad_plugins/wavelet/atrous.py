@@ -87,6 +87,8 @@ def remember(x: Tensor, wavelet: str | FilterBank, level: int, lengths: Tensor) 
 
 def last_tokens(x: Tensor, lengths: Tensor, count: int) -> Tensor:
     """The `count` tokens before position `lengths` of each sample, zeros before the start, (B, count, D)."""
+    if not x.shape[1]:
+        return x.new_zeros(len(x), count, x.shape[2])
     place = lengths[:, None] - count + torch.arange(count, device=x.device)
     found = x.gather(1, place.clamp_min(0)[..., None].expand(-1, -1, x.shape[2]))
     return found.masked_fill((place < 0)[..., None], 0.0)

@@ -110,7 +110,9 @@ class Wavelet(TokenMixer):
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
-        return self(x, keep=keep), self.bands.remember(wide(x), lengths)
+        with torch.autocast(x.device.type, enabled=False):
+            memory = self.bands.remember(wide(x), lengths)
+        return self(x, keep=keep), memory
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         with torch.autocast(x.device.type, enabled=False):

@@ -138,6 +138,58 @@ def test_decoding_gives_what_the_whole_sequence_gives(params, causal):
     assert not build({}).caches
 
 
+@pytest.mark.parametrize("params", [{}, {"frequencies": "learned"}, {"branches": "wavelet"}, {"branches": "fourier"}])
+@pytest.mark.parametrize("masked", [False, True])
+def test_decoding_can_begin_with_no_token(params, masked):
+    mixer, x = build(params, causal=True), tokens(length=4)
+    out, cache = mixer.prefill(x[:, :0], keep=torch.ones(3, 0, dtype=torch.bool) if masked else None)
+    assert out.shape == (3, 0, 6)
+    for t, expected in enumerate(mixer(x).unbind(1)):
+        out, cache = mixer.step(x[:, t], cache)
+        torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+
+
+def branches_alone(params: dict[str, Any], causal: bool) -> Any:
+    """A mixer whose projections do nothing, so that autocast has no product of its own to make narrow."""
+    mixer = build(params, causal, torch.float32)
+    for name in ("from_fourier", "project", "from_wavelet"):
+        if getattr(mixer, name) is not None:
+            setattr(mixer, name, torch.nn.Identity())
+    return mixer
+
+
+UNGATED = [case for case in CASES if "gate" not in case[0]]
+
+
+@pytest.mark.parametrize(("params", "causal"), UNGATED)
+@pytest.mark.parametrize("backward_inside", [False, True])
+def test_autocast_leaves_the_branches_alone(params, causal, backward_inside):
+    mixer, x = branches_alone(params, causal), tokens().float().requires_grad_()
+    keep = torch.arange(9) < torch.tensor([9, 4, 1])[:, None]
+    inputs = (x, *mixer.parameters())
+
+    def gradients(outs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(torch.stack([(out * out.cos())[keep].mean() for out in outs]).sum(), inputs)
+
+    expected = [mixer(x), mixer(x, keep=keep)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outs = [mixer(x), mixer(x, keep=keep)]
+        grads = gradients(outs) if backward_inside else ()
+    for got, wanted in zip([*outs, *(grads or gradients(outs))], [*expected, *gradients(expected)], strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("params", [params for params, causal in UNGATED if causal])
+def test_autocast_leaves_decoding_alone(params):
+    mixer, x = branches_alone(params, causal=True), tokens().float()
+    runs = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            out, cache = mixer.prefill(x[:, :8])
+            runs.append(torch.cat([out, mixer.step(x[:, 8], cache)[0][:, None]], 1))
+    torch.testing.assert_close(runs[1], runs[0], rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_sample_without_real_tokens_stays_finite_and_to_itself(causal):
     mixer, x = build({"gate": "sigmoid"}, causal), tokens().requires_grad_()
@@ -167,6 +219,9 @@ def test_low_precision_and_strided_inputs(causal):
 def test_longer_sequences_than_it_was_built_for_are_refused(causal):
     with pytest.raises(PluginError, match="mdfwa: got 33 positions, and it was built for 32"):
         build({}, causal)(tokens(length=33))
+    if causal:
+        with pytest.raises(PluginError, match="mdfwa: got 33 positions, and it was built for 32"):
+            build({}, causal).prefill(tokens(length=33))
     assert build({"branches": "wavelet"}, causal)(tokens(length=33)).shape == (3, 33, 6)
 
 
@@ -190,6 +245,13 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(mixer(x), mixer(x))
     mixer.train()
     assert not torch.equal(mixer(x), mixer(x))
+
+
+def test_dropout_comes_before_the_norm():
+    mixer = MDFWA(Config(dropout=0.5), Site(dim=16, max_len=9)).double().train()
+    out = mixer(tokens(dim=16)).detach()
+    torch.testing.assert_close(out.mean(-1), torch.zeros(3, 9, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert bool((out != 0).all())
 
 
 def test_frequencies_are_not_decayed_and_start_at_whole_numbers():

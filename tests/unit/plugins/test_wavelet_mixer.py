@@ -118,6 +118,16 @@ def test_decoding_gives_what_the_whole_sequence_gives(params, causal):
     assert not build({}).caches
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_decoding_can_begin_with_no_token(masked):
+    mixer, x = build({"level": 2}, causal=True), tokens(length=4)
+    out, cache = mixer.prefill(x[:, :0], keep=torch.ones(3, 0, dtype=torch.bool) if masked else None)
+    assert out.shape == (3, 0, 6)
+    for t, expected in enumerate(mixer(x).unbind(1)):
+        out, cache = mixer.step(x[:, t], cache)
+        torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
 def test_beams_can_be_reordered_in_the_cache():
     mixer, x = build({}, causal=True), tokens(length=6)
     _, cache = mixer.prefill(x[:, :5])
@@ -136,6 +146,39 @@ def test_low_precision_and_strided_inputs(causal):
         low = mixer(x)
     assert low.dtype == torch.bfloat16
     assert float((low - expected).detach().abs().max()) <= 0.02 * float(expected.detach().abs().max())
+
+
+@pytest.mark.parametrize(("params", "causal"), CASES)
+@pytest.mark.parametrize("backward_inside", [False, True])
+def test_autocast_leaves_the_transform_alone(params, causal, backward_inside):
+    mixer, x = build(params, causal, dtype=torch.float32), tokens().float().requires_grad_()
+    mixer.project = torch.nn.Identity()
+    keep = torch.arange(9) < torch.tensor([9, 4, 1])[:, None]
+    inputs = (x, *mixer.parameters())
+
+    def gradients(outs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(torch.stack([(out * out.cos()).sum() for out in outs]).sum(), inputs)
+
+    expected = [mixer(x), mixer(x, keep=keep)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outs = [mixer(x), mixer(x, keep=keep)]
+        grads = gradients(outs) if backward_inside else ()
+    for got, wanted in zip([*outs, *(grads or gradients(outs))], [*expected, *gradients(expected)], strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_autocast_leaves_decoding_alone():
+    mixer, x = build({"wavelet": "db2"}, causal=True, dtype=torch.float32), tokens().float()
+    mixer.project = torch.nn.Identity()
+    expected, outs = mixer(x), []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, cache = mixer.prefill(x[:, :7])
+        outs.extend(out.unbind(1))
+        for t in (7, 8):
+            out, cache = mixer.step(x[:, t], cache)
+            outs.append(out)
+    assert all(part.dtype == torch.float32 for part in cache)
+    torch.testing.assert_close(torch.stack(outs, 1), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.ci
