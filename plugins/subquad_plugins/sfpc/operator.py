@@ -52,8 +52,8 @@ def sfpc(
         column: (L,), f, the circulant's first column.
         keep: (B, L) bool, True = real token. T is that of each sample's real tokens in their order; the shift and the
             circulant take padding as zeros instead.
-        evaluation: auto, reference (Horner, Clenshaw), conv or fft. Equal to rounding; a Laplacian's monomial takes
-            auto and reference only.
+        evaluation: auto, reference (Horner, Clenshaw), conv or fft. Equal to rounding; of a Laplacian's monomial
+            in float64 alone, other formats take auto and reference.
 
     Returns:
         (B, L, D), zero at padding.
@@ -186,10 +186,10 @@ def _refuse(operator: str, basis: str, boundary: str, evaluation: str, column: T
         raise PluginError(f"sfpc: boundary {boundary}: choose {', '.join(BOUNDARIES)}")
     if operator != "laplacian" and basis != "monomial":
         raise PluginError(f"sfpc: basis {basis} with operator {operator}, which takes powers only: use monomial")
-    if evaluation in ("conv", "fft") and cancels(operator, basis):
+    if evaluation in ("conv", "fft") and cancels(operator, basis) and x.dtype != torch.float64:
         raise PluginError(
             f"sfpc: evaluation {evaluation} with basis monomial: the taps of T^k cancel from parts as large as 4^k; "
-            "use reference, or basis chebyshev"
+            "use reference, float64, or basis chebyshev"
         )
     if operator == "circulant":
         if column is None or column.shape != x.shape[1:2]:
