@@ -40,6 +40,7 @@ class Config(MixerConfig):
         "neumann",
         meaning="of the Laplacian, at both ends: constants kept, zeros beyond, or the ends joined",
         search=("neumann", "dirichlet", "periodic"),
+        when={"operator": ("laplacian",)},
     )
     order: int = param(8, meaning="degree of the polynomial", symbol="k", ge=1, le=1024, search=(2, 4, 8, 16, 32, 64))
     basis: Literal["auto", "monomial", "monomial_rescaled", "chebyshev", "jacobi"] = param(
@@ -47,12 +48,25 @@ class Config(MixerConfig):
         meaning="basis of the polynomial; auto: chebyshev for a Laplacian, monomial else. Of a Laplacian, monomial is "
         "in T, all others in T / 2 + I",
         search=("auto", "monomial_rescaled", "jacobi"),
+        when={"operator": ("laplacian",)},
     )
     jacobi_a: float = param(
-        0.0, meaning="Jacobi parameter a", symbol="a", ge=-2, le=4, search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
+        0.0,
+        meaning="Jacobi parameter a",
+        symbol="a",
+        ge=-2,
+        le=4,
+        search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0),
+        when={"basis": ("jacobi",)},
     )
     jacobi_b: float = param(
-        0.0, meaning="Jacobi parameter b", symbol="b", ge=-2, le=4, search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
+        0.0,
+        meaning="Jacobi parameter b",
+        symbol="b",
+        ge=-2,
+        le=4,
+        search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0),
+        when={"basis": ("jacobi",)},
     )
     coefficients: Literal["shared", "head", "channel"] = param(
         "channel",
@@ -64,6 +78,7 @@ class Config(MixerConfig):
         meaning="first column of the circulant: learned, a fixed exponential decay, or its values",
         symbol="f",
         search=("learned", "decay"),
+        when={"operator": ("circulant",)},
     )
     decay_length: float = param(
         16.0,
@@ -71,12 +86,16 @@ class Config(MixerConfig):
         unit="tokens",
         gt=0,
         search=Range(1.0, 256.0, log=True),
+        when={"operator": ("circulant",)},
     )
     projections: bool = param(
         True, meaning="a learned projection on either side; false: the bare operator, only coefficients are learned"
     )
     gate: Literal["none", "silu", "sigmoid"] = param(
-        "none", meaning="multiply by an activated projection of the input", search=("none", "silu", "sigmoid")
+        "none",
+        meaning="multiply by an activated projection of the input",
+        search=("none", "silu", "sigmoid"),
+        when={"projections": (True,)},
     )
     evaluation: Literal["auto", "reference", "conv", "fft"] = param(
         "auto",
