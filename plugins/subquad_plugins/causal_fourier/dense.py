@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 
@@ -26,8 +27,9 @@ def causal_matrix(x: Tensor, period: int, norm: Norm) -> Tensor:
     The last few are kept, since all layers of a model, and all batches, use the same.
     """
     size = (x.shape[1], period, norm, x.dtype, x.device)
-    # Tensors that only stand for others, as in tracing, must not outlive their trace.
-    if torch.compiler.is_compiling() or type(x) is not Tensor or x.shape[1] > KEPT_LENGTH:
+    # What traces must not leave its tensors here, and what counts operations must see the same ones each time.
+    watched = torch.compiler.is_compiling() or type(x) is not Tensor or is_in_torch_dispatch_mode()
+    if watched or x.shape[1] > KEPT_LENGTH:
         return _matrix(*size)
     return _kept_matrix(*size)
 
