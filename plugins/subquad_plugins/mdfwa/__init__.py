@@ -52,7 +52,13 @@ class Config(WaveletConfig):
         search=("fixed", "learned"),
     )
     terms: int = param(
-        8, meaning="interpolation terms of learned frequencies", symbol="P", ge=2, le=24, search=(6, 8, 10, 12)
+        8,
+        meaning="interpolation terms of learned frequencies",
+        symbol="P",
+        ge=2,
+        le=24,
+        search=(6, 8, 10, 12),
+        when={"frequencies": ("learned",)},
     )
     period: int = param(
         0,
