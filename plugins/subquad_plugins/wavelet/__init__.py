@@ -43,7 +43,7 @@ class WaveletConfig(MixerConfig):
         search=WAVELETS,
     )
     level: int = param(
-        4, meaning="number of scales, the same at every length", symbol="J", ge=1, le=12, search=range(1, 7)
+        4, meaning="number of scales, the same at every length", symbol="J", ge=1, le=12, search=range(2, 7)
     )
     mode: Mode = param(
         "periodization",
@@ -55,6 +55,7 @@ class WaveletConfig(MixerConfig):
         meaning="weights of the scales: the softmax of learned numbers, or 1 / J",
         symbol="alpha",
         search=("adaptive", "fixed"),
+        when={"include_approx": (False,)},
     )
     include_approx: bool = param(
         True,
@@ -152,7 +153,6 @@ class Config(WaveletConfig):
         "dwt",
         meaning="dwt: coefficients weighted, then transformed back; atrous: undecimated and one-sided, always where "
         "causal",
-        search=("dwt", "atrous"),
     )
 
     @model_validator(mode="after")

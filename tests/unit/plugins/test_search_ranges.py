@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from subquad.plugin import Config, Range, param
+from subquad.errors import ConfigError
+from subquad.plugin import Config, Range, Site, param
 from subquad.registry import describe_config, find, resolve
+from subquad.registry.loaded import check_site
 
 OWN = sorted(row.name for row in find("mixer") if row.distribution == "subquad")
 WITHOUT = {"identity", "softmax"}
@@ -62,3 +65,52 @@ def test_two_choices_and_a_range_are_told_apart():
     few, many = describe_config(Searched)
     assert (few.search, few.search_text) == ({"choices": [1, 8]}, "1, 8")
     assert (many.search, many.search_text) == ({"low": 0.1, "high": 10, "log": True}, "0.1 to 10, log scale")
+
+
+def drawn(name: str, random: np.random.Generator) -> dict[str, Any]:
+    """One point of the space that follows from a mixer's fields: those whose conditions do not hold are left out."""
+    rows = {row.name: row for row in describe_config(resolve("mixer", name).plugin.config)}
+    point: dict[str, Any] = {}
+    for row in rows.values():
+        if row.search:
+            point[row.name] = value_of(row.search, random, whole=row.type.startswith("int"))
+    values = {key: row.default for key, row in rows.items()} | point
+    conditions = {key: (rows[key].search or {}).get("when", {}) for key in point}
+    return {
+        key: value
+        for key, value in point.items()
+        if all(values[other] in allowed for other, allowed in conditions[key].items())
+    }
+
+
+def value_of(search: dict[str, Any], random: np.random.Generator, *, whole: bool) -> Any:
+    if "choices" in search:
+        return search["choices"][random.integers(len(search["choices"]))]
+    low, high = np.log([search["low"], search["high"]]) if search["log"] else (search["low"], search["high"])
+    value = random.uniform(low, high)
+    value = float(np.exp(value)) if search["log"] else float(value)
+    return round(value) if whole else value
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
+def test_most_points_of_the_space_are_accepted(name):
+    """What is left to refuse are combinations of numbers, such as a pole of the Jacobi recurrence."""
+    resolved, random = resolve("mixer", name), np.random.default_rng(0)
+    refused = []
+    for _ in range(300):
+        point = drawn(name, random)
+        try:
+            check_site(resolved, resolved.plugin.config(**point), Site(dim=64, num_heads=2, max_len=4096))
+        except (ValidationError, ConfigError) as error:
+            refused.append(error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error))
+    assert len(refused) <= 30, set(refused)
+
+
+def test_a_condition_is_part_of_what_a_search_is_told():
+    class Searched(Config):
+        kind: str = param("a", meaning="a kind", search=["a", "b"])
+        size: int = param(1, meaning="of kind b alone", search=[1, 8], when={"kind": ["b"]})
+
+    _, size = describe_config(Searched)
+    assert size.search == {"choices": [1, 8], "when": {"kind": ["b"]}}
+    assert size.search_text == "1, 8 (with kind b)"
