@@ -80,6 +80,11 @@ class ArraySplit(Split):
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) labels."""
+        return self.arrays["labels"]
+
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         return {name: values[indices] for name, values in self.arrays.items()}
 
@@ -127,6 +132,21 @@ class Dataset(ABC):
         if name == "test" and not isinstance(key, TestKey):
             raise DataError("the test split is sealed: it opens once, in the final evaluation, and is recorded there")
         return self.load(name)
+
+    def oracles(self, split: Split) -> Mapping[str, float]:
+        """Accuracies of guesses that need no trained model, such as always naming the commonest class.
+
+        They are learned on all of TRAIN ("trainval") and scored on `split`: a trained model has to beat them. The
+        engine asks once, for the test split, after the final evaluation, and keeps the answer in result.json; reports
+        show it as rows. Has to be cheap: every run waits for it.
+
+        Args:
+            split: one of this data set's own, already open; no other is to be opened here but of TRAIN.
+
+        Returns:
+            accuracy in [0, 1] by name, such as {"majority": 0.17}; empty where there are none.
+        """
+        return {}
 
 
 def stratified_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 
 from subquad.engine import checkpoint
 from subquad.engine.evaluate import evaluate
+from subquad.engine.oracles import Oracles, ask
 from subquad.engine.parts import Parts
 from subquad.engine.progress import Progress
 from subquad.engine.seal import Seal
@@ -30,6 +31,7 @@ class Final:
         samples: test samples.
         checkpoint: "best" or "last".
         step: the checkpoint's step.
+        oracles: what guesses without a model score on the same samples.
         notes: what a reader of the numbers has to know.
     """
 
@@ -37,6 +39,7 @@ class Final:
     samples: int
     checkpoint: str
     step: int
+    oracles: Oracles
     notes: tuple[str, ...]
 
 
@@ -54,4 +57,6 @@ def conclude(parts: Parts, run: Path, protocol: Protocol, seal: Seal, progress: 
     found = evaluate(parts, split, per_sample=True)
     if parts.group.first and found.arrays:
         save_file({name: np.ascontiguousarray(rows) for name, rows in found.arrays.items()}, run / PREDICTIONS)
-    return Final(found.metrics, found.samples, chosen, step, (*notes, *getattr(split, "notes", ())))
+    oracles = ask(seal.dataset, split) if parts.group.first else Oracles(len(split))
+    notes = (*notes, *getattr(split, "notes", ()), *oracles.notes)
+    return Final(found.metrics, found.samples, chosen, step, oracles, notes)

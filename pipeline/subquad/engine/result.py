@@ -41,6 +41,7 @@ def result_of(
             "checkpoint": final.checkpoint,
             "step": final.step,
         },
+        "oracles": final.oracles.to_json(),
         "attempts": attempt,
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
