@@ -36,13 +36,19 @@ def mixer(
 
 
 def train(
-    target: str | Path, overrides: Sequence[str] = (), *, root: str | Path = ".", local: bool = True
+    target: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    scale: str | None = None,
+    root: str | Path = ".",
+    local: bool = True,
 ) -> list[dict[str, Any]]:
     """Train an experiment or study; returns each run's result, with its `folder`.
 
     Args:
         target: an experiment file, or a recipe's name.
         overrides: `key=value`, as on the command line.
+        scale: size of a study that has several, such as "smoke".
         root: folder for runs/ and the tracking database.
         local: without Ray.
 
@@ -58,7 +64,7 @@ def train(
     from subquad.experiment import load as load_plan
     from subquad.runs import read_result
 
-    plan = load_plan(str(target), overrides)
+    plan = load_plan(str(target), overrides, scale=scale)
     preflight(plan, local=local)
     session = start(plan, Path(root).resolve())
     signum = drive(session, Display(None), local=local).signum

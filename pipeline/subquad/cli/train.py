@@ -11,6 +11,7 @@ import click
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--local", is_flag=True, help="Train without Ray: in this process, or on local processes.")
+@click.option("--scale", metavar="NAME", help="Size of a study that has several, such as smoke, small or full.")
 @click.option("--dry-run", is_flag=True, help="Show the resolved experiment and its costs; train nothing.")
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
@@ -18,7 +19,14 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
 def command(
-    target: str, overrides: tuple[str, ...], local: bool, dry_run: bool, root: Path, as_json: bool, debug: bool
+    target: str,
+    overrides: tuple[str, ...],
+    local: bool,
+    scale: str | None,
+    dry_run: bool,
+    root: Path,
+    as_json: bool,
+    debug: bool,
 ) -> int:
     """Train TARGET: an experiment file, or a recipe by name (see `subquad list recipe`).
 
@@ -27,10 +35,11 @@ def command(
     \b
     subquad train quickstart
     subquad train experiment.yaml mixer.params.order=5 train.seed=1
+    subquad train lra-agf --scale smoke
     """
     from subquad.experiment import load
 
-    plan = load(target, overrides)
+    plan = load(target, overrides, scale=scale)
     if dry_run:
         from subquad.cli.dry_run import show_costs
 

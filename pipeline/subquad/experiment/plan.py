@@ -15,7 +15,8 @@ from subquad.experiment.canonical import dump
 from subquad.experiment.checked import Checked, Resolve, check, parse
 from subquad.experiment.origins import one_line
 from subquad.experiment.overrides import parse_overrides
-from subquad.experiment.study import axes_of, experiment_of, labels_of
+from subquad.experiment.scales import at_scale
+from subquad.experiment.study import Study, axes_of, experiment_of, labels_of
 from subquad.experiment.study_file import STUDY_KEYS, parse_study
 from subquad.experiment.study_text import study_text
 from subquad.experiment.target import Recipes, read_target
@@ -60,6 +61,7 @@ def load(
     target: str,
     overrides: Sequence[str] = (),
     *,
+    scale: str | None = None,
     cwd: Path | None = None,
     resolve: Resolve | None = None,
     recipes: Recipes | None = None,
@@ -69,6 +71,7 @@ def load(
     Args:
         target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's name.
         overrides: `key=value`, as on the command line.
+        scale: one of the study's `scales`, or "full"; None is the file as it is.
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
         resolve: finds plugins; `subquad.registry.resolve` where None.
         recipes: finds recipes; `subquad.registry.recipes` where None.
@@ -82,8 +85,13 @@ def load(
     read, source = read_target(target, cwd, recipes or registry.recipes)
     tree = _named(normalized(read), target)
     remembered = _remember(resolve or registry.resolve)
-    if any(key in tree.data for key in STUDY_KEYS) or any(setting.path[0] == "matrix" for setting in settings):
-        return _study(tree, settings, source, cwd, remembered)
+    tree, scale_axes = at_scale(tree, scale)
+    if (
+        scale_axes
+        or any(key in tree.data for key in STUDY_KEYS)
+        or any(setting.path[0] == "matrix" for setting in settings)
+    ):
+        return _study(parse_study(tree, settings, scale_axes), source, cwd, remembered)
     return _single(tree, settings, source, cwd, remembered)
 
 
@@ -93,8 +101,7 @@ def _single(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, res
     return Plan(name, False, (Cell(name, {}, checked),), dump(checked.experiment), source)
 
 
-def _study(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, resolve: Resolve) -> Plan:
-    study = parse_study(tree, settings)
+def _study(study: Study, source: str, cwd: Path, resolve: Resolve) -> Plan:
     cells = []
     for combination, label in zip(study.cells, labels_of(study), strict=True):
         try:

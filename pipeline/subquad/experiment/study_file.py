@@ -8,6 +8,7 @@ from typing import Any
 
 from subquad.experiment.allowed import allowed, shown
 from subquad.experiment.axes import MATRIX_WORDS, MAX_CELLS, Axis, axis_path, parse_axes
+from subquad.experiment.choice_params import choice_params
 from subquad.experiment.keys import known_keys, suggest_key
 from subquad.experiment.messages import refusal, validated
 from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, mark_all, origin_of, problem, shown_key
@@ -15,19 +16,27 @@ from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.study import Case, Study, When, combinations
 from subquad.experiment.tree import COMPONENTS, Setting, Tree, overlay, single
 
-STUDY_KEYS = ("matrix", "cases", "exclude")
+STUDY_KEYS = ("matrix", "cases", "exclude", "scales")
 MAX_CASES = 1_000
 
 
-def parse_study(tree: Tree, overrides: Sequence[Setting]) -> Study:
+def parse_study(tree: Tree, overrides: Sequence[Setting], scale_axes: Sequence[Setting] = ()) -> Study:
     """Read `matrix`, `cases` and `exclude`, and the overrides that belong to them.
+
+    Args:
+        tree: the file at its scale.
+        overrides: from the command line.
+        scale_axes: axes that the scale gives anew, over those of the file.
 
     Raises:
         ConfigError: what is wrong, with file, line and key.
     """
     base = Tree({key: value for key, value in tree.data.items() if key not in STUDY_KEYS}, tree.marks)
     declared = parse_axes(tree.data["matrix"], tree.marks) if "matrix" in tree.data else ()
-    replaced = _matrix(tree, [setting for setting in overrides if setting.path[0] == "matrix"])
+    scaled = _matrix(tree, scale_axes)
+    if scale_axes:
+        declared = _together(declared, parse_axes(scaled.data["matrix"], scaled.marks))
+    replaced = _matrix(scaled, [setting for setting in overrides if setting.path[0] == "matrix"])
     if "matrix" not in replaced.data:
         raise problem(("matrix",), f"missing, must be {MATRIX_WORDS}", tree.marks)
     axes = parse_axes(replaced.data["matrix"], replaced.marks)
@@ -67,7 +76,7 @@ def _refuse_malformed(base: Tree) -> None:
 
 def _refuse_file_keys(overrides: Sequence[Setting]) -> None:
     for setting in overrides:
-        if setting.path[0] in ("cases", "exclude"):
+        if setting.path[0] in STUDY_KEYS[1:]:
             raise problem(setting.path, "can only be given in a file", {(): setting.origin})
 
 
@@ -81,6 +90,11 @@ def _matrix(tree: Tree, overrides: Sequence[Setting]) -> Tree:
             if not isinstance(setting.value, dict):
                 raise problem(path, f"got {shown(setting.value)}, must be {MATRIX_WORDS}", {(): setting.origin})
             data["matrix"] = dict(setting.value)
+        elif one := choice_params(setting, data.get("matrix", {}), marks):
+            setting, path = one, one.path
+            values = list(data["matrix"][path[1]])
+            values[int(path[2])] = setting.value
+            data["matrix"][path[1]] = values
         else:
             matrix = data.setdefault("matrix", {})
             path = ("matrix", _same_axis(str(path[1]), matrix))
