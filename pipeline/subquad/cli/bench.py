@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from subquad.bench.engine import Overhead
+    from subquad.bench.input import Supply
 
 
 @click.group("bench")
 def command() -> None:
-    """Measure on this machine: the engine's own costs, and the speed of mixers."""
+    """Measure on this machine: the engine's own costs, how fast batches come, and the speed of mixers."""
 
 
 def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
@@ -60,6 +62,64 @@ def _print_overhead(what: str, found: Overhead, names: tuple[str, str], as_json:
         f"added             {found.added:.4f} ms per step (median of {found.rounds} blocks of {found.steps} steps)"
     )
     return 0
+
+
+_GENERATED = (
+    "lra-listops",
+    ("dataset.params.train_size=2048", "dataset.params.validation_size=256", "dataset.params.test_size=256"),
+)
+"""What `bench input` measures unless asked: 2048 generated tokens a sample, the published network."""
+
+
+@command.command("input")
+@click.argument("target", required=False)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Blocks of each way.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--debug", is_flag=True, hidden=True)
+def input_(target: str | None, overrides: tuple[str, ...], rounds: int, as_json: bool, debug: bool) -> int:
+    """How much faster batches come than a model trains on them, on the CPU, one thread in each process.
+
+    TARGET and KEY=VALUE are those of `subquad train`; of a study the first run is measured.
+
+    \b
+    subquad bench input                           a small lra-listops, generated
+    subquad bench input lra-pathfinder dataset.params.train_size=2048
+    """
+    from subquad.bench.input import measure
+    from subquad.drivers.session import data_root
+    from subquad.experiment import load
+
+    cell = load(*((target, overrides) if target else _GENERATED)).cells[0]
+    found = measure(cell.experiment, data_root(), rounds)
+    if as_json:
+        click.echo(json.dumps({"what": "input", "run": cell.label, **asdict(found)}))
+    else:
+        _print_input(cell.label, found)
+    return 0
+
+
+def _print_input(label: str, found: Supply) -> None:
+    from subquad.cli.tables import print_line, print_table
+
+    columns = ("", "ms/batch", "CPU ms here", "batches/s", "/ training")
+    rows = [
+        (one.way, *map(_figure, (one.wall_ms, one.cpu_ms, one.per_second, one.over_training))) for one in found.rates
+    ]
+    print_table(columns, rows)
+    arrays = ", ".join(f"{name} {what}" for name, what in found.arrays.items())
+    print_line(f"{label}: batches of {found.batch_size}, {found.mbytes:.3g} MB: {arrays}")
+    print_line(
+        f"{found.parameters:,} parameters; medians of the wall clock over {found.rounds} rounds, one thread each"
+    )
+    print_line(
+        f"the loader is a process beside this one; its first batch took {found.start_seconds:.1f} s, and "
+        "CPU ms here are what a batch of its costs this process"
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 class _Lengths(click.ParamType):

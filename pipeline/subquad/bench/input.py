@@ -1,0 +1,198 @@
+"""How fast batches come, over how fast a model uses them up: fetching and training steps, in turn."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from subquad.bench.clock import one_thread
+from subquad.data import Split
+from subquad.engine.feed import Micro, training_batches
+from subquad.engine.group import Group
+from subquad.engine.parts import Parts, build_dataset, build_model, build_parts, build_task
+from subquad.engine.plan import Plan
+from subquad.engine.precision import parameter_dtype
+from subquad.engine.run import make_plan
+from subquad.engine.schedule import Rates
+from subquad.engine.step import train_step
+from subquad.experiment import Checked
+
+BLOCK_SECONDS = 0.25
+"""Actions are repeated for so long, at least once: a fetch is far shorter than what disturbs a shared machine."""
+
+AHEAD = 8
+"""Batches a loader process may have ready when its block begins, and more: they are taken before the clock starts."""
+
+_ENDLESS = 1 << 40
+
+HERE, LOADER, TRAINING = "fetch in this process", "one loader process", "training step"
+WAYS = (HERE, LOADER, TRAINING)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one batch took, in seconds: by the wall clock, and of this process's CPU time."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """One way to spend time on batches; medians over rounds.
+
+    Attributes:
+        way: of `WAYS`.
+        wall_ms: milliseconds per batch.
+        cpu_ms: milliseconds of this process's CPU time per batch; a loader process's own are not in it.
+        per_second: batches per second.
+        over_training: batches per second over those a training step uses up, round by round.
+    """
+
+    way: str
+    wall_ms: float
+    cpu_ms: float
+    per_second: float
+    over_training: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """All that was measured.
+
+    Attributes:
+        rates: in the order of `WAYS`.
+        arrays: name to type and shape, of the first micro-batch.
+        mbytes: of the first batch, in 1e6 bytes.
+        batch_size: samples in a batch.
+        parameters: trained numbers of the model.
+        start_seconds: until a loader process hands over its first batch.
+        rounds: blocks of each way.
+    """
+
+    rates: tuple[Rate, ...]
+    arrays: dict[str, str]
+    mbytes: float
+    batch_size: int
+    parameters: int
+    start_seconds: float
+    rounds: int
+
+
+def measure(checked: Checked, root: Path, rounds: int = 5) -> Supply:
+    """Measure on the CPU, one thread in each process, after a warm-up round. TRAIN only; nothing is written but
+    prepared data.
+
+    Args:
+        checked: the experiment; its model trains on batches that were fetched before.
+        root: the folder for prepared data.
+        rounds: blocks of each way.
+
+    Raises:
+        DataError: the data set cannot be read or generated.
+        ConfigError, PluginError: the model cannot be built.
+    """
+    with one_thread():
+        source, parts = _build(checked, root)
+        first = next(source.feed(0))
+        with closing(source.feed(0)) as here, closing(source.feed(1)) as loader:
+            start = _block(lambda: next(loader), 0.0).wall
+            steps = _Steps(parts, source)
+            actions = {HERE: lambda: next(here), LOADER: lambda: next(loader), TRAINING: steps.make}
+            timed = [_round(actions, steps) for _ in range(rounds + 1)][1:]
+    return Supply(
+        rates=rates_of(timed),
+        arrays=_arrays(first),
+        mbytes=sum(tensor.nbytes for batch, _ in first for tensor in batch.values()) / 1e6,
+        batch_size=source.plan.batch_size,
+        parameters=sum(one.numel() for one in parts.parameters),
+        start_seconds=start,
+        rounds=rounds,
+    )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The training data, endlessly."""
+
+    checked: Checked
+    split: Split
+    plan: Plan
+
+    def feed(self, workers: int) -> Generator[list[Micro]]:
+        """As a run has it that starts anew."""
+        train = self.checked.experiment.train
+        dtype = parameter_dtype(train)
+        yield from training_batches(self.split, self.plan, 0, Group(), train.micro_batch, workers, dtype)
+
+
+class _Steps:
+    """Training steps on batches that are there already: another one for each round."""
+
+    def __init__(self, parts: Parts, source: _Source):
+        self._parts, self._plan = parts, source.plan
+        self._feed = zip(itertools.count(), source.feed(0))
+        self.advance()
+
+    def advance(self) -> None:
+        number, self._micros = next(self._feed)
+        self._samples = len(self._plan.batch(number)[1])
+
+    def make(self) -> None:
+        # A rate of zero costs as much and leaves the weights as they are, so that every round does the same work.
+        train_step(self._parts, self._micros, self._samples, Rates(0.0))
+
+
+def _build(checked: Checked, root: Path) -> tuple[_Source, Parts]:
+    dataset = build_dataset(checked, root)
+    spec, plan = dataset.describe(), make_plan(checked.experiment, dataset)
+    task = build_task(checked, spec)
+    parts = build_parts(checked, task, build_model(checked, spec, task), Group())
+    split = dataset.split("train" if checked.experiment.protocol == "honest" else "trainval")
+    return _Source(checked, split, replace(plan, total_steps=_ENDLESS)), parts
+
+
+def _round(actions: Mapping[str, Callable[[], object]], steps: _Steps) -> dict[str, Block]:
+    steps.advance()
+    for _ in range(AHEAD):
+        actions[LOADER]()
+    # The loader's block comes first: right after those ahead it has none ready that were made in somebody else's time.
+    return {way: _block(actions[way], BLOCK_SECONDS) for way in (LOADER, HERE, TRAINING)}
+
+
+def _block(action: Callable[[], object], seconds: float) -> Block:
+    """Repeat an action until so many seconds have passed, once at least."""
+    count, wall, cpu = 0, time.perf_counter(), time.process_time()
+    while not count or time.perf_counter() - wall < seconds:
+        action()
+        count += 1
+    return Block((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
+
+
+def rates_of(rounds: list[dict[str, Block]]) -> tuple[Rate, ...]:
+    """Medians over rounds."""
+    return tuple(_rate(way, rounds) for way in WAYS)
+
+
+def _rate(way: str, rounds: list[dict[str, Block]]) -> Rate:
+    wall = statistics.median(one[way].wall for one in rounds)
+    return Rate(
+        way=way,
+        wall_ms=1e3 * wall,
+        cpu_ms=1e3 * statistics.median(one[way].cpu for one in rounds),
+        per_second=1 / wall,
+        over_training=statistics.median(one[TRAINING].wall / one[way].wall for one in rounds),
+    )
+
+
+def _arrays(micros: list[Micro]) -> dict[str, str]:
+    batch, _ = micros[0]
+    return {
+        name: f"{str(one.dtype).removeprefix('torch.')} {'x'.join(str(size) for size in one.shape)}"
+        for name, one in batch.items()
+    }

@@ -1,0 +1,155 @@
+"""Plumbing of `subquad bench input`: what is timed, and that it is what a run does. No time is judged."""
+
+import json
+import multiprocessing
+from functools import partial
+
+import pytest
+import torch
+
+from subquad.bench import input as bench
+from subquad.bench.input import HERE, LOADER, TRAINING, WAYS, Block, measure, rates_of
+from subquad.cli.bench import _GENERATED
+from subquad.cli.main import main
+from subquad.experiment import load
+
+TINY = (
+    "control-recall",
+    "dataset.params.train_size=60",
+    "dataset.params.validation_size=16",
+    "train.batch_size=8",
+    "train.micro_batch=3",
+    "matrix.mixer=[identity]",
+)
+
+
+def tiny(*overrides: str):
+    target, *rest = TINY
+    return load(target, (*rest, *overrides)).cells[0].experiment
+
+
+def blocks(here: float, loader: float, training: float) -> dict[str, Block]:
+    walls = {HERE: here, LOADER: loader, TRAINING: training}
+    return {way: Block(wall, wall / 2) for way, wall in walls.items()}
+
+
+def test_rates_are_medians_and_ratios_go_round_by_round():
+    found = rates_of([blocks(1.0, 2.0, 8.0), blocks(2.0, 5.0, 100.0), blocks(4.0, 4.0, 20.0)])
+    assert [one.way for one in found] == list(WAYS)
+    assert [one.wall_ms for one in found] == [2000.0, 4000.0, 20_000.0]
+    assert [one.cpu_ms for one in found] == [1000.0, 2000.0, 10_000.0]
+    assert [one.per_second for one in found] == [0.5, 0.25, 0.05]
+    assert [one.over_training for one in found] == [8.0, 5.0, 1.0]
+
+
+def test_a_block_has_one_action_at_least():
+    seen = []
+    bench._block(lambda: seen.append(1), 0.0)
+    assert seen == [1]
+    bench._block(lambda: seen.append(1), 0.01)
+    assert len(seen) > 2
+
+
+def test_batches_are_those_of_a_run_and_never_end(tmp_path):
+    source, _ = bench._build(tiny(), tmp_path)
+    assert len(source.split) == 60
+    with_it = [
+        len(micro["labels"]) for _, micros in zip(range(16), source.feed(0), strict=False) for micro, _ in micros
+    ]
+    epoch = [3, 3, 2] * 7 + [3, 1]
+    assert with_it == epoch * 2
+
+
+def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
+    source, parts = bench._build(tiny(), tmp_path)
+    steps = bench._Steps(parts, source)
+    before = [one.detach().clone() for one in parts.parameters]
+    steps.make()
+    assert all(torch.equal(one, other) for one, other in zip(before, parts.parameters, strict=True))
+    assert any(one.grad is not None and one.grad.abs().sum() > 0 for one in parts.parameters)
+    assert len(parts.optimizer.state) == len(before)
+
+
+def test_each_round_steps_on_another_batch(tmp_path):
+    source, parts = bench._build(tiny(), tmp_path)
+    steps = bench._Steps(parts, source)
+    sizes, batches = [], []
+    for _ in range(8):
+        sizes.append(steps._samples)
+        batches.append(torch.cat([micro["inputs"] for micro, _ in steps._micros]))
+        steps.advance()
+    assert sizes == [8] * 7 + [4]
+    assert [len(one) for one in batches] == sizes
+    assert not torch.equal(batches[0], batches[1])
+
+
+def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
+    source, parts = bench._build(tiny(), tmp_path)
+    steps, order = bench._Steps(parts, source), []
+    before = steps._micros
+    bench._round({way: partial(order.append, way) for way in WAYS}, steps)
+    assert order == [*[LOADER] * bench.AHEAD, LOADER, HERE, TRAINING]
+    assert steps._micros is not before
+
+
+@pytest.mark.parametrize("protocol", ["fixed", "paper"])
+def test_without_a_validation_part_all_of_train_is_read(tmp_path, protocol):
+    source, _ = bench._build(tiny(f"protocol={protocol}"), tmp_path)
+    assert len(source.split) == source.plan.num_samples == 76
+
+
+def test_the_default_is_the_published_network_on_2048_generated_tokens():
+    checked = load(*_GENERATED).cells[0].experiment
+    dataset, mixer = checked.dataset_config.model_dump(), checked.mixer_config.model_dump()
+    assert (dataset["path"], dataset["max_len"]) == (None, 2048)
+    wanted = {"depth": 2, "dim": 64, "heads": 2, "ffn_dim": 128}
+    assert checked.backbone_config.model_dump().items() >= wanted.items()
+    assert (checked.mixer.found.name, mixer["order"]) == ("agf", 5)
+    assert checked.experiment.train.batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "'nope': no such recipe"),
+        (["control-recall", "train.batch_siz=8"], "did you mean 'batch_size'"),
+        (["control-recall", "--rounds", "0"], "0 is not in the range x>=1"),
+    ],
+)
+def test_a_wrong_target_is_one_line_and_exit_code_2(arguments, message, capsys):
+    assert main(["bench", "input", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.ci
+def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
+    torch.manual_seed(0)
+    found = measure(tiny(), tmp_path, rounds=1)
+    assert [one.way for one in found.rates] == list(WAYS)
+    assert all(one.wall_ms > 0 and one.over_training > 0 for one in found.rates)
+    assert found.rates[-1].over_training == 1.0
+    assert found.arrays["inputs"].startswith("int64 3x")
+    length = int(found.arrays["inputs"].partition("x")[2])
+    assert found.mbytes == pytest.approx(8 * (length * (8 + 1) + 8) / 1e6)
+    assert found.batch_size == 8
+    assert found.start_seconds > 0
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.ci
+def test_table_and_json(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path))
+    assert main(["bench", "input", *TINY, "--rounds", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["what"], found["run"], found["rounds"]) == ("input", "identity-seed0", 1)
+    assert [one["way"] for one in found["rates"]] == list(WAYS)
+    assert main(["bench", "input", *TINY, "--rounds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[: len(way)] for line, way in zip(lines[1:4], WAYS, strict=True)] == list(WAYS)
+    assert lines[4].startswith("identity-seed0: batches of 8, 0.00")
+    assert lines[5].startswith(f"{found['parameters']:,} parameters; ")
