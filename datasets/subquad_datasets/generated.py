@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from subquad.data import ArrayBatch, ArraySplit, Dataset, SplitName
+from subquad.data import ArrayBatch, ArraySplit, Dataset, Split, SplitName
 from subquad.plugin import Config, param
+from subquad_datasets.guesses import majority
 
 TRAIN_STREAM, TEST_STREAM = 0, 1
 
@@ -59,6 +60,10 @@ class Generated(Dataset):
             "trainval": slice(None),
         }[name]
         return ArraySplit({key: values[rows] for key, values in both.items()})
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest class."""
+        return majority(self.load("trainval"), split)
 
 
 def random_stream(seed: int, number: int) -> np.random.Generator:

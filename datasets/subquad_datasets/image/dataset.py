@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import Dataset, DataSpec, SplitName, stratified_validation
+from subquad.data import Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
+from subquad_datasets.guesses import majority
 from subquad_datasets.image import Config
 from subquad_datasets.image.source import Source, SplitPart
 from subquad_datasets.image.split import PixelSplit
@@ -62,6 +63,10 @@ class Image(Dataset):
             return self._train
         part = self._cut[("train", "validation").index(name)]
         return PixelSplit(self._train_folder, self._shifted, part)
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest class."""
+        return majority(self._train, split)
 
     @property
     def _shifted(self) -> bool:

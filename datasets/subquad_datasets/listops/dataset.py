@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import Dataset, DataSpec, SplitName
+from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.generate import different
 from subquad_datasets.listops.official import FILES, OFFICIAL_SIZES, find_files, read_rows
@@ -71,8 +71,9 @@ class ListOps(Dataset):
         both = PackedSplit(self._folder, "trainval", self._max_len)
         return both if name == "trainval" else _part(both, name, read_manifest(self._folder).facts["sizes"]["train"])
 
-    def oracles(self, split: PackedSplit) -> dict[str, float]:
-        """Accuracies on a split of guesses learned on TRAIN: see `subquad_datasets.listops.oracles`."""
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority` and `root_operator`, learned on `train`: see `subquad_datasets.listops.oracles`."""
+        assert isinstance(split, PackedSplit)
         return oracles(self.load("train"), split)
 
     @property

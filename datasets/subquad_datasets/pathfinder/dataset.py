@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import Dataset, DataSpec, SplitName
+from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad.errors import DataError
+from subquad_datasets.guesses import majority
 from subquad_datasets.pathfinder import Config
 from subquad_datasets.pathfinder.images import read_images
 from subquad_datasets.pathfinder.official import (
@@ -80,6 +81,10 @@ class Pathfinder(Dataset):
         train, both = int(sizes["train"]), int(sizes["train"]) + int(sizes["validation"])
         parts = {"train": (0, train), "validation": (train, both)}
         return PixelSplit(self._folder, "trainval", rule, parts.get(name))
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest class."""
+        return majority(self.load("trainval"), split)
 
     @property
     def _home(self) -> Path:

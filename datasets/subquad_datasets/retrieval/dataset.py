@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from subquad.data import Dataset, DataSpec, SplitName
+from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad.errors import DataError
+from subquad_datasets.guesses import majority
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.retrieval import Config
 from subquad_datasets.retrieval.pack import Parts, pack, read_digests
@@ -57,6 +58,10 @@ class Retrieval(Dataset):
             return self._test()
         names = ("train", "validation") if name == "trainval" else (name,)
         return CutSplit(self._open(*names), self.config.cut)
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest answer."""
+        return majority(self.load("trainval"), split)
 
     def _open(self, *names: str) -> PairSplit:
         return open_pairs(self._training, names, self.config.max_len)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import Dataset, DataSpec, SplitName, stratified_validation
+from subquad.data import Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
+from subquad_datasets.guesses import majority
 from subquad_datasets.packed import PackedSplit, PackedWriter
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.text import Config
@@ -63,6 +64,10 @@ class Text(Dataset):
             return CutSplit(self._train, self.config.cut)
         part = self._cut[("train", "validation").index(name)]
         return CutSplit(self._train.subset(part), self.config.cut)
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest class."""
+        return majority(self._train, split)
 
     def _sizes(self) -> dict[str, int]:
         sizes = {"trainval": len(self._train)}

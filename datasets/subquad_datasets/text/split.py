@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from subquad.data import ArrayBatch, Split
+from subquad_datasets.guesses import labels_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class CutSplit(Split):
 
     def __len__(self) -> int:
         return len(self.inner)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) integer labels."""
+        return labels_of(self.inner)
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         batch = self.inner.fetch(indices, epoch=epoch, seed=seed)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, SplitName, stratified_validation
+from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
+from subquad_datasets.guesses import MAX_PRODUCTS, majority, nearest
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, to_arrays
 from subquad_datasets.uea.download import download, verify
@@ -85,6 +86,26 @@ class UeaDataset(Dataset):
             return SeriesSplit(arrays, self._train.notes)
         chosen = self._cut[("train", "validation").index(name)]
         return SeriesSplit({key: values[chosen] for key, values in arrays.items()}, self._train.notes)
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`, and `one_nn` where all series have one length and the search is not too long.
+
+        `one_nn`: the class of the nearest series of all of TRAIN, by the Euclidean distance of the values before
+        normalisation; of equally near ones the first.
+        """
+        assert isinstance(split, ArraySplit)
+        train, found = self._train.arrays, majority(self.load("trainval"), split)
+        series = train["inputs"][0].size
+        full = bool(train["keep"].all() and split.arrays["keep"].all())
+        if full and len(train["labels"]) * len(split) * series <= MAX_PRODUCTS:
+            guesses = train["labels"][nearest(*map(self._raw, (train, split.arrays)))]
+            found["one_nn"] = float(np.mean(split.labels == guesses))
+        return found
+
+    def _raw(self, arrays: ArrayBatch) -> np.ndarray:
+        """(N, L * C): values before normalisation but for the mean, which no distance depends on."""
+        inputs = arrays["inputs"]
+        return (inputs * self._train.normalizer.std.astype(np.float32)).reshape(len(inputs), -1)
 
     @property
     def _downloaded(self) -> Path:

@@ -1,4 +1,4 @@
-"""What a data set's guesses without a model score on the test split; a faulty one is noted, the run keeps its result."""
+"""What guesses without a model score on the test split. A faulty one becomes a note: the run keeps its result."""
 
 from __future__ import annotations
 

@@ -354,3 +354,9 @@ def test_cifar_10_as_jpeg(tmp_path: Path):
     inputs, labels = read(dataset, "test")
     assert np.array_equal(np.bincount(labels), [1000] * 10)
     assert abs((inputs - 1).mean() / 255 - 0.48) < 0.01  # of the channels' means .491, .482 and .447
+
+
+def test_the_commonest_class_as_an_oracle(make: Make, data: Path):
+    write_files(data)
+    dataset = make()
+    assert dataset.oracles(dataset.split("test", KEY)) == {"majority": 0.5}

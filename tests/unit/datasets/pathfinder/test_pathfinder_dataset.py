@@ -138,3 +138,10 @@ def test_refusals():
     with pytest.raises(ValidationError, match="resolution\n  Input should be 32, 64, 128 or 256"):
         Config(resolution=100)  # pyright: ignore[reportArgumentType]
     assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+
+
+def test_the_commonest_class_as_an_oracle(pathfinder):
+    dataset = pathfinder()
+    test = dataset.split("test", KEY)
+    commonest = np.bincount(everything(dataset.split("trainval"))["labels"]).argmax()
+    assert dataset.oracles(test) == {"majority": np.mean(everything(test)["labels"] == commonest)}

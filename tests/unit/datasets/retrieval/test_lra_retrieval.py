@@ -309,3 +309,10 @@ def test_articles_and_abstracts(tmp_path: Path):
     assert not batch["inputs"][:, 4000:].any()
     labels = dataset.load("train").inner.labels  # type: ignore[attr-defined]
     assert labels.mean() == 0.5
+
+
+def test_the_commonest_answer_as_an_oracle(make: Make, data: Path):
+    write_tsv(data)
+    dataset = make()
+    assert dataset.oracles(dataset.split("test", KEY)) == {"majority": 1.0}
+    assert dataset.oracles(dataset.split("validation")) == {"majority": 0.5}

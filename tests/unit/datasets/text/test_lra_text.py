@@ -287,3 +287,10 @@ def test_the_imdb_reviews(tmp_path: Path):
     assert batch["labels"].tolist() == [0] * 10 + [1] * 10
     assert batch["inputs"].shape == (20, 1024)
     assert not batch["keep"][:, 1000:].any()
+
+
+def test_the_commonest_class_as_an_oracle(make: Make, tmp_path: Path):
+    write_folders(tmp_path / "data", "train", {"neg": ["a", "b"], "pos": ["c", "d", "e"]})
+    write_folders(tmp_path / "data", "test", {"neg": ["f"], "pos": ["g", "h", "i"]})
+    dataset = make()
+    assert dataset.oracles(dataset.split("test", KEY)) == {"majority": 0.75}
