@@ -136,9 +136,9 @@ class Dataset(ABC):
     def oracles(self, split: Split) -> Mapping[str, float]:
         """Accuracies of guesses that need no trained model, such as always naming the commonest class.
 
-        They are learned on all of TRAIN ("trainval") and scored on `split`: a trained model has to beat them. The
-        engine asks once, for the test split, after the final evaluation, and keeps the answer in result.json; reports
-        show it as rows. Has to be cheap: every run waits for it.
+        They are learned on TRAIN alone and scored on `split`: what a trained model has to beat. The engine asks once,
+        for the test split, after the final evaluation, and keeps the answer in result.json; reports show it as rows.
+        Has to be cheap: every run waits for it.
 
         Args:
             split: one of this data set's own, already open; no other is to be opened here but of TRAIN.
