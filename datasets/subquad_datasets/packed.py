@@ -201,9 +201,16 @@ class PackedSplit(Split):
         return self.column.offsets[:-1] if self._rows is None else self.column.offsets[self._rows]
 
     @property
-    def lengths(self) -> np.ndarray:
+    def uncut_lengths(self) -> np.ndarray:
         """(n,) tokens of each sequence of the split, before anything is cut."""
-        return self.column.lengths(slice(None) if self._rows is None else self._rows)
+        return self.column.lengths(self._chosen)
+
+    @property
+    def _chosen(self) -> np.ndarray | slice:
+        return slice(None) if self._rows is None else self._rows
+
+    def lengths(self) -> np.ndarray:
+        return np.minimum(self.uncut_lengths, self.max_len)
 
     def subset(self, indices: np.ndarray) -> PackedSplit:
         """The split of these of its samples, in this order."""
@@ -228,6 +235,9 @@ class PackedPairs(PackedSplit):
     @property
     def _name(self) -> str:
         return self.column.name.removesuffix(".a")
+
+    def lengths(self) -> np.ndarray:
+        return np.maximum(super().lengths(), np.minimum(self.other.lengths(self._chosen), self.max_len))
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         rows = indices if self._rows is None else self._rows[indices]

@@ -70,6 +70,16 @@ class Split(ABC):
             which samples share the batch, or losses would depend on how ranks cut it.
         """
 
+    def lengths(self) -> np.ndarray | None:
+        """Positions each sample needs: up to its last real token, of pairs the longer; from 0 to L.
+
+        For batches of like length (`train.bucket_batches`), so it must not cost reading all of the data.
+
+        Returns:
+            (N,) int64, or None where they are not known, the default.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class ArraySplit(Split):
@@ -87,6 +97,16 @@ class ArraySplit(Split):
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         return {name: values[indices] for name, values in self.arrays.items()}
+
+    def lengths(self) -> np.ndarray | None:
+        masks = [self.arrays[name] for name in ("keep", "keep_b") if name in self.arrays]
+        return np.max([real_lengths(keep) for keep in masks], axis=0) if masks else None
+
+
+def real_lengths(keep: np.ndarray) -> np.ndarray:
+    """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real token, 0 without any."""
+    last = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
+    return np.where(keep.any(axis=1), last, 0)
 
 
 class TestKey:

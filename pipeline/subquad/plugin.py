@@ -53,6 +53,18 @@ class MixerConfig(Config):
         return facts
 
 
+class BackboneConfig(Config):
+    """Base of a backbone's parameters; override `padding_reason` where padding has no influence."""
+
+    def padding_reason(self) -> str | None:
+        """Why outputs depend on how much padding follows the real tokens, and which parameters to use instead.
+
+        "" where they do not, given mixers that are padding invariant: `train.bucket_batches` may then trim batches.
+        None, the default: not said, and trimming is refused.
+        """
+        return None
+
+
 @dataclass(frozen=True)
 class Range:
     """What a search may vary a number over.

@@ -145,7 +145,7 @@ class ListOps(Dataset):
         return {"sources": {FILES["test"]: sha256_of(self._files["test"])}}
 
     def _clipped(self) -> list[str]:
-        clipped = int((self.load("trainval").lengths > self._max_len).sum())
+        clipped = int((self.load("trainval").uncut_lengths > self._max_len).sum())
         return [f"{clipped} sequences of TRAIN are cut at {self._max_len} tokens"] if clipped else []
 
 

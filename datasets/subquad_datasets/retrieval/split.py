@@ -39,6 +39,9 @@ class PairSplit(Split):
         labels = self.labels[indices]
         return {"inputs": inputs, "keep": keep, "inputs_b": inputs_b, "keep_b": keep_b, "labels": labels}
 
+    def lengths(self) -> np.ndarray:
+        return np.minimum(self.texts.lengths()[self.pairs].max(axis=1), self.max_len)
+
     def clipped(self, cut: int) -> int:
         """How many of the pairs have a text of more than `cut` tokens, as far as texts were stored."""
         return int((self.texts.lengths() > cut)[self.pairs].any(axis=1).sum())

@@ -41,7 +41,7 @@ class Text(Dataset):
             self._prepared("test", source)
 
     def describe(self) -> DataSpec:
-        facts, lengths = self._facts, self._train.lengths
+        facts, lengths = self._facts, self._train.uncut_lengths
         return DataSpec(
             modality="tokens",
             max_len=self.config.max_len,
@@ -103,7 +103,7 @@ class Text(Dataset):
         if classes != known:
             raise DataError(f"{self.config.path}: TEST has the classes {classes}, TRAIN has {known}")
         split = PackedSplit(folder, "texts", self.config.max_len, shift=1)
-        return CutSplit(split, self.config.cut, tuple(self._clipped(split.lengths, "TEST")))
+        return CutSplit(split, self.config.cut, tuple(self._clipped(split.uncut_lengths, "TEST")))
 
     def _clipped(self, lengths: np.ndarray, name: str) -> list[str]:
         count = int((lengths > self.config.cut).sum())

@@ -32,6 +32,10 @@ class CutSplit(Split):
         """(n,) integer labels."""
         return labels_of(self.inner)
 
+    def lengths(self) -> np.ndarray | None:
+        lengths = self.inner.lengths()
+        return None if lengths is None else np.minimum(lengths, self.cut)
+
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         batch = self.inner.fetch(indices, epoch=epoch, seed=seed)
         for name in batch:

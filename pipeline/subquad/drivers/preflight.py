@@ -26,7 +26,8 @@ def preflight(plan: Plan, *, local: bool) -> None:
     for cell in plan.cells:
         experiment = cell.experiment.experiment
         check_room(experiment.scale, cpus=not local)
-        data = f"{experiment.dataset.model_dump_json()} {experiment.protocol}"
+        buckets = experiment.train.bucket_batches > 0
+        data = f"{experiment.dataset.model_dump_json()} {experiment.protocol} {buckets}"
         model = f"{data} {experiment.task} {experiment.backbone} {experiment.mixer}"
         try:
             if data not in specs:

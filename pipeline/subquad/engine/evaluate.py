@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from subquad.data import Split
-from subquad.engine.feed import to_device
+from subquad.engine.buckets import sample_lengths
+from subquad.engine.feed import fetched, to_device
 from subquad.engine.parts import Parts
-from subquad.engine.plan import evaluation_requests
+from subquad.engine.plan import Request, evaluation_requests, sorted_evaluation_requests
 from subquad.engine.precision import autocast, parameter_dtype
 
 
@@ -39,23 +40,34 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> Evaluat
     group.share_buffers(model)
     sums: dict[str, Tensor] = {}
     rows: list[dict[str, np.ndarray]] = []
+    seen: list[np.ndarray] = []
     model.eval()
-    size = train.eval_batch_size or train.batch_size
-    for request in evaluation_requests(len(split), group.rank, group.world_size, size):
+    for request in _requests(parts, split):
         if not (request.real or sharded):
             continue
-        arrays = split.fetch(request.indices, epoch=request.epoch, seed=train.seed)
-        batch = to_device(arrays, group.device, parameter_dtype(train))
+        batch = to_device(fetched(split, request, train.seed), group.device, parameter_dtype(train))
         with autocast(train, group.device):
             outputs = model(batch).outputs
         found = parts.task.sums(outputs, batch)
         for name, value in found.items():
             sums[name] = sums.get(name, torch.zeros_like(value)) + (value if request.real else 0 * value)
         if per_sample and request.real:
+            seen.append(request.indices)
             rows.append({name: value.cpu().numpy() for name, value in parts.task.per_sample(outputs, batch).items()})
     model.train()
     sums = _complete(parts, sums)
-    return Evaluation(parts.task.metrics(sums), len(split), _join(group.gather(rows)) if per_sample else {})
+    arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}
+    return Evaluation(parts.task.metrics(sums), len(split), arrays)
+
+
+def _requests(parts: Parts, split: Split) -> Iterator[Request]:
+    """This rank's forward passes, over samples of like length where training is bucketed and their lengths known."""
+    train, group = parts.train, parts.group
+    size = train.eval_batch_size or train.batch_size
+    lengths = sample_lengths(split) if train.bucket_batches else None
+    if lengths is None:
+        return evaluation_requests(len(split), group.rank, group.world_size, size)
+    return sorted_evaluation_requests(lengths, group.rank, group.world_size, size)
 
 
 def _complete(parts: Parts, sums: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -72,6 +84,10 @@ def _complete(parts: Parts, sums: dict[str, Tensor]) -> dict[str, Tensor]:
     return parts.group.add_tensors(own)
 
 
-def _join(ranks: list[list[dict[str, np.ndarray]]]) -> dict[str, np.ndarray]:
+def _join(ranks: list[list[dict[str, np.ndarray]]], seen: list[list[np.ndarray]]) -> dict[str, np.ndarray]:
+    """All ranks' arrays, by the index of the sample each row belongs to."""
     rows = [row for rank in ranks for row in rank]
-    return {name: np.concatenate([row[name] for row in rows]) for name in (rows[0] if rows else {})}
+    if not rows:
+        return {}
+    places = np.argsort(np.concatenate([indices for rank in seen for indices in rank]), kind="stable")
+    return {name: np.concatenate([row[name] for row in rows])[places] for name in rows[0]}

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from subquad.data import ArrayBatch, Split
+from subquad.engine.buckets import trimmed
 from subquad.engine.group import Group
 from subquad.engine.plan import Plan, Request, requests
 from subquad.nn import Batch
@@ -26,6 +27,12 @@ def to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> B
     return batch
 
 
+def fetched(split: Split, request: Request, seed: int) -> ArrayBatch:
+    """What a request asks of a split, trimmed to its length."""
+    arrays = split.fetch(request.indices, epoch=request.epoch, seed=seed)
+    return arrays if request.length is None else trimmed(arrays, request.length)
+
+
 class _Fetched(TorchDataset):
     """A split behind requests instead of indices, for loader processes."""
 
@@ -34,7 +41,7 @@ class _Fetched(TorchDataset):
         self._seed = seed
 
     def __getitem__(self, request: Request) -> ArrayBatch:  # type: ignore[override]
-        return self._split.fetch(request.indices, epoch=request.epoch, seed=self._seed)
+        return fetched(self._split, request, self._seed)
 
 
 def _same(arrays: ArrayBatch) -> ArrayBatch:
@@ -55,10 +62,7 @@ def training_batches(
 
     if workers == 0:
         for step in range(start, plan.total_steps):
-            yield [
-                (to_device(split.fetch(one.indices, epoch=one.epoch, seed=plan.seed), group.device, dtype), one.real)
-                for one in wanted(step)
-            ]
+            yield [(to_device(fetched(split, one, plan.seed), group.device, dtype), one.real) for one in wanted(step)]
         return
     every = (one for step in range(start, plan.total_steps) for one in wanted(step))
     loader = iter(

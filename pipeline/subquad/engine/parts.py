@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from subquad.data import Dataset, DataSpec
+from subquad.engine.buckets import check_extra_losses
 from subquad.engine.group import Group, bare, wrap
 from subquad.engine.optim import build_optimizer, parameter_rules
 from subquad.engine.precision import LossScaler, parameter_dtype
@@ -60,7 +61,7 @@ def build_model(checked: Checked, spec: DataSpec, task: Task) -> Backbone:
     """The backbone with its mixers; the same seed draws the same weights on every rank.
 
     Raises:
-        ConfigError, PluginError: the mixer cannot stand where the backbone puts it.
+        ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses that forbid trimming.
     """
     seed = checked.experiment.train.seed
     seed_everything(seed)
@@ -70,6 +71,8 @@ def build_model(checked: Checked, spec: DataSpec, task: Task) -> Backbone:
 
     context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
     model = build_class(checked.backbone)(checked.backbone_config, context)
+    if pool := checked.experiment.train.bucket_batches:
+        check_extra_losses(model, pool)
     return model.to(parameter_dtype(checked.experiment.train))
 
 

@@ -8,6 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from subquad.engine.buckets import Buckets, bucketed
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -18,12 +20,14 @@ class Plan:
         batch_size: samples per optimiser step over all workers.
         seed: the run's seed.
         total_steps: batches in the whole run.
+        buckets: how samples of like length come into one batch; None: they do not.
     """
 
     num_samples: int
     batch_size: int
     seed: int
     total_steps: int
+    buckets: Buckets | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -33,7 +37,21 @@ class Plan:
         """Epoch and global sample indices (int64) of the batch after `step` batches."""
         epoch, position = divmod(step, self.steps_per_epoch)
         start = position * self.batch_size
-        return epoch, epoch_order(self.num_samples, self.seed, epoch)[start : start + self.batch_size]
+        return epoch, self._order(epoch)[start : start + self.batch_size]
+
+    def length(self, indices: np.ndarray) -> int | None:
+        """The positions that a global batch is trimmed to; None: it is not."""
+        return self.buckets.longest(indices) if self.buckets else None
+
+    def numbers(self) -> dict[str, int]:
+        """What a reader of the run's folder needs."""
+        named = ("num_samples", "batch_size", "seed", "total_steps", "steps_per_epoch")
+        return {name: getattr(self, name) for name in named}
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if self.buckets is None:
+            return epoch_order(self.num_samples, self.seed, epoch)
+        return bucketed_order(self.num_samples, self.buckets, self.batch_size, self.seed, epoch)
 
 
 @lru_cache(maxsize=4)
@@ -45,6 +63,12 @@ def epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
     """
     words = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(num_samples)
     return np.argsort(words, kind="stable")
+
+
+@lru_cache(maxsize=4)
+def bucketed_order(num_samples: int, buckets: Buckets, batch_size: int, seed: int, epoch: int) -> np.ndarray:
+    """The same samples, int64, in batches of like length."""
+    return bucketed(epoch_order(num_samples, seed, epoch), buckets, batch_size, seed, epoch)
 
 
 def share(indices: np.ndarray, rank: int, world_size: int) -> np.ndarray:
@@ -60,21 +84,29 @@ class Request:
         epoch: for randomness that belongs to a sample.
         indices: global sample indices, never empty.
         real: False for a stand-in that keeps a rank in step where it has no sample left; it weighs nothing.
+        length: positions that are kept of the padded arrays, that of the global batch's longest sample, so that ranks
+            and micro-batches trim alike; None: all.
     """
 
     epoch: int
     indices: np.ndarray
     real: bool = True
+    length: int | None = None
 
 
 def requests(plan: Plan, step: int, rank: int, world_size: int, micro_batch: int | None) -> list[Request]:
     """The forward passes of one rank in one step. Every rank gets equally many, so collective calls pair up."""
     epoch, indices = plan.batch(step)
+    length = plan.length(indices)
     largest = -(-len(indices) // world_size)
     size = min(micro_batch or largest, largest)
     mine = share(indices, rank, world_size)
     chunks = [mine[start : start + size] for start in range(0, largest, size)]
-    return [Request(epoch, chunk) if len(chunk) else Request(epoch, indices[:1], real=False) for chunk in chunks]
+    return [_request(epoch, chunk, indices[:1], length) for chunk in chunks]
+
+
+def _request(epoch: int, chunk: np.ndarray, stand_in: np.ndarray, length: int | None = None) -> Request:
+    return Request(epoch, chunk, True, length) if len(chunk) else Request(epoch, stand_in, False, length)
 
 
 def evaluation_requests(num_samples: int, rank: int, world_size: int, batch_size: int) -> Iterator[Request]:
@@ -84,4 +116,16 @@ def evaluation_requests(num_samples: int, rank: int, world_size: int, batch_size
     largest = -(-num_samples // world_size)
     for start in range(0, largest, batch_size):
         chunk = mine[start : start + batch_size]
-        yield Request(0, chunk) if len(chunk) else Request(0, everything[:1], real=False)
+        yield _request(0, chunk, everything[:1])
+
+
+def sorted_evaluation_requests(lengths: np.ndarray, rank: int, world_size: int, batch_size: int) -> Iterator[Request]:
+    """The same with samples of like length in each forward pass over all ranks, the longest first.
+
+    So if memory runs out, it does at once.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    step = batch_size * world_size
+    for start in range(0, len(order), step):
+        together = order[start : start + step]
+        yield _request(0, share(together, rank, world_size), together[:1], int(lengths[together[0]]))

@@ -13,6 +13,7 @@ from typing import Literal
 from subquad.data import Dataset, DataSpec, SplitName
 from subquad.engine import attempts, checkpoint, environment
 from subquad.engine.attempts import Attempt
+from subquad.engine.buckets import training_buckets
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.cost import Cost, count
 from subquad.engine.final import conclude
@@ -89,7 +90,7 @@ def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     found = _newest(ticket, group, told)
     progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
     if group.first:
-        write_json(ticket.folder / PLAN, vars(built.plan) | {"steps_per_epoch": built.plan.steps_per_epoch})
+        write_json(ticket.folder / PLAN, built.plan.numbers())
         tidy(ticket.folder, parts.train.keep_checkpoints, progress)
     log = MetricsLog(ticket.folder if group.first else None, progress.records, attempt)
     try:
@@ -144,13 +145,16 @@ def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
 
     Raises:
         DataError: no validation part can be cut from TRAIN.
+        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect.
     """
     settings = experiment.train
     name: SplitName = "train" if experiment.protocol == "honest" else "trainval"
-    sizes = dataset.describe().sizes
-    size = sizes[name] if name in sizes else len(dataset.split(name))
-    per_epoch = -(-size // settings.batch_size)
-    return Plan(size, settings.batch_size, settings.seed, settings.steps or (settings.epochs or 0) * per_epoch)
+    spec = dataset.describe()
+    size = spec.sizes[name] if name in spec.sizes else len(dataset.split(name))
+    total = settings.steps or (settings.epochs or 0) * -(-size // settings.batch_size)
+    pool = settings.bucket_batches
+    buckets = training_buckets(pool, spec, dataset.split(name)) if pool else None
+    return Plan(size, settings.batch_size, settings.seed, total, buckets)
 
 
 def _course(ticket: Ticket, built: _Built, seal: Seal, signals: Signals) -> Course:

@@ -29,6 +29,11 @@ number of workers is exact up to rounding and dropout masks, and the run directo
 """
 
 
+WITHOUT_EFFECT_AT: dict[tuple[str, ...], Any] = {("train", "bucket_batches"): 0}
+"""Settings that came later, and the value with which they change nothing: it is left out, so that digests of older runs
+stay what they were, and these can be resumed."""
+
+
 class _Dumper(yaml.SafeDumper):
     """The safe dumper, quoting by our own rules for plain scalars."""
 
@@ -93,7 +98,7 @@ def _deciding(experiment: Experiment) -> dict[str, Any]:
 def _flatten(data: Mapping[str, Any], path: tuple[str, ...], flat: dict[str, Any]) -> None:
     for key, value in data.items():
         here = (*path, key)
-        if here in WITHOUT_EFFECT:
+        if here in WITHOUT_EFFECT or (here in WITHOUT_EFFECT_AT and value == WITHOUT_EFFECT_AT[here]):
             continue
         if isinstance(value, dict) and value:
             _flatten(value, here, flat)

@@ -17,6 +17,7 @@ from subquad.experiment.paths import absolute_mixer, absolute_params, folder_of
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.tree import COMPONENTS, get
+from subquad.experiment.trimming import untrimmable
 from subquad.plugin import Config
 from subquad.registry import Resolved
 from subquad.registry.guard import blamed
@@ -96,7 +97,7 @@ def check(
     plugins = {kind: _resolved(kind, experiment, marks, base, resolve) for kind in COMPONENTS}
     configs = _configs(experiment, plugins, marks, base)
     parts: Parts = {kind: (plugins[kind], configs[kind]) for kind in COMPONENTS}
-    for path, message in misfits(parts):
+    for path, message in (*misfits(parts), *untrimmable(experiment.train, parts)):
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
     return Checked(
         experiment=_filled(experiment, configs),

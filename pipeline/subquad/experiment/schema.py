@@ -31,6 +31,12 @@ class Train(Config):
     micro_batch: int | None = param(
         None, meaning="most samples one worker holds at once; more are accumulated; null: its whole share", ge=1
     )
+    bucket_batches: int = param(
+        0,
+        meaning="batches whose samples are sorted by length among themselves, so that each is trimmed to its longest; "
+        "0: all are padded alike",
+        ge=0,
+    )
     optimizer: Literal["adamw", "adam", "radam", "sgd"] = param("adamw", meaning="optimiser")
     lr: float = param(1e-3, meaning="peak learning rate", gt=0)
     weight_decay: float = param(0.0, meaning="weight decay, decoupled for adamw", ge=0)

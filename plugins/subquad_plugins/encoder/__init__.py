@@ -9,11 +9,10 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from subquad.plugin import BackbonePlugin, param
-from subquad.plugin import Config as PluginConfig
+from subquad.plugin import BackboneConfig, BackbonePlugin, param
 
 
-class Config(PluginConfig):
+class Config(BackboneConfig):
     """Parameters of the encoder."""
 
     depth: int = param(2, meaning="layers", ge=1, le=256)
@@ -64,6 +63,15 @@ class Config(PluginConfig):
                 "or use positions learned"
             )
         return self
+
+    def padding_reason(self) -> str:
+        if not self.mask_mixer:
+            return "mask_mixer false lets mixers see padding; use mask_mixer true"
+        if self.head == "mean_padded":
+            return "head mean_padded divides by the padded length; use head mean"
+        if self.head == "flatten":
+            return "head flatten has weights for each padded position; use head mean"
+        return ""
 
 
 def _divisor(dim: int, heads: int) -> int:

@@ -42,7 +42,7 @@ def test_batches_are_padded_and_cut_to_max_len(folder, max_len, shift):
     assert np.array_equal(batch["labels"], [300, 7, 0, 300])
     assert [batch[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
     assert len(split) == 4
-    assert split.lengths.tolist() == [3, 0, 1, 5]
+    assert split.uncut_lengths.tolist() == [3, 0, 1, 5]
 
 
 @settings(deadline=None, max_examples=40)
@@ -87,7 +87,7 @@ def test_a_subset_of_a_subset(folder):
     part = PackedSplit(folder, "train", 5).subset(np.array([3, 1, 0])).subset(np.array([2, 0]))
     assert len(part) == 2
     assert part.labels.tolist() == [7, 300]
-    assert part.lengths.tolist() == [3, 5]
+    assert part.uncut_lengths.tolist() == [3, 5]
     assert part.column.tokens[part.starts].tolist() == [1, 5]
     assert np.array_equal(fetch(part, 0, 1)["inputs"], padded([ROWS[0], ROWS[3]], 5, 0))
 

@@ -100,7 +100,7 @@ def test_notes_say_what_the_data_are_and_what_guessing_scores(small):
     }
     assert np.array_equal(counts_by_root(train), table)
     assert set(roots(validation)) == {11, 12, 13, 14}
-    cut = int((dataset.split("trainval").lengths > 50).sum())
+    cut = int((dataset.split("trainval").uncut_lengths > 50).sum())
     assert dataset.describe().notes == (
         "stand-in data: generated ListOps, not the official files",
         f"{cut} sequences of TRAIN are cut at 50 tokens",
