@@ -10,10 +10,24 @@ from subquad.report.beside import Beside, published_beside
 from subquad.report.cells import Cell, read_cells
 from subquad.report.compare import Comparison, compare_rows
 from subquad.report.headlines import headlines
+from subquad.report.oracles import Oracle, make_oracles
 from subquad.report.rows import Row, make_rows
 
 BASELINE = "identity"
 """The control mixer: what a network scores when tokens are not mixed at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What one data set and protocol have in the table.
+
+    Attributes:
+        rows: of mixers, each with its published rows.
+        oracles: the rows after them.
+    """
+
+    rows: tuple[tuple[Row, tuple[Beside, ...]], ...]
+    oracles: tuple[Oracle, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +38,8 @@ class Report:
         rows: the table.
         published: for each row, the published rows of its mixer.
         comparisons: pairs of rows.
-        headlines: a sentence for each data set and protocol.
+        oracles: rows of guesses without a model.
+        headlines: a sentence for each data set and protocol, and one against its best oracle.
         cells: every run, in the order read.
         baseline: the control mixer.
     """
@@ -32,9 +47,22 @@ class Report:
     rows: tuple[Row, ...]
     published: tuple[tuple[Beside, ...], ...]
     comparisons: tuple[Comparison, ...]
+    oracles: tuple[Oracle, ...]
     headlines: tuple[str, ...]
     cells: tuple[Cell, ...]
     baseline: str
+
+    @property
+    def families(self) -> list[Family]:
+        """The rows in their order, those of one data set and protocol together, each with its oracles."""
+        pairs = list(zip(self.rows, self.published, strict=True))
+        return [
+            Family(
+                rows=tuple(pair for pair in pairs if (pair[0].dataset, pair[0].protocol) == family),
+                oracles=tuple(one for one in self.oracles if (one.dataset, one.protocol) == family),
+            )
+            for family in dict.fromkeys((row.dataset, row.protocol) for row in self.rows)
+        ]
 
 
 def build(folders: Sequence[Path], *, baseline: str = BASELINE) -> Report:
@@ -50,12 +78,13 @@ def build(folders: Sequence[Path], *, baseline: str = BASELINE) -> Report:
     """
     cells = read_cells(folders)
     rows = make_rows(cells)
-    comparisons = compare_rows(rows, baseline)
+    comparisons, oracles = compare_rows(rows, baseline), make_oracles(rows)
     return Report(
         rows=tuple(rows),
         published=tuple(tuple(published_beside(row)) for row in rows),
         comparisons=tuple(comparisons),
-        headlines=tuple(headlines(rows, comparisons, baseline)),
+        oracles=tuple(oracles),
+        headlines=tuple(headlines(rows, comparisons, oracles, baseline)),
         cells=tuple(cells),
         baseline=baseline,
     )

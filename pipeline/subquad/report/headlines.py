@@ -1,23 +1,28 @@
-"""One sentence for each data set and protocol: what mixing tokens is worth there, against the control."""
+"""Sentences for each data set and protocol: what mixing tokens is worth there, and what guesses score."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from subquad.report import settings
+from subquad.report import above, settings
 from subquad.report.compare import Comparison, is_baseline
+from subquad.report.oracles import Oracle
 from subquad.report.rows import Row
 from subquad.report.text import PERCENT_METRICS, points
 
 
-def headlines(rows: Sequence[Row], comparisons: Sequence[Comparison], baseline: str) -> list[str]:
+def headlines(
+    rows: Sequence[Row], comparisons: Sequence[Comparison], oracles: Sequence[Oracle], baseline: str
+) -> list[str]:
     """Sentences in the order of the table."""
     families = dict.fromkeys((row.dataset, row.protocol) for row in rows)
     found = []
     for family in families:
         members = [row for row in rows if (row.dataset, row.protocol) == family]
         pairs = [one for one in comparisons if one.family == family]
-        found.append(f"{family[0]} ({family[1]}): {_sentence(members, pairs, baseline)}")
+        guesses = [one for one in oracles if (one.dataset, one.protocol) == family]
+        parts = (_sentence(members, pairs, baseline), above.sentence(members, guesses))
+        found += [f"{family[0]} ({family[1]}): {part}" for part in parts if part]
     return found
 
 

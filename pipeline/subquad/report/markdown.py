@@ -39,7 +39,10 @@ def _list(lines: Iterable[str]) -> str:
 def _table(content: Table) -> str:
     marks = ["---:" if index in content.numeric else "---" for index in range(len(content.headers))]
     head = [[escape(header) for header in content.headers], marks]
-    return "\n".join(_line(cells) for cells in [*head, *([escape(cell) for cell in line] for line in content.lines)])
+    body = [[escape(cell) for cell in line] for line in content.lines]
+    for index in content.oracles:
+        body[index] = [f"*{cell}*" for cell in body[index]]
+    return "\n".join(_line(cells) for cells in [*head, *body])
 
 
 def _line(cells: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from subquad.report.beside import Beside
 from subquad.report.build import Report
 from subquad.report.compare import Comparison
+from subquad.report.oracles import METRIC, Oracle
 from subquad.report.rows import Row
 from subquad.report.text import Spread
 
@@ -23,12 +24,14 @@ def to_json(report: Report) -> dict[str, Any]:
         "baseline": report.baseline,
         "headlines": list(report.headlines),
         "rows": [_row(row, beside) for row, beside in rows],
+        "oracles": [_oracle(one) for one in report.oracles],
         "comparisons": [_comparison(one) for one in report.comparisons],
     }
 
 
 def _row(row: Row, beside: tuple[Beside, ...]) -> dict[str, Any]:
     return {
+        "kind": "mixer",
         "dataset": row.dataset,
         "mixer": row.label,
         "setting": dict(row.setting),
@@ -54,6 +57,23 @@ def _row(row: Row, beside: tuple[Beside, ...]) -> dict[str, Any]:
         ],
         "notes": list(row.notes),
         "published": [_beside(one) for one in beside],
+    }
+
+
+def _oracle(one: Oracle) -> dict[str, Any]:
+    low, high = one.interval
+    return {
+        "kind": "oracle",
+        "dataset": one.dataset,
+        "oracle": one.key,
+        "name": one.words,
+        "protocol": one.protocol,
+        "metric": METRIC,
+        "score": one.accuracy,
+        "low": low,
+        "high": high,
+        "samples": one.samples,
+        "runs": [cell.name for cell in one.cells],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,6 +38,13 @@ class TestScore(_Part):
     step: int | None = None
 
 
+class Guesses(_Part):
+    """Accuracies of guesses that need no trained model, on the test split."""
+
+    samples: int = Field(ge=1)
+    accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]]
+
+
 class Result(_Part):
     """A run's result.json."""
 
@@ -59,6 +66,7 @@ class Result(_Part):
     best: Evaluation | None = None
     last: Evaluation | None = None
     test: TestScore | None = None
+    oracles: Guesses | None = None
     attempts: int | None = None
     skipped_steps: int | None = None
     workers: int | None = None

@@ -1,4 +1,4 @@
-"""The report as CSV (RFC 4180, UTF-8): one record per row of the table, numbers unrounded."""
+"""The report as CSV (RFC 4180, UTF-8): a record per row of the table, `kind` mixer or oracle; numbers unrounded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 from subquad.report import text
 from subquad.report.beside import Beside
 from subquad.report.build import Report
+from subquad.report.oracles import METRIC, Oracle
 from subquad.report.rows import Row, status_of
 from subquad.report.text import Spread
 
@@ -23,11 +24,13 @@ def neutral(value: Value) -> Value:
 
 def render(report: Report) -> str:
     """All records, each ended by CR LF."""
-    records = [_record(row, beside) for row, beside in zip(report.rows, report.published, strict=True)]
+    records = list[dict[str, Value]]()
+    for family in report.families:
+        records += [_record(row, beside) for row, beside in family.rows] + [_oracle(one) for one in family.oracles]
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\r\n")
-    writer.writerow(records[0])
-    writer.writerows([neutral(value) for value in record.values()] for record in records)
+    writer = csv.DictWriter(stream, list(records[0]), restval=None, lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({name: neutral(value) for name, value in record.items()} for record in records)
     return stream.getvalue()
 
 
@@ -55,7 +58,33 @@ def _record(row: Row, beside: tuple[Beside, ...]) -> dict[str, Value]:
         "verdict": " | ".join(one.verdict for one in beside),
         "cautions": " | ".join("; ".join(one.published.cautions) for one in beside),
         "notes": "; ".join(row.notes),
+        "kind": "mixer",
+        "samples": _samples(row),
+        "score_low": None,
+        "score_high": None,
     }
+
+
+def _oracle(one: Oracle) -> dict[str, Value]:
+    """A record of the same columns; what only trained models have stays empty."""
+    low, high = one.interval
+    return {
+        "dataset": one.dataset,
+        "mixer": one.name,
+        "protocol": one.protocol,
+        "metric": METRIC,
+        "unit": text.unit(METRIC),
+        "score_mean": text.scaled(one.accuracy, METRIC),
+        "kind": "oracle",
+        "samples": one.samples,
+        "score_low": text.scaled(low, METRIC),
+        "score_high": text.scaled(high, METRIC),
+    }
+
+
+def _samples(row: Row) -> int | None:
+    tests = (cell.result.test for cell in row.counted if cell.result)
+    return next((test.samples for test in tests if test), None)
 
 
 def _spread(name: str, value: Spread | None, metric: str) -> dict[str, Value]:

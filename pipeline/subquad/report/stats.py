@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from subquad.report import student
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+_NORMAL = 1.959963984540054
+"""The normal quantile of `LEVEL`, both sides."""
 _CHUNK = 4_000_000
 
 
@@ -146,6 +149,14 @@ def _interval(difference: float, variance: float, freedom: float) -> Estimate:
         p_value=student.two_sided(ratio, freedom),
         freedom=freedom,
     )
+
+
+def wilson(share: float, samples: int) -> tuple[float, float]:
+    """95 % interval of a share of independent samples, within [0, 1]. Reference: Wilson, 1927."""
+    square = _NORMAL**2
+    middle = (share + square / (2 * samples)) / (1 + square / samples)
+    half = _NORMAL / (1 + square / samples) * sqrt(share * (1 - share) / samples + square / (4 * samples**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ from subquad.report import text
 from subquad.report.beside import Beside
 from subquad.report.build import Report
 from subquad.report.compare import Comparison
+from subquad.report.oracles import MEANING, METRIC, Oracle
 from subquad.report.rows import Row, status_of
 
 
@@ -21,11 +22,13 @@ class Table:
         headers: one a column.
         lines: cells, row by row.
         numeric: columns that are aligned right.
+        oracles: lines that are of guesses without a model, shown apart.
     """
 
     headers: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     numeric: frozenset[int]
+    oracles: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -33,33 +36,43 @@ class _Column:
     header: str
     cell: Callable[[Row, tuple[Beside, ...]], str]
     numeric: bool = False
+    of_oracle: Callable[[Oracle], str] = lambda _: text.DASH
 
 
 def results(report: Report) -> Table:
-    """One line per row, with the published rows in short."""
-    columns = _columns(report)
-    pairs = list(zip(report.rows, report.published, strict=True))
+    """One line per row, with the published rows in short; after those of a data set and protocol their oracles."""
+    columns, lines, oracles = _columns(report), list[tuple[str, ...]](), set[int]()
+    for family in report.families:
+        lines += [tuple(column.cell(row, beside) for column in columns) for row, beside in family.rows]
+        oracles |= set(range(len(lines), len(lines) + len(family.oracles)))
+        lines += [tuple(column.of_oracle(one) for column in columns) for one in family.oracles]
     return Table(
         headers=tuple(column.header for column in columns),
-        lines=tuple(tuple(column.cell(row, beside) for column in columns) for row, beside in pairs),
+        lines=tuple(lines),
         numeric=frozenset(index for index, column in enumerate(columns) if column.numeric),
+        oracles=frozenset(oracles),
     )
 
 
 def _columns(report: Report) -> list[_Column]:
     rows = report.rows
-    metrics = {row.metric for row in rows}
+    metrics = {row.metric for row in rows} | ({METRIC} if report.oracles else set())
     score = f"test {_with_unit(next(iter(metrics)))}" if len(metrics) == 1 else "test score"
     columns = [
-        _Column("data set", lambda row, _: row.dataset),
-        _Column("mixer", lambda row, _: row.name),
-        _Column("protocol", lambda row, _: row.protocol),
+        _Column("data set", lambda row, _: row.dataset, of_oracle=lambda one: one.dataset),
+        _Column("mixer", lambda row, _: row.name, of_oracle=lambda one: one.name),
+        _Column("protocol", lambda row, _: row.protocol, of_oracle=lambda one: one.protocol),
         _Column("seeds", lambda row, _: str(len(row.counted)), numeric=True),
-        _Column(score, lambda row, _: _score(row, len(metrics) > 1), numeric=True),
+        _Column(
+            score,
+            lambda row, _: _score(row, len(metrics) > 1),
+            numeric=True,
+            of_oracle=lambda one: _oracle_score(one, len(metrics) > 1),
+        ),
         _Column("last epoch", lambda row, _: text.spread(row.last_score, row.metric), numeric=True),
         _Column("macro-F1 (%)", lambda row, _: text.spread(row.macro_f1, "macro_f1"), numeric=True),
         _Column("published", lambda _, beside: "; ".join(_in_short(one) for one in beside) or text.DASH),
-        _Column("status", lambda row, _: status_of(row)),
+        _Column("status", lambda row, _: status_of(row), of_oracle=lambda one: f"{one.samples:,} test samples"),
         _Column("parameters", lambda row, _: text.count(row.parameters), numeric=True),
         _Column("training", lambda row, _: _training(row), numeric=True),
         _Column("FLOPs/step", lambda row, _: text.si(row.flops_per_step), numeric=True),
@@ -89,6 +102,12 @@ def _score(row: Row, named: bool) -> str:
         return shown
     label = f" {_with_unit(row.metric)}" if named else ""
     return f"{shown}{label}{' best on test' if row.protocol == 'paper' else ''}"
+
+
+def _oracle_score(one: Oracle, named: bool) -> str:
+    """`36.40 [34.3, 38.5]`."""
+    low, high = (text.points(end, METRIC) for end in one.interval)
+    return f"{text.number(one.accuracy, METRIC)} [{low}, {high}]" + (f" {_with_unit(METRIC)}" if named else "")
 
 
 def _training(row: Row) -> str:
@@ -152,8 +171,9 @@ def _estimate(one: Comparison) -> tuple[str, str, str]:
 
 
 def protocols(report: Report) -> list[tuple[str, str]]:
-    """What each protocol in the table means."""
-    return sorted({(row.protocol, row.protocol_label) for row in report.rows})
+    """What each protocol in the table means, and oracle rows."""
+    found = sorted({(row.protocol, row.protocol_label) for row in report.rows})
+    return [*found, ("oracle", MEANING)] if report.oracles else found
 
 
 def notes(report: Report) -> list[str]:

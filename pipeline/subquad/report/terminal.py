@@ -45,15 +45,16 @@ def _print_table(content: table.Table, console: Console) -> None:
         side = "right" if index in content.numeric else "left"
         least = _MIN_WIDTH if header.startswith(("status", "test ", "last ")) else None
         grid.add_column(Text(header), justify=side, overflow="fold", no_wrap=header in _KEPT_WHOLE, min_width=least)
-    for line in content.lines:
-        grid.add_row(*(Text(line[index]) for index in shown))
+    for number, line in enumerate(content.lines):
+        grid.add_row(*(Text(line[index]) for index in shown), style="italic" if number in content.oracles else "")
     console.print(grid)
 
 
 def _plain_status(content: table.Table) -> frozenset[str]:
     """The status column where it says nothing but that all is well."""
     place = content.headers.index("status")
-    plain = all(line[place] == f"{line[content.headers.index('seeds')]} finished" for line in content.lines)
+    trained = [line for number, line in enumerate(content.lines) if number not in content.oracles]
+    plain = all(line[place] == f"{line[content.headers.index('seeds')]} finished" for line in trained)
     return frozenset({"status"}) if plain else frozenset()
 
 

@@ -56,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "reason": None, "correct": None, "accuracy": None, "last": 0.9, "macro_f1": None, "metric": "accuracy",
     "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
     "seconds": 61.5, "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
+    "oracles": None, "data": {},
 }  # fmt: skip
 
 MACHINE = {
@@ -75,7 +76,7 @@ def experiment(known: dict[str, Any]) -> dict[str, Any]:
     written = {
         "name": "quickstart",
         "protocol": known["protocol"],
-        "dataset": {"name": "uea", "params": {"problem": known["dataset"]}},
+        "dataset": {"name": "uea", "params": {"problem": known["dataset"], **known["data"]}},
         "task": {"name": "classification", "params": {}},
         "backbone": {"name": "encoder", "params": {"depth": 2, "dim": 128, "heads": 8, **known["backbone"]}},
         "mixer": {"name": known["mixer"], "params": known["params"]},
@@ -122,6 +123,7 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "workers": 1,
         "notes": known["notes"],
         "experiment": "feedbeef",
+        **({"oracles": {"samples": samples, "accuracy": known["oracles"]}} if known["oracles"] is not None else {}),
         **({"published_keys": {"benchmark": known["published"]}} if known["published"] else {}),
     }
 
