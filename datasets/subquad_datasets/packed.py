@@ -6,6 +6,7 @@ are labels, `NAME.labels.npy` (N,). Letters: N sequences, T tokens of all, B bat
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -39,8 +40,8 @@ class PackedWriter:
         self.folder, self.name, self.dtype = folder, name, np.dtype(dtype)
         if self.dtype not in (np.uint8, np.uint16):
             raise ValueError(f"tokens are kept as uint8 or uint16, not {self.dtype}")
-        self._lengths: list[np.ndarray] = []
-        self._labels: list[np.ndarray] | None = [] if labels else None
+        # Eight bytes a sequence: an array for each call would take more than a hundred.
+        self._lengths, self._labels = array("q"), array("q") if labels else None
         self._stream: BinaryIO = (folder / f"{name}.tokens.npy").open("wb")
         self._start = self._header(0)
 
@@ -70,19 +71,19 @@ class PackedWriter:
         ):
             raise ValueError(f"{self.name}: tokens {flat.min()}..{flat.max()} do not fit {self.dtype}")
         self._stream.write(np.ascontiguousarray(flat, dtype=self.dtype).data)
-        self._lengths.append(np.array(lengths, dtype=np.int64))
+        self._lengths.frombytes(np.array(lengths, dtype=np.int64).tobytes())
         if self._labels is not None and labels is not None:
-            self._labels.append(np.array(labels, dtype=np.int64).reshape(len(lengths)))
+            self._labels.frombytes(np.array(labels, dtype=np.int64).reshape(len(lengths)).tobytes())
 
     def close(self) -> None:
         """Write offsets and labels, and the number of tokens into the header."""
-        offsets = np.concatenate([np.zeros(1, np.int64), *self._lengths]).cumsum()
+        offsets = np.cumsum(np.append(0, np.array(self._lengths, dtype=np.int64)))
         if self._header(int(offsets[-1])) != self._start:
             raise AssertionError("the header has grown")
         self._stream.close()
         np.save(self.folder / f"{self.name}.offsets.npy", offsets)
         if self._labels is not None:
-            np.save(self.folder / f"{self.name}.labels.npy", np.concatenate([np.zeros(0, np.int64), *self._labels]))
+            np.save(self.folder / f"{self.name}.labels.npy", np.array(self._labels, dtype=np.int64))
 
     def _header(self, count: int) -> int:
         """Write the header for `count` tokens; NumPy leaves room for the first axis to grow. Returns its size."""

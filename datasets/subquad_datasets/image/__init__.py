@@ -1,4 +1,4 @@
-"""LRA Image: CIFAR-10 in gray, a pixel a token, or any folder of small square images in classes. Light half.
+"""LRA Image: CIFAR-10 in gray, a pixel a token; or any small square images in classes, or a stand-in. Light half.
 
 Reference: Tay et al., 2021, Long Range Arena, arXiv:2011.04006, section 2.4; Krizhevsky, 2009 (the images).
 """
@@ -14,13 +14,17 @@ from subquad.plugin import DatasetPlugin, param
 
 FRACTION = 0.1
 
+LEAST_SIDE = 16
+"""Of generated images: in smaller ones a shape has too few pixels to be told from another."""
+
 
 class Config(PluginConfig):
     """Where the images are, how pixels become tokens, and how a validation part is cut."""
 
-    path: str = param(
+    path: str | None = param(
+        None,
         meaning="CIFAR-10's python archive (cifar-10-batches-py or the tar with it), or a folder or tar of "
-        "<split>/<class>/*.png, *.jpg; splits train and test",
+        "<split>/<class>/*.png, *.jpg; splits train and test; null: a generated stand-in",
         path=True,
         min_length=1,
     )
@@ -32,13 +36,20 @@ class Config(PluginConfig):
     )
     validation: Literal["stratified", "last"] = param(
         "stratified",
-        meaning="which part of TRAIN selects checkpoints: drawn by class, or its last images (archive only)",
+        meaning="which part of TRAIN selects checkpoints: drawn by class, or its last images (not of image files)",
     )
     validation_fraction: float = param(FRACTION, meaning="share of TRAIN that is the validation part", gt=0, lt=1)
     split_seed: int = param(0, meaning="draw of the stratified validation part", ge=0, lt=2**32)
+    train_size: int = param(50_000, meaning="images of TRAIN generated", ge=10, le=1_000_000)
+    test_size: int = param(10_000, meaning="images of the sealed test split generated", ge=1, le=1_000_000)
+    seed: int = param(0, meaning="of generated images; independent of the training seed", ge=0, lt=2**32)
 
     @model_validator(mode="after")
     def _refuse(self) -> Config:
+        if self.path is not None:
+            self.refuse_idle(("train_size", "test_size", "seed"), "path: the images are read")
+        elif self.side < LEAST_SIDE:
+            raise ValueError(f"side {self.side} is too small for generated shapes: use {LEAST_SIDE} or more, or a path")
         if self.validation == "last" and self.split_seed:
             raise ValueError(
                 f"split_seed {self.split_seed} has no effect with validation last: leave it at 0, or use "
@@ -50,7 +61,7 @@ class Config(PluginConfig):
 PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.image.dataset:Image",
-    summary="LRA Image: CIFAR-10 in gray as sequences of pixels, or any small square images",
+    summary="LRA Image: CIFAR-10 in gray as sequences of pixels, any small square images, or a generated stand-in",
     paper="Tay et al., 2021, Long Range Arena: a benchmark for efficient transformers, arXiv:2011.04006",
     tasks=("classification",),
     modality="tokens",

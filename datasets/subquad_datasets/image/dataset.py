@@ -13,6 +13,7 @@ from subquad.data import Dataset, DataSpec, Split, SplitName, stratified_validat
 from subquad.errors import DataError
 from subquad_datasets.guesses import majority
 from subquad_datasets.image import Config
+from subquad_datasets.image.generate import GeneratedImages
 from subquad_datasets.image.source import Source, SplitPart
 from subquad_datasets.image.split import PixelSplit
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
@@ -33,7 +34,7 @@ class Image(Dataset):
 
     def prepare(self) -> None:
         """Pack TRAIN, and TEST where there is one, so that a fault in either shows before anything is trained."""
-        known, tar = self._facts["tests"], Path(self.config.path).is_file()
+        known, tar = self._facts["tests"], Path(self.config.path or "").is_file()
         # A tar is not opened again: listing a compressed one means reading all of it.
         if known if tar else self._source.find("test"):
             self._prepared("test")
@@ -73,8 +74,11 @@ class Image(Dataset):
         return self.config.pixels == "shifted"
 
     @cached_property
-    def _source(self) -> Source:
-        return Source(Path(self.config.path), self.config.side)
+    def _source(self) -> Source | GeneratedImages:
+        config = self.config
+        if config.path is None:
+            return GeneratedImages(config.seed, {"train": config.train_size, "test": config.test_size}, config.side)
+        return Source(Path(config.path), config.side)
 
     def _prepared(self, split: SplitPart) -> Path:
         source = self._source

@@ -56,6 +56,11 @@ class PixelSplit(Split):
 def write_images(folder: Path, pixels: np.ndarray, labels: np.ndarray) -> None:
     """Keep (N, L) uint8 gray values and (N,) labels."""
     np.save(folder / PIXELS, pixels)
+    write_labels(folder, labels)
+
+
+def write_labels(folder: Path, labels: np.ndarray) -> None:
+    """Keep (N,) labels beside pixels that are written already."""
     np.save(folder / LABELS, np.asarray(labels, dtype=np.int64))
 
 

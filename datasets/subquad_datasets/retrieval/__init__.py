@@ -1,27 +1,45 @@
-"""LRA Retrieval: do two documents belong together? Byte-level pairs, the AAN files or others. Light half.
+"""LRA Retrieval: do two documents belong together? Byte-level pairs: AAN, others or a stand-in. Light half.
 
 Reference: Tay et al., 2021, Long Range Arena, arXiv:2011.04006, section 2.3; Radev et al., 2013 (the AAN corpus).
 """
 
 from __future__ import annotations
 
+from pydantic import model_validator
+
 from subquad.plugin import DatasetPlugin, param
 from subquad_datasets.text import LengthConfig
+
+_OF_GENERATOR = ("train_size", "validation_size", "test_size", "seed")
+_OF_FILES = ("first", "second", "pair_seed", "check_utf8")
 
 
 class Config(LengthConfig):
     """Where the pairs are and how much of each document is read."""
 
-    path: str = param(
-        meaning="folder with new_aan_pairs.{train,eval,test}.tsv, {train,eval,test}.tsv (label, text, text), or the "
-        "stand-in: {train,eval,test}.jsonl of documents with two parts, or <split>/<part>/*.txt",
+    path: str | None = param(
+        None,
+        meaning="folder with new_aan_pairs.{train,eval,test}.tsv, {train,eval,test}.tsv (label, text, text), or "
+        "documents with two parts: {train,eval,test}.jsonl or <split>/<part>/*.txt; null: a generated stand-in",
         path=True,
         min_length=1,
     )
-    first: str = param("article", meaning="stand-in: field or folder of a document's first part", min_length=1)
-    second: str = param("abstract", meaning="stand-in: field or folder of its second part", min_length=1)
-    pair_seed: int = param(0, meaning="stand-in: draw of the pairs that do not belong together", ge=0, lt=2**32)
+    first: str = param("article", meaning="documents: field or folder of the first part", min_length=1)
+    second: str = param("abstract", meaning="documents: field or folder of the second part", min_length=1)
+    pair_seed: int = param(0, meaning="documents: draw of the pairs that do not belong together", ge=0, lt=2**32)
     check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes")
+    train_size: int = param(20_000, meaning="pairs to train on generated", ge=1, le=1_000_000)
+    validation_size: int = param(2_500, meaning="pairs for validation generated", ge=1, le=1_000_000)
+    test_size: int = param(2_500, meaning="pairs of the sealed test split generated", ge=1, le=1_000_000)
+    seed: int = param(0, meaning="of generated pairs; independent of the training seed", ge=0, lt=2**32)
+
+    @model_validator(mode="after")
+    def _nothing_idle(self) -> Config:
+        if self.path is not None:
+            self.refuse_idle(_OF_GENERATOR, "path: the pairs are read")
+        else:
+            self.refuse_idle(_OF_FILES, "path null: pairs are generated")
+        return self
 
 
 PLUGIN = DatasetPlugin(

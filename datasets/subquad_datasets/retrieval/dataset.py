@@ -10,8 +10,11 @@ from typing import Any
 from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad.errors import DataError
 from subquad_datasets.guesses import majority
+from subquad_datasets.invented import Stream
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.retrieval import Config
+from subquad_datasets.retrieval.generate import VERSION as GENERATED
+from subquad_datasets.retrieval.generate import pack_generated
 from subquad_datasets.retrieval.pack import Parts, pack, read_digests
 from subquad_datasets.retrieval.source import Source, find_pairs, need_pairs
 from subquad_datasets.retrieval.split import PairSplit, open_pairs
@@ -32,8 +35,8 @@ class Retrieval(Dataset):
     def prepare(self) -> None:
         """Pack TRAIN with its validation part, and TEST where there is one, so that faults show before training."""
         folder = self._training
-        if source := find_pairs(self.config, "test"):
-            self._prepare_test(source, folder)
+        if self.config.path is None or find_pairs(self.config, "test"):
+            self._prepare_test(folder)
 
     def describe(self) -> DataSpec:
         sizes = {name: self._facts[name]["pairs"] for name in ("train", "validation")}
@@ -74,6 +77,8 @@ class Retrieval(Dataset):
 
     @cached_property
     def _training(self) -> Path:
+        if self.config.path is None:
+            return self._generate({"train": self.config.train_size, "validation": self.config.validation_size})
         parts, config = self._parts, self.config
         return prepare_once(self.root / "lra-retrieval", self._key(parts), lambda folder: pack(folder, parts, config))
 
@@ -81,7 +86,15 @@ class Retrieval(Dataset):
     def _facts(self) -> Mapping[str, Any]:
         return check_prepared(self._training).facts
 
-    def _prepare_test(self, source: Source, training: Path) -> Path:
+    def _generate(self, sizes: dict[Stream, int]) -> Path:
+        seed = self.config.seed
+        key = {"set": "retrieval", "generated": GENERATED, "sizes": sizes, "seed": seed}
+        return prepare_once(self.root / "lra-retrieval", key, lambda folder: pack_generated(folder, sizes, seed))
+
+    def _prepare_test(self, training: Path) -> Path:
+        if self.config.path is None:
+            return self._generate({"test": self.config.test_size})
+        source = need_pairs(self.config, "test")
         _check_kind(self._parts[0][1], source)
         parts, config = (("test", source),), self.config
         key = {**self._key(parts), "after": training.name}
@@ -104,12 +117,14 @@ class Retrieval(Dataset):
         }
 
     def _test(self) -> CutSplit:
-        folder = self._prepare_test(need_pairs(self.config, "test"), self._training)
+        folder = self._prepare_test(self._training)
         split = open_pairs(folder, ("test",), self.config.max_len)
         notes = [*_dropped(read_manifest(folder).facts), *self._clipped(split, "TEST")]
         return CutSplit(split, self.config.cut, tuple(notes))
 
     def _kind(self) -> list[str]:
+        if self.config.path is None:
+            return ["stand-in data: generated pairs of documents of invented words, not the AAN files"]
         kind, name = self._parts[0][1].kind, Path(self.config.path).name
         if kind == "aan":
             return []

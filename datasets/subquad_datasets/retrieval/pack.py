@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 from subquad.errors import DataError
 from subquad_datasets.packed import PackedWriter
 from subquad_datasets.retrieval import Config
+from subquad_datasets.retrieval.documents import digest, draw_pairs, fresh, read_documents
 from subquad_datasets.retrieval.source import Source
 from subquad_datasets.retrieval.split import write_pairs
-from subquad_datasets.retrieval.standin import digest, draw_pairs, fresh, read_documents
 from subquad_datasets.retrieval.tsv import read_pairs
 
 MAX_BYTES = 10_000
@@ -29,7 +30,7 @@ def pack(folder: Path, parts: Parts, config: Config, earlier: Collection[bytes] 
 
     Args:
         parts: split names with their sources, all of one kind.
-        earlier: digests of the documents of splits that were packed before; the stand-in leaves those out.
+        earlier: digests of the documents of splits that were packed before, which documents leave out.
 
     Returns:
         facts: {split: {"pairs": n, "matching": n, "dropped": documents}}.
@@ -56,7 +57,10 @@ def read_digests(folder: Path) -> set[bytes]:
 
 
 class _Texts:
-    """The column of texts: a text that came before is not written again."""
+    """The column of texts: a text that came before is not written again.
+
+    Kept in memory: a digest and a row number for each distinct text, about 150 bytes.
+    """
 
     def __init__(self, writer: PackedWriter):
         self._writer = writer
@@ -74,10 +78,10 @@ class _Texts:
 
 def _pack_tsv(texts: _Texts, source: Source, config: Config) -> tuple[np.ndarray, np.ndarray]:
     columns = 5 if source.kind == "aan" else None
-    rows = list(_tsv_rows(texts, read_pairs(source.path, utf8=config.check_utf8, columns=columns)))
-    if not rows:
+    rows = _tsv_rows(texts, read_pairs(source.path, utf8=config.check_utf8, columns=columns))
+    found = np.fromiter(chain.from_iterable(rows), dtype=np.int64).reshape(-1, 3)
+    if not len(found):
         raise DataError(f"{source.path}: no pairs")
-    found = np.array(rows, dtype=np.int64)
     return found[:, :2], found[:, 2]
 
 

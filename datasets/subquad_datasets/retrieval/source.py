@@ -48,7 +48,7 @@ def find_pairs(config: Config, part: SplitPart) -> Source | None:
     Raises:
         DataError: no such folder.
     """
-    root = Path(config.path)
+    root = Path(config.path or "")
     if not root.is_dir():
         raise DataError(f"dataset.params.path: {root} is not a folder")
     names = _NAMES[part]

@@ -1,4 +1,4 @@
-"""LRA Text: byte-level document classification, IMDb reviews or any folder of texts. Light half.
+"""LRA Text: byte-level document classification: IMDb reviews, any folder of texts, or a stand-in. Light half.
 
 Reference: Tay et al., 2021, Long Range Arena, arXiv:2011.04006, section 2.2; Maas et al., 2011 (the reviews).
 """
@@ -41,21 +41,33 @@ class LengthConfig(PluginConfig):
 class Config(LengthConfig):
     """Where the texts are, how much of them is read, and how a validation part is cut."""
 
-    path: str = param(
+    path: str | None = param(
+        None,
         meaning="folder with <split>/<class>/*.txt (aclImdb as it comes) or <split>_<class>.jsonl (.xz, .gz) with a "
-        '"text" in each row; splits train and test',
+        '"text" in each row; splits train and test; null: a generated stand-in',
         path=True,
         min_length=1,
     )
     validation_fraction: float = param(0.1, meaning="share of TRAIN, by class, that selects checkpoints", gt=0, lt=1)
     split_seed: int = param(0, meaning="draw of the validation part", ge=0, lt=2**32)
     check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes")
+    train_size: int = param(25_000, meaning="texts of TRAIN generated", ge=2, le=1_000_000)
+    test_size: int = param(25_000, meaning="texts of the sealed test split generated", ge=1, le=1_000_000)
+    seed: int = param(0, meaning="of generated texts; independent of the training seed", ge=0, lt=2**32)
+
+    @model_validator(mode="after")
+    def _nothing_idle(self) -> Config:
+        if self.path is not None:
+            self.refuse_idle(("train_size", "test_size", "seed"), "path: the texts are read")
+        else:
+            self.refuse_idle(("check_utf8",), "path null: generated texts are ASCII")
+        return self
 
 
 PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.text.dataset:Text",
-    summary="LRA Text: byte-level classification of IMDb reviews, or of any folder of texts",
+    summary="LRA Text: byte-level classification of IMDb reviews, any folder of texts, or a generated stand-in",
     paper="Tay et al., 2021, Long Range Arena: a benchmark for efficient transformers, arXiv:2011.04006",
     tasks=("classification",),
     modality="tokens",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from subquad_datasets.guesses import majority
 from subquad_datasets.packed import PackedSplit, PackedWriter
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.text import Config
+from subquad_datasets.text.generate import GeneratedTexts
 from subquad_datasets.text.source import Source, find_texts, need_texts
 from subquad_datasets.text.split import CutSplit
 
 VOCAB_SIZE = 257
 VERSION = 1
+Texts = Source | GeneratedTexts
 _IMDB = {"neg": 12_500, "pos": 12_500}
 
 
@@ -37,7 +39,7 @@ class Text(Dataset):
     def prepare(self) -> None:
         """Pack TRAIN, and TEST where there is one, so that a fault in either shows before anything is trained."""
         _ = self._train_folder
-        if source := find_texts(Path(self.config.path), "test"):
+        if source := self._find("test"):
             self._prepared("test", source)
 
     def describe(self) -> DataSpec:
@@ -49,7 +51,7 @@ class Text(Dataset):
             num_classes=len(facts["classes"]),
             class_names=tuple(facts["classes"]),
             sizes=self._sizes(),
-            notes=(*_kind(facts, Path(self.config.path)), *self._clipped(lengths, "TRAIN")),
+            notes=(*self._kind(facts), *self._clipped(lengths, "TRAIN")),
         )
 
     def load(self, name: SplitName) -> CutSplit:
@@ -76,14 +78,23 @@ class Text(Dataset):
         except DataError:  # too few texts of a class: `trainval` still works, `load("train")` says why it does not
             return sizes
 
-    def _prepared(self, split: str, source: Source) -> Path:
+    def _find(self, split: Literal["train", "test"]) -> Texts | None:
+        if self.config.path is None:
+            size = self.config.train_size if split == "train" else self.config.test_size
+            return GeneratedTexts(self.config.seed, split, size)
+        return find_texts(Path(self.config.path), split)
+
+    def _need(self, split: Literal["train", "test"]) -> Texts:
+        return self._find(split) or need_texts(Path(self.config.path or ""), split)
+
+    def _prepared(self, split: str, source: Texts) -> Path:
         utf8 = self.config.check_utf8
         key = {"set": "text", "version": VERSION, "split": split, "utf8": utf8, "files": source.fingerprint()}
         return prepare_once(self.root / "lra-text", key, lambda folder: _pack(folder, source, utf8))
 
     @cached_property
     def _train_folder(self) -> Path:
-        return self._prepared("train", need_texts(Path(self.config.path), "train"))
+        return self._prepared("train", self._need("train"))
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
@@ -98,34 +109,35 @@ class Text(Dataset):
         return stratified_validation(self._train.labels, self.config.validation_fraction, self.config.split_seed)
 
     def _test(self) -> CutSplit:
-        folder = self._prepared("test", need_texts(Path(self.config.path), "test"))
+        folder = self._prepared("test", self._need("test"))
         classes, known = read_manifest(folder).facts["classes"], self._facts["classes"]
         if classes != known:
             raise DataError(f"{self.config.path}: TEST has the classes {classes}, TRAIN has {known}")
         split = PackedSplit(folder, "texts", self.config.max_len, shift=1)
         return CutSplit(split, self.config.cut, tuple(self._clipped(split.uncut_lengths, "TEST")))
 
+    def _kind(self, facts: Mapping[str, Any]) -> list[str]:
+        """Whether these can be the IMDb reviews: classes and numbers are known, sums were never published."""
+        if self.config.path is None:
+            return ["stand-in data: generated texts of invented words, not the IMDb reviews"]
+        counts = dict(zip(facts["classes"], facts["counts"], strict=True))
+        if counts == _IMDB:
+            return []
+        seen = ", ".join(f"{count} {name}" for name, count in counts.items())
+        return [f"stand-in data: texts of {Path(self.config.path).name} ({seen}), not the IMDb reviews"]
+
     def _clipped(self, lengths: np.ndarray, name: str) -> list[str]:
         count = int((lengths > self.config.cut).sum())
         return [f"{count} of {len(lengths)} {name} texts cut at {self.config.cut} bytes"] if count else []
 
 
-def _pack(folder: Path, source: Source, utf8: bool) -> dict[str, Any]:
+def _pack(folder: Path, source: Texts, utf8: bool) -> dict[str, Any]:
     counts = Counter[int]()
     with PackedWriter(folder, "texts") as writer:
         for text, label in source.texts(utf8=utf8):
             writer.append(text, label)
             counts[label] += 1
     found = [counts[label] for label in range(len(source.classes))]
-    if 0 in found:
+    if 0 in found and isinstance(source, Source):
         raise DataError(f"{source.files[found.index(0)][0]}: no texts of class {source.classes[found.index(0)]}")
     return {"classes": list(source.classes), "counts": found}
-
-
-def _kind(facts: Mapping[str, Any], path: Path) -> list[str]:
-    """Whether these can be the IMDb reviews: their classes and numbers are known, and there are no published sums."""
-    counts = dict(zip(facts["classes"], facts["counts"], strict=True))
-    if counts == _IMDB:
-        return []
-    seen = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return [f"stand-in data: texts of {path.name} ({seen}), not the IMDb reviews"]

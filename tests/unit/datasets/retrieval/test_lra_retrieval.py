@@ -19,7 +19,7 @@ from subquad.errors import DataError
 from subquad_datasets.retrieval import PLUGIN, Config
 from subquad_datasets.retrieval.dataset import Retrieval
 from subquad_datasets.retrieval.pack import MAX_BYTES
-from subquad_datasets.retrieval.standin import draw_pairs
+from subquad_datasets.retrieval.documents import draw_pairs
 
 TRAIN = (
     "1.0\tP1\tP2\tone text\tits twin\n0.0\tP1\tP3\tone text\tsomething else\n1.0\tP3\tP2\tsomething else\tits twin\n"

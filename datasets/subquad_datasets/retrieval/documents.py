@@ -1,4 +1,4 @@
-"""The stand-in: pairs of the two parts of documents, such as an article's body and its abstract. N documents.
+"""A stand-in from files: pairs of the two parts of documents, such as an article's body and its abstract. N documents.
 
 Label 1: both parts of one document; label 0: the first part of one and the second of another. Each part of each
 document stands in exactly one pair of either label, so that one side alone says nothing about the label. Pairs are
