@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,9 @@ from subquad_plugins.classification import Config
 class Classification(Task):
     """Loss weight is the number of samples.
 
+    Attributes:
+        name: of the task, for messages.
+
     Args:
         config: see `Config`.
         spec: of a data set with at least two classes.
@@ -29,12 +33,14 @@ class Classification(Task):
         DataError: it has fewer.
     """
 
+    name: ClassVar[str] = "classification"
+
     def __init__(self, config: Config, spec: DataSpec):
         super().__init__(config, spec)
         self.label_smoothing = config.label_smoothing
         if spec.num_classes < 2:
             raise DataError(
-                f"task classification needs a data set with at least 2 classes, this one has {spec.num_classes}"
+                f"task {self.name} needs a data set with at least 2 classes, this one has {spec.num_classes}"
             )
 
     @property

@@ -7,7 +7,7 @@ from subquad_plugins.classification import Config
 
 PLUGIN = TaskPlugin(
     config=Config,
-    build="subquad_plugins.classification.task:Classification",
+    build="subquad_plugins.pair_classification.task:PairClassification",
     summary="cross entropy over pairs of sequences; accuracy, macro F1 and loss",
     backbones=("dual-encoder",),
     metric="accuracy",
