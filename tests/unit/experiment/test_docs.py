@@ -14,7 +14,7 @@ from subquad.errors import UserError
 from subquad.experiment import load
 
 DOCS = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text(encoding="utf-8")
-FILE, STUDY = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+FILE, STUDY, SCALES = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
 CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
 ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)
 
@@ -54,6 +54,10 @@ def test_the_files_load(tmp_path):
     assert len(plan.cells) == 15
     assert plan.cells[-1].label == "Heartbeat-softmax-seed2"
     assert plan.cells[9].experiment.experiment.train.batch_size == 32
+    (tmp_path / "study.yaml").write_text(STUDY + SCALES)
+    small = load("study.yaml", ["matrix.dataset.Heartbeat.params.split_seed=3"], scale="smoke", cwd=tmp_path)
+    assert (small.name, len(small.cells)) == ("three-mixers-smoke", 5)
+    assert [cell.experiment.experiment.dataset.params["split_seed"] for cell in small.cells] == [0, 0, 0, 3, 3]
 
 
 def test_loading_imports_nothing_heavy(tmp_path):
