@@ -88,6 +88,8 @@ def test_a_subset_of_a_subset(folder):
     assert len(part) == 2
     assert part.labels.tolist() == [7, 300]
     assert part.uncut_lengths.tolist() == [3, 5]
+    assert PackedSplit(folder, "train", 4).lengths().tolist() == [3, 0, 1, 4]
+    assert PackedSplit(folder, "train", 4).subset(np.array([3, 1])).lengths().tolist() == [4, 0]
     assert part.column.tokens[part.starts].tolist() == [1, 5]
     assert np.array_equal(fetch(part, 0, 1)["inputs"], padded([ROWS[0], ROWS[3]], 5, 0))
 
@@ -104,6 +106,7 @@ def test_pairs_have_two_columns(folder):
     assert np.array_equal(batch["inputs_b"], padded([ROWS[1], ROWS[3]], 4, 1))
     assert batch["keep_b"].sum(1).tolist() == [0, 4]
     assert batch["labels"].tolist() == [1, 7]
+    assert split.lengths().tolist() == [1, 4]
 
 
 def test_a_pickled_split_is_small_and_maps_the_files_itself(tmp_path):

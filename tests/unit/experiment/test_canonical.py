@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from subquad.experiment import check, differences, digest, dump, load
 from subquad.experiment.canonical import to_yaml
+from subquad.experiment.schema import Experiment
 from subquad.experiment.strict_yaml import parse
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -101,6 +102,7 @@ def test_what_does_not_decide_the_numbers_is_not_hashed(loaded, base_text, overr
         ("mixer.params.order=2", ["mixer.params.order"]),
         ("dataset.params.problem=Heartbeat", ["dataset.params.problem"]),
         ("train.precision=bf16", ["train.precision"]),
+        ("train.bucket_batches=8", ["train.bucket_batches"]),
         ("mixer={name: agf, params: {order: 4, basis: legendre}}", ["mixer.params.basis"]),
     ],
 )
@@ -108,6 +110,14 @@ def test_what_decides_them_is(loaded, base_text, override, keys):
     one, other = experiment(loaded(base_text)), experiment(loaded(base_text, override))
     assert digest(one) != digest(other)
     assert differences(one, other) == keys
+
+
+def test_a_later_setting_that_is_off_leaves_older_digests_alone(loaded, base_text):
+    one, other = experiment(loaded(base_text)), experiment(loaded(base_text, "train.bucket_batches=0"))
+    assert digest(one) == digest(other)
+    older = one.model_dump(mode="json")
+    del older["train"]["bucket_batches"]
+    assert digest(Experiment.model_validate(older)) == digest(one)
 
 
 def test_another_mixer_differs_in_all_its_parameters(loaded, base_text):

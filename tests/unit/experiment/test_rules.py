@@ -6,6 +6,7 @@ import pytest
 
 STEPS = ("train.steps=100",)
 GPU = ("scale.gpus_per_worker=1",)
+BUCKETS = "train.bucket_batches=8"
 
 ROWS = {
     "epochs and steps": (
@@ -197,6 +198,36 @@ ROWS = {
         "mixer.name: got 'agf', which sees later positions, does not fit backbone 'decoder', a decoder, which must "
         "not; use a mixer that is causal (`subquad list mixers`)",
         ("dataset=any", "task=any", "backbone=decoder", "mixer=causal"),
+    ),
+    "trimming under a head that divides by the padded length": (
+        (BUCKETS, "backbone.params.head=mean_padded"),
+        "train.bucket_batches: got 8, trims padding, and backbone 'encoder' depends on padding: head mean_padded "
+        "divides by the padded length; use head mean, or train.bucket_batches 0",
+        (BUCKETS, "backbone.params.head=mean"),
+    ),
+    "trimming under a head with weights for padding": (
+        (BUCKETS, "backbone.params.head=flatten"),
+        "train.bucket_batches: got 8, trims padding, and backbone 'encoder' depends on padding: head flatten has "
+        "weights for each padded position; use head mean, or train.bucket_batches 0",
+        (BUCKETS, "backbone.params.head=cls"),
+    ),
+    "trimming where mixers see padding": (
+        (BUCKETS, "backbone.params.mask_mixer=false"),
+        "train.bucket_batches: got 8, trims padding, and backbone 'encoder' depends on padding: mask_mixer false lets "
+        "mixers see padding; use mask_mixer true, or train.bucket_batches 0",
+        (BUCKETS, "backbone.params.mask_mixer=true"),
+    ),
+    "trimming with a mixer that depends on padding": (
+        (BUCKETS, "mixer.params.mask_padding=false"),
+        "train.bucket_batches: got 8, trims padding, and mixer 'agf' with these parameters does not claim to be "
+        "padding invariant; use 0, or a mixer that does (`subquad show mixer NAME` lists its facts)",
+        (BUCKETS, "mixer.params.mask_padding=true"),
+    ),
+    "trimming with a backbone that does not say": (
+        (BUCKETS, "dataset=any", "task=any", "backbone=series-only"),
+        "train.bucket_batches: got 8, trims padding, and backbone 'series-only' does not say whether it minds "
+        "(BackboneConfig.padding_reason); use 0",
+        ("dataset=any", "task=any", "backbone=series-only"),
     ),
 }
 
