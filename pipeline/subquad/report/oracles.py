@@ -18,7 +18,7 @@ MEANING = "a guess without a trained model, learned on TRAIN: accuracy [95 % int
 _WORDS = {
     "majority": ("majority class", "need no input"),
     "root_operator": ("root operator", "need no composition"),
-    "one_nn": ("1-nearest neighbour", "need no training"),
+    "one_nn": ("1-NN", "need no training"),
 }
 """What tables call the guesses of the built-in data sets, and what scores up to theirs do without."""
 

@@ -11,6 +11,9 @@ from subquad.report.build import Report
 
 _NARROW = 110
 _SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "best epoch"})
+_NARROW_WITH_ORACLES = 96
+_COSTS = frozenset({"parameters", "training"})
+"""They make room for the names and intervals of oracles."""
 _KEPT_WHOLE = frozenset({"data set", "mixer", "protocol"})
 _MIN_WIDTH = len("98.56 ± 0.16")
 _REASONS = 3
@@ -38,16 +41,23 @@ def _published(report: Report) -> list[str]:
 
 def _print_table(content: table.Table, console: Console) -> None:
     hidden = {"published"} | (_SIDE_COLUMNS | _plain_status(content) if console.width < _NARROW else frozenset())
+    hidden |= _COSTS if console.width < _NARROW_WITH_ORACLES and content.oracles else frozenset()
     shown = [index for index, header in enumerate(content.headers) if header not in hidden]
     grid = RichTable(box=None, header_style="bold", pad_edge=False)
     for index in shown:
         header = content.headers[index]
         side = "right" if index in content.numeric else "left"
-        least = _MIN_WIDTH if header.startswith(("status", "test ", "last ")) else None
+        least = _least_width(content, index) if header.startswith(("status", "test ", "last ")) else None
         grid.add_column(Text(header), justify=side, overflow="fold", no_wrap=header in _KEPT_WHOLE, min_width=least)
     for number, line in enumerate(content.lines):
         grid.add_row(*(Text(line[index]) for index in shown), style="italic" if number in content.oracles else "")
     console.print(grid)
+
+
+def _least_width(content: table.Table, index: int) -> int:
+    """Scores are not broken over lines, nor are those of oracles with their interval."""
+    score = content.headers[index].startswith("test ")
+    return max([_MIN_WIDTH, *(len(content.lines[number][index]) for number in content.oracles if score)])
 
 
 def _plain_status(content: table.Table) -> frozenset[str]:

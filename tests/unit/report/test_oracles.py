@@ -87,9 +87,11 @@ def test_terminals_show_them(listops, width: int):
     stream = io.StringIO()
     report = build([listops(agf=[0.37, 0.38])])
     to_terminal(report, Console(file=stream, width=width, color_system=None))
-    shown = " ".join(stream.getvalue().split())
+    shown = stream.getvalue()
     for word in ("oracle: majority class", "oracle: root operator", "36.40", ends(0.364, 2000), BEST):
         assert word in shown
+    assert f"36.40 {ends(0.364, 2000)}" in shown
+    assert ("parameters" in shown) is (width == 160)
     assert ("2,000 test samples" in shown) is (width == 160)
     assert ("2 finished" in shown) is (width == 160)  # oracles do not make the status column worth its width
 
