@@ -1,0 +1,236 @@
+"""Length bucketing changes which samples share a batch and how much padding is computed, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from small_run import cli, digests, only_run, run_here
+
+from subquad.cli.main import main
+from subquad.data import DataSpec, Split, TestKey
+from subquad.drivers.session import start
+from subquad.engine.buckets import trimmed
+from subquad.engine.evaluate import evaluate
+from subquad.engine.feed import to_device, training_batches
+from subquad.engine.group import Group
+from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
+from subquad.engine.run import make_plan
+from subquad.engine.ticket import Ticket
+from subquad.experiment import Checked, load
+from subquad.plugin import MixerPlugin
+from subquad.registry import find, resolve
+from subquad.runs import read_records, read_result
+
+VOWELS = """
+name: small
+dataset: {name: uea, params: {problem: JapaneseVowels}}
+task: classification
+backbone: {name: encoder, params: {depth: 1, dim: 16, heads: 2, ffn_dim: 32, dropout: 0.1}}
+mixer: {name: agf, params: {order: 3, ortho_weight: 0.0}}
+train: {epochs: 2, batch_size: 16, lr: 1e-3, log_every: 1, bucket_batches: 4}
+tracking: {enabled: false, system_metrics: false}
+"""
+PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")
+Make = Callable[..., Ticket]
+
+
+@pytest.fixture
+def vowels(tmp_path: Path) -> Path:
+    path = tmp_path / "vowels.yaml"
+    path.write_text(VOWELS)
+    return path
+
+
+@pytest.fixture
+def ticket(vowels: Path, tmp_path: Path) -> Make:
+    def make(*overrides: str) -> Ticket:
+        (found,) = start(load(str(vowels), overrides), tmp_path).tickets
+        return found
+
+    return make
+
+
+def losses(run: Path) -> np.ndarray:
+    return np.array([one.metrics["loss"] for one in read_records(run) if one.kind == "train"])
+
+
+def test_a_run_has_as_many_steps_and_other_batches(ticket: Make):
+    plain, on = ticket("train.bucket_batches=0"), ticket()
+    assert (run_here(plain), run_here(on)) == ("finished", "finished")
+    assert len(losses(plain.folder)) == len(losses(on.folder)) == 28
+    assert (losses(plain.folder) != losses(on.folder)).any()
+    assert (plain.folder / "plan.json").read_bytes() == (on.folder / "plan.json").read_bytes()
+
+
+@pytest.mark.parametrize("stop_at", [5, 14, 15])
+def test_stopping_and_going_on_changes_nothing(ticket: Make, stop_at: int):
+    whole, halted = ticket(), ticket()
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    assert run_here(halted, lambda: 15 if next(calls) == stop_at else 0) == "stopped"
+    run_here(halted)
+    assert digests(halted.folder) == digests(whole.folder)
+    assert np.array_equal(losses(halted.folder), losses(whole.folder))
+    assert (read_result(halted.folder) or {})["test"] == (read_result(whole.folder) or {})["test"]
+
+
+def test_micro_batches_give_the_same_curve(ticket: Make):
+    whole, cut = ticket(*PLAIN), ticket(*PLAIN, "train.micro_batch=5")
+    run_here(whole)
+    run_here(cut)
+    np.testing.assert_allclose(losses(cut.folder), losses(whole.folder), rtol=0, atol=1e-10)
+
+
+@pytest.mark.ci
+def test_loader_processes_do_not_change_the_order(ticket: Make):
+    here, there = ticket(), ticket("train.loader_workers=2")
+    run_here(here)
+    run_here(there)
+    assert np.array_equal(losses(there.folder), losses(here.folder))
+
+
+@pytest.mark.ci
+def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(vowels: Path, tmp_path: Path):
+    runs = []
+    for workers in (1, 2):
+        root = tmp_path / f"w{workers}"
+        cli(["train", str(vowels), "--local", "--root", str(root), f"scale.workers={workers}", *PLAIN], tmp_path)
+        runs.append(only_run(root))
+    np.testing.assert_allclose(losses(runs[1]), losses(runs[0]), rtol=0, atol=1e-6)
+    one, two = (load_file(run / "predictions.safetensors") for run in runs)
+    assert np.array_equal(one["label"], two["label"])
+    assert (one["predicted"] == two["predicted"]).mean() > 0.99
+
+
+@pytest.mark.ci
+def test_a_kill_leaves_no_trace(vowels: Path, tmp_path: Path):
+    cli(["train", str(vowels), "--local", "--root", str(tmp_path / "whole")], tmp_path)
+    cli(["train", str(vowels), "--local", "--root", str(tmp_path / "cut")], tmp_path, fault="kill@step:19", check=-9)
+    killed = only_run(tmp_path / "cut")
+    cli(["resume", str(killed), "--local"], tmp_path)
+    assert digests(killed) == digests(only_run(tmp_path / "whole"))
+
+
+def checked(path: Path, *overrides: str) -> Checked:
+    return load(str(path), overrides).cells[0].experiment
+
+
+def opened(one: Checked, root: Path) -> tuple[DataSpec, Split]:
+    dataset = build_dataset(one, root)
+    return dataset.describe(), dataset.split("test", TestKey("x", "test of the engine"))
+
+
+def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp_path: Path):
+    on, plain = checked(vowels, *PLAIN), checked(vowels, *PLAIN, "train.bucket_batches=0")
+    spec, split = opened(on, tmp_path)
+    task = build_task(on, spec)
+    found = []
+    for one in (on, plain):
+        parts = build_parts(one, task, build_model(one, spec, task), Group())
+        found.append(evaluate(parts, split, per_sample=True))
+    got, expected = found
+    assert got.metrics == pytest.approx(expected.metrics, rel=1e-12)
+    assert got.arrays.keys() == expected.arrays.keys()
+    for name, values in expected.arrays.items():
+        np.testing.assert_allclose(got.arrays[name], values, rtol=0, atol=1e-12)
+    assert len(set(np.asarray(split.lengths()).tolist())) > 5
+
+
+def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Path):
+    one = checked(vowels)
+    dataset = build_dataset(one, tmp_path)
+    plan = make_plan(one.experiment, dataset)
+    feed = training_batches(dataset.split("train"), plan, 0, Group(), None, 0, torch.float32)
+    keeps = [micro["keep"] for micros in feed for micro, _ in micros]
+    assert all(keep.shape[1] == int(keep.sum(1).max()) for keep in keeps)
+    computed, padded = sum(keep.numel() for keep in keeps), sum(len(keep) for keep in keeps) * 26
+    real = int(sum(keep.sum() for keep in keeps))
+    assert real <= computed < real + 0.3 * (padded - real)
+
+
+@cache
+def invariant() -> dict[str, dict[str, object]]:
+    """Parameters of every way of building a built-in mixer that claims to be padding invariant."""
+    found = {}
+    for name in sorted(one.name for one in find("mixer") if one.distribution == "subquad"):
+        plugin = resolve("mixer", name).plugin
+        assert isinstance(plugin, MixerPlugin)
+        for way, params in {"default": {}, **plugin.variants}.items():
+            if plugin.facts_of(plugin.config.model_validate(params)).padding_invariant:
+                found[f"{name}, {way}"] = {"name": name, "params": dict(params)}
+    return found
+
+
+def test_every_mixer_is_among_them():
+    assert {str(one["name"]) for one in invariant().values()} == {one.name for one in find("mixer")}
+
+
+@pytest.mark.parametrize("way", [way for way in invariant() if way.endswith("default")])
+def test_trimming_changes_no_output_and_no_gradient(way: str, vowels: Path, tmp_path: Path):
+    compare(way, vowels, tmp_path)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("way", [way for way in invariant() if not way.endswith("default")])
+def test_trimming_changes_none_in_all_variants(way: str, vowels: Path, tmp_path: Path):
+    compare(way, vowels, tmp_path)
+
+
+def compare(way: str, vowels: Path, tmp_path: Path) -> None:
+    """A batch of very short samples, also of one token, padded to 70 positions and trimmed to its longest."""
+    one = checked(vowels, *PLAIN, "train.bucket_batches=0")
+    mixer = resolve("mixer", str(invariant()[way]["name"]))
+    config = mixer.plugin.config.model_validate(invariant()[way]["params"])
+    one = replace(one, mixer=mixer, mixer_config=config)
+    spec = DataSpec(modality="series", max_len=70, channels=12, num_classes=9)
+    task = build_task(one, spec)
+    model = build_model(one, spec, task).eval()
+    for lengths in ((1, 1), (3, 1, 2), (13, 5, 1)):
+        keep = np.arange(70) < np.array(lengths)[:, None]
+        drawn = np.random.default_rng(0).standard_normal((len(lengths), 70, 12))
+        arrays = {"inputs": drawn * keep[..., None], "keep": keep, "labels": np.zeros(len(lengths), dtype=np.int64)}
+        expected, wanted = outputs_and_gradients(model, arrays)
+        got, gradients = outputs_and_gradients(model, trimmed(arrays, max(lengths)))
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
+        for name, gradient in wanted.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-8, msg=name)
+
+
+def outputs_and_gradients(model, arrays):
+    batch = to_device(arrays, torch.device("cpu"), torch.float64)
+    torch.manual_seed(1)
+    outputs = model(batch).outputs
+    model.zero_grad(set_to_none=True)
+    outputs.square().sum().backward()
+    named = {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in model.named_parameters()}
+    return outputs.detach(), {name: gradient.clone() for name, gradient in named.items()}
+
+
+REFUSED = [
+    (
+        ("mixer.params.ortho_weight=0.1",),
+        "got 4, trims padding, which the mixer's extra loss may count (ortho); use 0, or a weight of 0",
+    ),
+    (("dataset={name: recall, params: {}}",), "got 4, has no effect with this data set, whose sequences are equally"),
+    (
+        ("backbone.params.head=flatten",),
+        "got 4, trims padding, and backbone 'encoder' depends on padding: head flatten",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_a_refusal_is_one_line_and_nothing_is_made(settings, message, vowels, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", vowels.name, "--local", *settings]) == 2
+    said = capsys.readouterr().err
+    assert f"train.bucket_batches: {message}" in said
+    assert said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == [vowels.name]
