@@ -19,6 +19,9 @@ from subquad.plugin import Config, Modality
 SplitName = Literal["train", "validation", "trainval", "test"]
 ArrayBatch = dict[str, np.ndarray]
 
+NO_LABEL = -1
+"""The label of a position that has none, where positions are labelled."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
@@ -35,6 +38,7 @@ class DataSpec:
             is too small to cut a validation part.
         equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
         pairs: samples are pairs of sequences: batches have `inputs_b` and `keep_b` besides `inputs` and `keep`.
+        position_labels: positions are labelled, not sequences: `labels` are (B, L), `NO_LABEL` where there is none.
         notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
     """
 
@@ -47,6 +51,7 @@ class DataSpec:
     sizes: Mapping[str, int] = field(default_factory=dict)
     equal_length: bool = False
     pairs: bool = False
+    position_labels: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -66,8 +71,8 @@ class Split(ABC):
             seed: the run's seed.
 
         Returns:
-            `inputs` (B, L, C) float32 or (B, L) int64, `keep` (B, L) bool, `labels` (B,) int64. L must not depend on
-            which samples share the batch, or losses would depend on how ranks cut it.
+            `inputs` (B, L, C) float32 or (B, L) int64, `keep` (B, L) bool, `labels` (B,) int64, or (B, L) of positions.
+            L must not depend on which samples share the batch, or losses would depend on how ranks cut it.
         """
 
     def lengths(self) -> np.ndarray | None:

@@ -1,11 +1,11 @@
-"""Associative recall with keys and values as tokens of their own, read at one query: a control task. Light half.
+"""Multi-query associative recall, keys and values as tokens of their own: a control task. Light half.
 
 Harder than `recall`, where a token is a whole pair: here a mixer has to bind each value to the key beside it, and then
-to look the queried key up. Read at the last position, `identity` sees the query alone, whose value is drawn
-independently, so it stays at chance, 1 / num_values.
+to look the queried keys up. Read at a query, `identity` sees the key alone, whose value is drawn independently, so it
+stays at chance, 1 / num_values.
 
-Reference: Arora et al., 2023, Zoology, arXiv:2312.04927, section 3 and its released data. How this classification task
-differs from the published one, which labels several queries of a sequence: docs/datasets/mqar.md.
+Reference: Arora et al., 2023, Zoology, arXiv:2312.04927, section 3 and its released data. What differs from the
+published task: docs/datasets/mqar.md.
 """
 
 from __future__ import annotations
@@ -23,14 +23,19 @@ POWER_A = 0.01
 class Config(GeneratedConfig):
     """Parameters of multi-query associative recall."""
 
-    length: int = param(33, meaning="tokens in a sequence", symbol="N", ge=3, le=1_000_000)
-    num_pairs: int = param(8, meaning="key-value pairs, two tokens each", symbol="D", ge=1, le=100_000)
-    num_queries: int = param(
-        1, meaning="pairs that are asked for; the last query ends the sequence and is the labelled one", ge=1
+    length: int = param(17, meaning="tokens in a sequence", symbol="N", ge=3, le=1_000_000)
+    num_pairs: int = param(4, meaning="key-value pairs, two tokens each", symbol="D", ge=1, le=100_000)
+    labels: Literal["every", "last"] = param(
+        "every",
+        meaning="what is labelled: every query at its position, pairs in front, as published; or the sequence, moved "
+        "right until the last query ends it, by that query's value",
     )
-    num_keys: int = param(16, meaning="different keys; those of one sequence are distinct", ge=1, le=1_000_000)
+    num_queries: int | None = param(
+        None, meaning="pairs that are asked for; null: all of them, or one where labels is last", ge=1
+    )
+    num_keys: int = param(8, meaning="different keys; those of one sequence are distinct", ge=1, le=1_000_000)
     num_values: int = param(
-        16, meaning="different values, the classes; those of one sequence are distinct", ge=2, le=1_000_000
+        8, meaning="different values, the classes; those of one sequence are distinct", ge=2, le=1_000_000
     )
     power_a: float = param(
         POWER_A,
@@ -43,7 +48,12 @@ class Config(GeneratedConfig):
     filler: Literal["blank", "random"] = param(
         "blank", meaning="other places: one token for all, or random values and keys that the sequence does not pair"
     )
-    train_size: int = param(8192, meaning="sequences to train on", ge=1, le=10_000_000)
+    train_size: int = param(16_384, meaning="sequences to train on", ge=1, le=10_000_000)
+
+    @property
+    def queries(self) -> int:
+        """Queries in each sequence, Q."""
+        return self.num_queries or (self.num_pairs if self.labels == "every" else 1)
 
     @property
     def places(self) -> int:
@@ -58,12 +68,12 @@ class Config(GeneratedConfig):
                     f"num_pairs {self.num_pairs} is more than {name} {pool}, but those of a sequence are distinct: "
                     f"use {name} {self.num_pairs} or more"
                 )
-        if self.length < (least := 2 * self.num_pairs + 2 * self.num_queries - 1):
+        if self.length < (least := 2 * self.num_pairs + 2 * self.queries - 1):
             raise ValueError(
-                f"length {self.length} is too short for num_pairs {self.num_pairs} and num_queries "
-                f"{self.num_queries}, two tokens for each but the last query: use length {least} or more"
+                f"length {self.length} is too short for {self.num_pairs} pairs and {self.queries} queries, two tokens "
+                f"for each but the last query: use length {least} or more"
             )
-        if self.num_queries > self.num_pairs:
+        if self.queries > self.num_pairs:
             raise ValueError(
                 f"num_queries {self.num_queries} is more than num_pairs {self.num_pairs}, but a pair is asked for once"
             )
@@ -71,10 +81,10 @@ class Config(GeneratedConfig):
 
     @model_validator(mode="after")
     def _refuse(self) -> Config:
-        if self.places == self.num_queries and self.power_a != POWER_A:
+        if self.places == self.queries and self.power_a != POWER_A:
             raise ValueError(
                 f"power_a has no effect where every place holds a query (length {self.length}, num_pairs "
-                f"{self.num_pairs}, num_queries {self.num_queries}): leave it at {POWER_A}, or use a larger length"
+                f"{self.num_pairs}, queries {self.queries}): leave it at {POWER_A}, or use a larger length"
             )
         if self.length == 2 * self.num_pairs + 1 and self.filler != "blank":
             raise ValueError(
@@ -87,7 +97,7 @@ class Config(GeneratedConfig):
 PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.mqar.dataset:Mqar",
-    summary="control task: associative recall with keys and values as separate tokens; chance without mixing",
+    summary="control task: multi-query associative recall, each query labelled; chance without mixing",
     paper="Arora et al., 2023, Zoology: measuring and improving recall in efficient language models, arXiv:2312.04927",
     tasks=("classification",),
     modality="tokens",

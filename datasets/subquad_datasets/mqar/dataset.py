@@ -1,4 +1,4 @@
-"""Associative recall as a data set: one label a sequence, that of the query at its end. N sequences, L positions."""
+"""Associative recall as a data set: a label for every query, or one a sequence. N sequences, L positions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from subquad.data import ArrayBatch, DataSpec
+from subquad.data import NO_LABEL, ArrayBatch, DataSpec, Split
 from subquad_datasets.generated import Generated
+from subquad_datasets.guesses import labels_of
 from subquad_datasets.mqar import Config
 from subquad_datasets.mqar.draw import FIRST_KEY, draw
 
 
 class Mqar(Generated):
-    """Associative recall, classified at the last query.
+    """Associative recall, every query classified at its position, or the sequence at its last one.
 
     Args:
         config: see `Config`.
@@ -34,15 +35,26 @@ class Mqar(Generated):
             class_names=tuple(str(value) for value in range(config.num_values)),
             sizes=self.sizes(),
             equal_length=True,
-            notes=(
-                "synthetic control task: associative recall with one labelled query a sequence (the published task "
-                f"labels several); chance is {1 / config.num_values:.4g}, "
-                f"knowing the values but not their keys gives {1 / config.num_pairs:.4g}",
-            ),
+            position_labels=config.labels == "every",
+            notes=(_note(config),),
         )
 
     def sequences(self, stream: int, count: int) -> ArrayBatch:
-        """`inputs` and `keep` (N, L), all real, `labels` (N,)."""
+        """`inputs` and `keep` (N, L), all real, `labels` (N, L) or (N,)."""
         drawn = draw(self.mqar, stream, count)
         keep = np.ones(drawn.inputs.shape, dtype=bool)
-        return {"inputs": drawn.inputs, "keep": keep, "labels": drawn.targets[:, -1].copy()}
+        labels = drawn.targets if self.mqar.labels == "every" else drawn.targets[:, -1].copy()
+        return {"inputs": drawn.inputs, "keep": keep, "labels": labels}
+
+    def oracles(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest class, at every label."""
+        known, asked = (labels[labels != NO_LABEL] for labels in (labels_of(self.load("trainval")), labels_of(split)))
+        return {"majority": float(np.mean(asked == np.bincount(known).argmax()))}
+
+
+def _note(config: Config) -> str:
+    what = "every query labelled" if config.labels == "every" else "one labelled query a sequence"
+    return (
+        f"synthetic control task: associative recall, {what}; chance is {1 / config.num_values:.4g}, "
+        f"knowing the values but not their keys gives {1 / config.num_pairs:.4g}"
+    )

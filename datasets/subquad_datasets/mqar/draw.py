@@ -1,13 +1,14 @@
 """Sequences of associative recall: pairs, then queries at places that follow a power law.
 
-    filler ..  k1 v1 k2 v2 .. kP vP  filler .. k5 filler .. k2      the last query ends the sequence
+    k1 v1 k2 v2 .. kP vP  filler .. k5 filler .. k2  filler ..      labels every: as published
+    filler ..  k1 v1 k2 v2 .. kP vP  filler .. k5 filler .. k2      labels last: the last query ends the sequence
 
 Token ids, 0 being padding (of which there is none): 1 blank, 2 + key, 2 + K + value.
 Letters: N sequences, L positions, P pairs, Q queries, S places for queries, K keys, V values.
 
-Departure from the published form (Arora et al., 2023, and the released generator): there the pairs always come first
-and whatever follows the last query stays; here the whole is moved to the right until the last query is the last token,
-which is where a classifier can be made to look. Gaps between a pair and its query are as published.
+Departure of `labels: last` from the published form (Arora et al., 2023, and the released generator), in which the
+pairs always come first and whatever follows the last query stays: the whole is moved to the right until the last query
+is the last token, which is where a classifier can be made to look. Gaps between a pair and its query are as published.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from subquad.data import NO_LABEL
 from subquad_datasets.generated import random_stream
 from subquad_datasets.mqar import Config
 from subquad_datasets.recall.dataset import distinct_keys
 
 BLANK, FIRST_KEY = 1, 2
-NO_TARGET = -1
 _ROWS = 4096  # at a time, which bounds memory
 
 
@@ -32,7 +33,7 @@ class Sequences:
 
     Attributes:
         inputs: (N, L) int64 token ids.
-        targets: (N, L) int64, at each query the value of its key, elsewhere `NO_TARGET`; the multi-query form.
+        targets: (N, L) int64, at each query the value of its key, elsewhere `NO_LABEL`.
     """
 
     inputs: np.ndarray
@@ -60,15 +61,16 @@ def draw(config: Config, split: int, count: int) -> Sequences:
 def _draw_rows(config: Config, streams: Streams, count: int) -> tuple[np.ndarray, np.ndarray]:
     keys = distinct_keys(streams.keys, count, config.num_pairs, config.num_keys)
     values = distinct_keys(streams.values, count, config.num_pairs, config.num_values)
-    asked = streams.asked.random((count, config.num_pairs)).argsort(axis=1)[:, : config.num_queries]
-    places = draw_places(streams.places, count, config.places, config.num_queries, config.power_a)
-    start = config.length - 1 - 2 * places[:, -1:]  # of what follows the pairs
+    asked = streams.asked.random((count, config.num_pairs)).argsort(axis=1)[:, : config.queries]
+    places = draw_places(streams.places, count, config.places, config.queries, config.power_a)
+    # Where what follows the pairs begins.
+    start = 2 * config.num_pairs if config.labels == "every" else config.length - 1 - 2 * places[:, -1:]
     pairs, queries = start + np.arange(-2 * config.num_pairs, 0), start + 2 * places
     inputs = _filler(config, streams.filler, keys)
     tokens = np.stack([FIRST_KEY + keys, FIRST_KEY + config.num_keys + values], axis=2).reshape(count, -1)
-    np.put_along_axis(inputs, pairs, tokens, axis=1)
+    np.put_along_axis(inputs, np.broadcast_to(pairs, tokens.shape), tokens, axis=1)
     np.put_along_axis(inputs, queries, FIRST_KEY + np.take_along_axis(keys, asked, axis=1), axis=1)
-    targets = np.full(inputs.shape, NO_TARGET)
+    targets = np.full(inputs.shape, NO_LABEL)
     np.put_along_axis(targets, queries, np.take_along_axis(values, asked, axis=1), axis=1)
     return inputs, targets
 

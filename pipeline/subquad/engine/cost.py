@@ -56,7 +56,8 @@ def _flops(checked: Checked, spec: DataSpec, task: Task, model: Backbone) -> int
 def _samples(spec: DataSpec) -> dict[str, np.ndarray]:
     shape = (_SAMPLES, spec.max_len, spec.channels) if spec.modality == "series" else (_SAMPLES, spec.max_len)
     kind = np.float32 if spec.modality == "series" else np.int64
-    batch: dict[str, np.ndarray] = {"labels": np.zeros(_SAMPLES, dtype=np.int64)}
+    labelled = (_SAMPLES, spec.max_len) if spec.position_labels else _SAMPLES
+    batch: dict[str, np.ndarray] = {"labels": np.zeros(labelled, dtype=np.int64)}
     for side in ("", "_b") if spec.pairs else ("",):
         batch[f"inputs{side}"] = np.ones(shape, dtype=kind)
         batch[f"keep{side}"] = np.ones((_SAMPLES, spec.max_len), dtype=bool)

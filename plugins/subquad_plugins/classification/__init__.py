@@ -1,4 +1,4 @@
-"""Classification of whole sequences. Light half."""
+"""Classification of whole sequences, or of positions where the data set labels those. Light half."""
 
 from __future__ import annotations
 

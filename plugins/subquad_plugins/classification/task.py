@@ -1,6 +1,8 @@
 """Cross entropy over whole sequences, with metrics from a confusion matrix that adds up exactly over batches and ranks.
 
-Letters: B batch, C classes.
+Of a data set that labels positions, every labelled position of a batch is a case of its own; of others every sample.
+
+Letters: B batch, L length, C classes, N cases.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subquad.data import DataSpec
-from subquad.errors import DataError
+from subquad.data import NO_LABEL, DataSpec
+from subquad.errors import DataError, PluginError
 from subquad.nn import Batch, Task
 from subquad_plugins.classification import Config
 
 
 class Classification(Task):
-    """Loss weight is the number of samples.
+    """Loss weight is the number of cases.
 
     Attributes:
         name: of the task, for messages.
@@ -48,12 +50,17 @@ class Classification(Task):
         return self.spec.num_classes
 
     def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = self._losses(outputs, batch["labels"])
+        losses = self._losses(*self._cases(outputs, batch["labels"]))
         return losses.sum(), torch.tensor(float(len(losses)), device=losses.device)
+
+    def weight(self, batch: Batch) -> float:
+        labels = batch["labels"]
+        return float((labels != NO_LABEL).sum() if self.spec.position_labels else len(labels))
 
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`loss` () float64 and `confusion` (C, C) int64, rows the true class, columns the predicted one."""
-        labels, classes = batch["labels"], self.spec.num_classes
+        outputs, labels = self._cases(outputs, batch["labels"])
+        classes = self.spec.num_classes
         confusion = torch.bincount(labels * classes + outputs.argmax(-1), minlength=classes**2)
         return {
             "loss": self._losses(outputs, labels).double().sum(),
@@ -61,7 +68,7 @@ class Classification(Task):
         }
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """`accuracy` and `macro_f1` as shares in [0, 1], and the mean `loss`; NaN where there was no sample.
+        """`accuracy` and `macro_f1` as shares in [0, 1], and the mean `loss`; NaN where there was no case.
 
         Macro F1 is the mean over classes that occur among labels or predictions.
         """
@@ -78,10 +85,27 @@ class Classification(Task):
         }
 
     def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`predicted` and `label`, (B,) int64 each."""
-        return {"predicted": outputs.argmax(-1), "label": batch["labels"]}
+        """`predicted` and `label`, (B,) int64 each; of positions (B, L), `NO_LABEL` where there is no label."""
+        labels = batch["labels"]
+        return {"predicted": outputs.argmax(-1).masked_fill(labels == NO_LABEL, NO_LABEL), "label": labels}
+
+    def _cases(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs (N, C) and labels (N,) of what is labelled.
+
+        Raises:
+            PluginError: the outputs are not of what the data set labels.
+        """
+        if outputs.shape[:-1] != labels.shape:
+            raise PluginError(
+                f"task {self.name}: outputs of shape {tuple(outputs.shape)} do not fit labels of shape "
+                f"{tuple(labels.shape)}"
+            )
+        if not self.spec.position_labels:
+            return outputs, labels
+        labelled = labels != NO_LABEL
+        return outputs[labelled], labels[labelled]
 
     def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """(B,), in fp32 at least."""
+        """(N,), in fp32 at least."""
         wide = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
         return F.cross_entropy(wide, labels, reduction="none", label_smoothing=self.label_smoothing)

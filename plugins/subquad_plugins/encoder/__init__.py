@@ -11,6 +11,9 @@ from pydantic import model_validator
 
 from subquad.plugin import BackboneConfig, BackbonePlugin, param
 
+EMBEDDING_INIT = 0.02
+"""The deviation in the UEA and the LRA code alike."""
+
 
 class Config(BackboneConfig):
     """Parameters of the encoder."""
@@ -34,7 +37,14 @@ class Config(BackboneConfig):
         "learned", meaning="what is added to tell positions apart"
     )
     position_init: Literal["normal", "uniform"] = param(
-        "normal", meaning="start of learned positions: normal with deviation 0.02 (LRA), or uniform in +-0.02 (UEA)"
+        "normal", meaning="start of learned positions: normal (LRA) or uniform (UEA), as wide as embedding_init says"
+    )
+    embedding_init: float = param(
+        EMBEDDING_INIT,
+        meaning="deviation that token embeddings, a class token and learned positions start with; half the width of "
+        "uniform positions; 0.02 in UEA and LRA",
+        gt=0,
+        le=10,
     )
     input_scale: bool = param(False, meaning="multiply embedded inputs by the square root of dim (UEA)")
     mask_mixer: bool = param(True, meaning="tell mixers which positions are padding; the UEA protocol does not")
@@ -42,10 +52,10 @@ class Config(BackboneConfig):
     final_activation: Literal["none", "gelu", "relu"] = param(
         "none", meaning="activation after the final norm; gelu in UEA"
     )
-    head: Literal["mean", "mean_padded", "cls", "last", "flatten"] = param(
+    head: Literal["mean", "mean_padded", "cls", "last", "flatten", "each"] = param(
         "mean",
         meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class token, the last real "
-        "token, or all positions with padding zeroed (UEA)",
+        "token, or all positions with padding zeroed (UEA); each: no pooling, for data sets that label positions",
     )
     head_hidden: int | None = param(None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1)
     head_dropout: float = param(0.0, meaning="dropout before pooling; 0.1 in UEA", ge=0, lt=1)
@@ -71,6 +81,8 @@ class Config(BackboneConfig):
             return "head mean_padded divides by the padded length; use head mean"
         if self.head == "flatten":
             return "head flatten has weights for each padded position; use head mean"
+        if self.head == "each":
+            return "head each has outputs, and the data set labels, for padded positions; use a data set of one length"
         return ""
 
 

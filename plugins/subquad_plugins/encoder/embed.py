@@ -12,10 +12,7 @@ from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
-from subquad_plugins.encoder import Config
-
-INIT_SCALE = 0.02
-"""Deviation (or half width) of what embeddings and positions start from, in the UEA and the LRA code alike."""
+from subquad_plugins.encoder import EMBEDDING_INIT, Config
 
 
 class Embedding(nn.Module):
@@ -26,20 +23,21 @@ class Embedding(nn.Module):
         spec: modality, channels or vocabulary, and the longest sequence.
 
     Raises:
-        ConfigError: `vocab_size` does not suit the data set.
+        ConfigError: `vocab_size` or `embedding_init` does not suit the data set.
     """
 
     def __init__(self, config: Config, spec: DataSpec):
         super().__init__()
         rows = token_rows(config, spec)
+        check_init(config, spec)
         if rows:
             self.project: nn.Module = nn.Embedding(rows, config.dim)
-            nn.init.normal_(self.project.weight, std=INIT_SCALE)
+            nn.init.normal_(self.project.weight, std=config.embedding_init)
         else:
             self.project = nn.Linear(spec.channels, config.dim)
         self.scale = math.sqrt(config.dim) if config.input_scale else 1.0
         self.max_len = spec.max_len
-        self.prefix = nn.Parameter(INIT_SCALE * torch.randn(1, 1, config.dim)) if config.head == "cls" else None
+        self.prefix = build_prefix(config)
         self.positions = build_positions(config, spec.max_len + num_prefix_tokens(config))
         self.dropout = nn.Dropout(config.dropout)
 
@@ -93,6 +91,25 @@ def token_rows(config: Config, spec: DataSpec) -> int:
     return given or spec.vocab_size
 
 
+def check_init(config: Config, spec: DataSpec) -> None:
+    """Refuse a start of embeddings where there is nothing that starts from it.
+
+    Raises:
+        ConfigError: the data set is of series, whose projection starts as linear layers do, and no table is learned.
+    """
+    idle = spec.modality == "series" and config.positions != "learned" and config.head != "cls"
+    if idle and config.embedding_init != EMBEDDING_INIT:
+        raise ConfigError(
+            f"encoder: embedding_init {config.embedding_init} has no effect with a data set of series, positions "
+            f"{config.positions} and head {config.head}: leave it at {EMBEDDING_INIT}, or use positions learned"
+        )
+
+
+def build_prefix(config: Config) -> nn.Parameter | None:
+    """The class token (1, 1, D), where the head reads one."""
+    return nn.Parameter(config.embedding_init * torch.randn(1, 1, config.dim)) if config.head == "cls" else None
+
+
 def num_prefix_tokens(config: Config) -> int:
     return 1 if config.head == "cls" else 0
 
@@ -105,9 +122,9 @@ def build_positions(config: Config, length: int) -> Positions | None:
         return Positions(sinusoidal(length, config.dim), learned=False)
     table = torch.empty(length, config.dim)
     if config.position_init == "uniform":
-        nn.init.uniform_(table, -INIT_SCALE, INIT_SCALE)
+        nn.init.uniform_(table, -config.embedding_init, config.embedding_init)
     else:
-        nn.init.normal_(table, std=INIT_SCALE)
+        nn.init.normal_(table, std=config.embedding_init)
     return Positions(table, learned=True)
 
 

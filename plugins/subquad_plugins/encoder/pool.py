@@ -1,4 +1,4 @@
-"""From encoded tokens to one feature vector per sample, and from that to the outputs.
+"""From encoded tokens to one feature vector per sample, or per position, and from that to the outputs.
 
 Letters: B batch, L length, P prefix tokens, D model width, F features.
 """
@@ -10,7 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from subquad.errors import DataError
+from subquad.data import DataSpec
+from subquad.errors import ConfigError, DataError
 from subquad_plugins.encoder import Config
 
 
@@ -41,18 +42,40 @@ def flattened(x: Tensor, keep: Tensor) -> Tensor:
     return _zeroed(x, keep).flatten(1)
 
 
+def unpooled(x: Tensor, keep: Tensor) -> Tensor:
+    """Every position by itself, (B, L, D)."""
+    return x
+
+
 POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": mean_of_real,
     "mean_padded": mean_of_padded,
     "cls": first,
     "last": last_real,
     "flatten": flattened,
+    "each": unpooled,
 }
 
 
 def num_features(config: Config, max_len: int) -> int:
     """F, the width of a pooled sample."""
     return config.dim * max_len if config.head == "flatten" else config.dim
+
+
+def check_labels(config: Config, spec: DataSpec) -> None:
+    """Refuse a head whose outputs are not of what the data set labels.
+
+    Raises:
+        ConfigError: it gives an output for each position and sequences are labelled, or the reverse.
+    """
+    if config.head == "each" and not spec.position_labels:
+        raise ConfigError(
+            "encoder: head each is for data sets that label positions, this one labels sequences: use mean"
+        )
+    if config.head != "each" and spec.position_labels:
+        raise ConfigError(
+            f"encoder: head {config.head} gives one output for a sequence, but this data set labels positions: use each"
+        )
 
 
 def check_length(config: Config, length: int, max_len: int) -> None:
@@ -66,7 +89,7 @@ def check_length(config: Config, length: int, max_len: int) -> None:
 
 
 def build_head(config: Config, features: int, outputs: int) -> nn.Module:
-    """(B, F) to (B, outputs)."""
+    """(B, F) to (B, outputs), or (B, L, F) to (B, L, outputs)."""
     if config.head_hidden is None:
         return nn.Linear(features, outputs)
     return nn.Sequential(nn.Linear(features, config.head_hidden), nn.ReLU(), nn.Linear(config.head_hidden, outputs))

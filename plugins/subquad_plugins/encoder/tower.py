@@ -15,7 +15,7 @@ from subquad.plugin import Site
 from subquad_plugins.encoder import Config
 from subquad_plugins.encoder.embed import Embedding, num_prefix_tokens
 from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer
-from subquad_plugins.encoder.pool import POOLS, check_length
+from subquad_plugins.encoder.pool import POOLS, check_labels, check_length
 
 
 class Tower(Backbone):
@@ -24,10 +24,14 @@ class Tower(Backbone):
     Args:
         config: see `Config`.
         context: data description and how mixers are built.
+
+    Raises:
+        ConfigError: the head, or a setting of the embedding, does not suit the data set.
     """
 
     def __init__(self, config: Config, context: BackboneContext):
         super().__init__()
+        check_labels(config, context.spec)
         self.config = config
         self.max_len = context.spec.max_len
         # Without a mask a mixer may take a quicker path, the same for every batch.
@@ -48,7 +52,10 @@ class Tower(Backbone):
         return [cast(EncoderLayer, block).mixer for block in self.blocks]
 
     def features(self, inputs: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
-        """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to (B, F), and what each mixer returned."""
+        """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to (B, F), and what each mixer returned.
+
+        With head `each` the features are (B, L, F).
+        """
         x, keep = self.embed(inputs, keep)
         x, results = self.encode(x, keep)
         return self.pool(x, keep), results
@@ -68,7 +75,7 @@ class Tower(Backbone):
         return self.final(x), results
 
     def pool(self, x: Tensor, keep: Tensor) -> Tensor:
-        """(B, P + L, D) to (B, F)."""
+        """(B, P + L, D) to (B, F); for head `each` to (B, L, F)."""
         return POOLS[self.config.head](x, keep)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from subquad.data import DataSpec
-from subquad.errors import DataError
+from subquad.errors import DataError, PluginError
 from subquad_plugins.classification import PLUGIN, Config
 from subquad_plugins.classification.task import Classification
 
@@ -32,6 +32,44 @@ def test_loss_is_the_sum_over_samples_and_its_weight_their_number():
     loss, weight = task().loss(outputs, batch)
     torch.testing.assert_close(loss / weight, F.cross_entropy(outputs, batch["labels"]))
     assert float(weight) == task().weight(batch) == 12.0
+
+
+def positions() -> tuple[Classification, torch.Tensor, dict[str, torch.Tensor]]:
+    """Five labelled positions, three and two of a sample."""
+    spec = DataSpec(modality="tokens", max_len=4, vocab_size=9, num_classes=3, position_labels=True)
+    outputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    return Classification(Config(), spec), outputs, {"labels": torch.tensor([[0, -1, 2, 1], [-1, 2, 2, -1]])}
+
+
+def test_labelled_positions_are_cases_like_samples():
+    by_position, outputs, batch = positions()
+    labelled = batch["labels"] >= 0
+    cases = {"labels": batch["labels"][labelled]}
+    loss, weight = by_position.loss(outputs, batch)
+    torch.testing.assert_close(loss, task().loss(outputs[labelled], cases)[0])
+    assert float(weight) == by_position.weight(batch) == 5.0
+    sums, expected = by_position.sums(outputs, batch), task().sums(outputs[labelled], cases)
+    assert torch.equal(sums["confusion"], expected["confusion"])
+    assert float(sums["loss"]) == float(expected["loss"])
+
+
+def test_positions_without_a_label_take_no_part():
+    by_position, outputs, batch = positions()
+    outputs.requires_grad_()
+    by_position.loss(outputs, batch)[0].backward()
+    assert outputs.grad is not None
+    assert torch.equal((outputs.grad != 0).any(-1), batch["labels"] >= 0)
+    rows = by_position.per_sample(outputs, batch)
+    assert torch.equal(rows["predicted"] >= 0, rows["label"] >= 0)
+    nothing = {"labels": torch.full((2, 4), -1)}
+    assert float(by_position.loss(outputs.detach(), nothing)[0]) == by_position.weight(nothing) == 0.0
+
+
+def test_outputs_that_are_not_of_what_is_labelled_are_refused():
+    by_position, outputs, batch = positions()
+    message = r"task classification: outputs of shape \(2, 3\) do not fit labels of shape \(2, 4\)"
+    with pytest.raises(PluginError, match=message):
+        by_position.loss(outputs[:, 0], batch)
 
 
 def test_label_smoothing_enters_loss_and_metric():

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
-from subquad.errors import DataError, PluginError
+from subquad.errors import ConfigError, DataError, PluginError
 from subquad.nn import AttentionMixer, BackboneContext, MixerOutput, ModelOutput, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.agf import Config as AGFConfig
@@ -25,6 +25,7 @@ from subquad_plugins.softmax.core import Softmax
 
 SERIES = DataSpec(modality="series", max_len=9, channels=3, num_classes=4)
 TOKENS = DataSpec(modality="tokens", max_len=9, vocab_size=20, num_classes=4)
+LABELLED = replace(TOKENS, position_labels=True)
 HEADS = ["mean", "mean_padded", "cls", "last", "flatten"]
 
 
@@ -228,6 +229,45 @@ def test_position_and_embedding_starts():
     assert float(uniform.std()) == pytest.approx(0.02 / math.sqrt(3), rel=0.05)
 
 
+@pytest.mark.parametrize("position_init", ["normal", "uniform"])
+def test_embedding_init_is_the_width_of_every_start(position_init):
+    long = DataSpec(modality="tokens", max_len=500, vocab_size=400, num_classes=4)
+    given: dict[str, Any] = {"spec": long, "dim": 64, "head": "cls", "position_init": position_init}
+    narrow, wide = build(**given).embedding, build(**given, embedding_init=0.5).embedding
+    for name, start in wide.named_parameters():
+        torch.testing.assert_close(start, dict(narrow.named_parameters())[name] * 25, rtol=1e-5, atol=1e-7)
+    assert [name for name, _ in wide.named_parameters()] == ["prefix", "project.weight", "positions.table"]
+
+
+def test_embedding_init_is_refused_where_nothing_starts_from_it():
+    message = (
+        "encoder: embedding_init 0.5 has no effect with a data set of series, positions none and head mean: "
+        "leave it at 0.02, or use positions learned"
+    )
+    with pytest.raises(ConfigError, match=message):
+        build(positions="none", embedding_init=0.5)
+    build(positions="none", embedding_init=0.02)
+    build(positions="none", embedding_init=0.5, head="cls")
+    build(positions="none", embedding_init=0.5, spec=TOKENS)
+
+
+def test_head_each_gives_outputs_of_every_position():
+    model, given = build(spec=LABELLED, head="each", head_hidden=6), batch(LABELLED)
+    x, keep = model.embed(given["inputs"], given["keep"])
+    expected = model.head(model.encode(x, keep)[0])
+    outputs = model(given).outputs
+    assert outputs.shape == (2, 9, 4)
+    assert torch.equal(outputs, expected)
+
+
+def test_heads_that_do_not_give_what_is_labelled_are_refused():
+    with pytest.raises(ConfigError, match=r"encoder: head each is for data sets that label positions, .*: use mean"):
+        build(spec=TOKENS, head="each")
+    for head in HEADS:
+        with pytest.raises(ConfigError, match=rf"encoder: head {head} gives one output for a sequence, .*: use each"):
+            build(spec=LABELLED, head=head)
+
+
 def test_input_scale_multiplies_the_embedding():
     plain, scaled = build(positions="none"), build(positions="none", input_scale=True)
     inputs = batch()["inputs"]
@@ -259,7 +299,8 @@ REFUSED = [
         "position_init has no effect with positions none: leave it at normal, or use positions learned",
     ),
     ({"depth": 0}, "depth\n  Input should be greater than or equal to 1"),
-    ({"head": "max"}, "head\n  Input should be 'mean', 'mean_padded', 'cls', 'last' or 'flatten'"),
+    ({"head": "max"}, "head\n  Input should be 'mean', 'mean_padded', 'cls', 'last', 'flatten' or 'each'"),
+    ({"embedding_init": 0.0}, "embedding_init\n  Input should be greater than 0"),
     ({"width": 3}, "width\n  Extra inputs are not permitted"),
 ]
 
@@ -268,3 +309,14 @@ REFUSED = [
 def test_settings_that_cannot_work_are_refused(params, message):
     with pytest.raises(ValidationError, match=message):
         Config(**params)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({}, ""),
+        ({"head": "each"}, "head each has outputs, and the data set labels, for padded positions; use a data set of"),
+    ],
+)
+def test_labelled_positions_forbid_trimming(params, reason):
+    assert Config(**params).padding_reason()[: len(reason) or None] == reason

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from subquad.data import TestKey
+from subquad.data import NO_LABEL, TestKey
 from subquad.errors import DataError
 from subquad_datasets.generated import random_stream
 from subquad_datasets.mqar import PLUGIN, Config
 from subquad_datasets.mqar.dataset import Mqar
-from subquad_datasets.mqar.draw import BLANK, FIRST_KEY, NO_TARGET, absent_keys, draw, draw_places
+from subquad_datasets.mqar.draw import BLANK, FIRST_KEY, absent_keys, draw, draw_places
 
 
 def mqar(**params) -> Mqar:
@@ -36,6 +36,7 @@ def configs(draw_one) -> Config:
     return Config(
         num_pairs=pairs,
         num_queries=queries,
+        labels=draw_one(st.sampled_from(["every", "last"])),
         length=2 * pairs + 2 * queries + 1 + spare,
         num_keys=pairs + draw_one(st.integers(0, 5)),
         num_values=max(2, pairs) + draw_one(st.integers(0, 5)),
@@ -59,14 +60,16 @@ def read(row: np.ndarray, config: Config, first_query: int) -> dict[int, int]:
 def test_the_target_of_each_query_is_the_value_beside_its_key(config: Config):
     drawn = draw(config, 0, 20)
     for row, targets in zip(drawn.inputs, drawn.targets, strict=True):
-        queries = np.flatnonzero(targets != NO_TARGET)
+        queries = np.flatnonzero(targets != NO_LABEL)
         assert len(queries) == config.num_queries
-        assert queries[-1] == config.length - 1
+        if config.labels == "last":
+            assert queries[-1] == config.length - 1
         for query in queries:
             places = np.flatnonzero(row == row[query])
             assert places.tolist() == [places[0], query]  # once among the pairs, once asked for
             assert row[places[0] + 1] == FIRST_KEY + config.num_keys + targets[query]
             assert (query - places[0]) % 2 == 0
+            assert config.labels == "last" or places[0] < 2 * config.num_pairs
             assert query - places[0] >= 2
     assert drawn.inputs.min() >= BLANK
     assert drawn.inputs.max() < FIRST_KEY + config.num_keys + config.num_values
@@ -77,13 +80,13 @@ def test_the_target_of_each_query_is_the_value_beside_its_key(config: Config):
 def test_keys_and_values_of_a_sequence_are_distinct(config: Config):
     drawn = draw(config.model_copy(update={"filler": "blank"}), 1, 20)
     for row, targets in zip(drawn.inputs, drawn.targets, strict=True):
-        pairs = read(row, config, int(np.flatnonzero(targets != NO_TARGET)[0]))
+        pairs = read(row, config, int(np.flatnonzero(targets != NO_LABEL)[0]))
         assert len(pairs) == len(set(pairs.values())) == config.num_pairs
-        assert (row != BLANK).sum() == 2 * config.num_pairs + config.num_queries
+        assert (row != BLANK).sum() == 2 * config.num_pairs + config.queries
 
 
 def test_random_filler_never_names_a_paired_key_and_uses_everything_else():
-    config = Config(length=41, num_pairs=4, num_keys=6, num_values=5, filler="random")
+    config = Config(length=41, num_pairs=4, labels="last", num_keys=6, num_values=5, filler="random")
     blank = config.model_copy(update={"filler": "blank"})
     with_noise, without = draw(config, 0, 500), draw(blank, 0, 500)
     noise = without.inputs == BLANK
@@ -124,25 +127,57 @@ def test_further_queries_take_places_as_draws_without_replacement():
 
 
 def test_the_labelled_query_ends_the_sequence_wherever_the_pairs_stand():
-    config = Config(length=33, num_pairs=4, num_keys=8, num_values=8)
+    config = Config(length=33, labels="last")
     drawn = draw(config, 0, 400)
     first = (drawn.inputs != BLANK).argmax(axis=1)
     assert len(set(first.tolist())) == config.places == 13
     assert (drawn.inputs[:, -1] < FIRST_KEY + 8).all()
 
 
+def test_pairs_stand_in_front_and_every_pair_is_asked_for_where_queries_are_labelled():
+    config = Config(length=33)
+    drawn = draw(config, 0, 400)
+    pairs, rest = drawn.inputs[:, :8], drawn.inputs[:, 8:]
+    assert ((pairs[:, ::2] >= FIRST_KEY) & (pairs[:, ::2] < FIRST_KEY + 8)).all()
+    assert (pairs[:, 1::2] >= FIRST_KEY + 8).all()
+    assert np.array_equal(np.sort(rest)[:, -4:], np.sort(pairs[:, ::2]))
+    assert np.array_equal(drawn.targets[:, 8:] != NO_LABEL, rest != BLANK)
+    assert (drawn.targets[:, :8] == NO_LABEL).all()
+    assert len(set(np.nonzero(rest != BLANK)[1].tolist())) == config.places == 13
+
+
+@pytest.mark.parametrize(("labels", "shape"), [("every", (20, 64)), ("last", (20,))])
+def test_labels_are_the_targets_of_every_query_or_of_the_last(labels, shape):
+    dataset = mqar(length=64, labels=labels, num_queries=2)
+    rows, drawn = everything(dataset, "validation")["labels"], draw(dataset.mqar, 0, 80).targets[60:]
+    assert rows.shape == shape
+    assert dataset.describe().position_labels == (labels == "every")
+    assert np.array_equal(rows, drawn if labels == "every" else drawn[:, -1])
+
+
+def test_majority_is_scored_on_labels_alone():
+    dataset = mqar(test_size=2000, train_size=2000)
+    labels = everything(dataset, "trainval")["labels"]
+    asked = everything(dataset, "test")["labels"]
+    commonest = np.bincount(labels[labels >= 0]).argmax()
+    found = dataset.oracles(dataset.split("test", TestKey("mqar", "test of the data set")))
+    assert found == {"majority": float((asked == commonest).sum() / (4 * 2000))}
+    assert abs(found["majority"] - 1 / 8) < 0.03
+
+
 def test_shapes_types_and_description():
-    dataset = mqar(length=64)
+    dataset = mqar(length=64, labels="last")
     spec, rows = dataset.describe(), everything(dataset, "validation")
     assert rows["inputs"].shape == (20, spec.max_len) == (20, 64)
     assert [rows[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
     assert rows["keep"].all()
-    assert (spec.modality, spec.num_classes, spec.vocab_size, spec.equal_length) == ("tokens", 16, 34, True)
+    assert (spec.modality, spec.num_classes, spec.vocab_size, spec.equal_length) == ("tokens", 8, 18, True)
     assert spec.sizes == {"train": 60, "validation": 20, "trainval": 80}
     assert spec.notes == (
-        "synthetic control task: associative recall with one labelled query a sequence (the published task labels "
-        "several); chance is 0.0625, knowing the values but not their keys gives 0.125",
+        "synthetic control task: associative recall, one labelled query a sequence; chance is 0.125, knowing the "
+        "values but not their keys gives 0.25",
     )
+    assert mqar().describe().notes[0].startswith("synthetic control task: associative recall, every query labelled;")
 
 
 def test_generation_is_deterministic_and_the_seed_matters():
@@ -167,7 +202,8 @@ def test_the_test_split_is_sealed_and_shares_no_sequence_with_training():
 
 
 def test_the_query_alone_says_nothing_about_the_label():
-    rows = everything(mqar(num_pairs=2, num_keys=4, num_values=4, length=9, train_size=40_000), "train")
+    small = {"num_pairs": 2, "num_keys": 4, "num_values": 4, "length": 9, "labels": "last"}
+    rows = everything(mqar(**small, train_size=40_000), "train")
     for key in range(4):
         shares = np.bincount(rows["labels"][rows["inputs"][:, -1] == FIRST_KEY + key], minlength=4) / 10_000
         assert np.abs(shares - 0.25).max() < 0.03  # over five standard deviations
@@ -176,13 +212,14 @@ def test_the_query_alone_says_nothing_about_the_label():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"num_pairs": 17}, r"num_pairs 17 is more than num_keys 16, but those of a sequence are distinct: use"),
-        ({"num_keys": 99, "num_pairs": 17}, "num_pairs 17 is more than num_values 16, .* use num_values 17 or more"),
-        ({"length": 16}, "length 16 is too short for num_pairs 8 and num_queries 1, .*: use length 17 or more"),
-        ({"num_queries": 3, "length": 20}, "length 20 is too short .* num_queries 3, .*: use length 21 or more"),
-        ({"num_queries": 9}, "num_queries 9 is more than num_pairs 8, but a pair is asked for once"),
-        ({"length": 17, "power_a": 1.0}, "power_a has no effect where every place holds a query .*: leave it at 0.01"),
-        ({"length": 17, "filler": "random"}, "filler has no effect with length 17 and num_pairs 8"),
+        ({"num_pairs": 9}, r"num_pairs 9 is more than num_keys 8, but those of a sequence are distinct: use"),
+        ({"num_keys": 99, "num_pairs": 9}, "num_pairs 9 is more than num_values 8, .* use num_values 9 or more"),
+        ({"length": 14}, "length 14 is too short for 4 pairs and 4 queries, .*: use length 15 or more"),
+        ({"labels": "last", "length": 8}, "length 8 is too short for 4 pairs and 1 queries, .*: use length 9 or more"),
+        ({"num_queries": 3, "length": 12}, "length 12 is too short for 4 pairs and 3 queries.*: use length 13 or more"),
+        ({"num_queries": 5}, "num_queries 5 is more than num_pairs 4, but a pair is asked for once"),
+        ({"length": 15, "power_a": 1.0}, "power_a has no effect where every place holds a query .*: leave it at 0.01"),
+        ({"length": 9, "num_queries": 1, "filler": "random"}, "filler has no effect with length 9 and num_pairs 4"),
         ({"num_values": 1}, "num_values\n  Input should be greater than or equal to 2"),
     ],
 )
@@ -192,7 +229,8 @@ def test_refusals(params, message):
 
 
 def test_the_shortest_sequences_are_allowed():
-    assert draw(Config(length=17), 0, 3).inputs.shape == (3, 17)
+    assert draw(Config(length=15), 0, 3).inputs.shape == (3, 15)
+    assert draw(Config(length=9, labels="last"), 0, 3).inputs.shape == (3, 9)
     assert (
         draw(Config(length=3, num_pairs=1, num_keys=1, num_values=2), 0, 3).inputs[:, [0, 2]].tolist() == [[2, 2]] * 3
     )
