@@ -146,6 +146,11 @@ class Unknown(Split):
             split([2, 3]),
             "got 8, has no effect with this data set, whose sequences are equally long; use 0",
         ),
+        (
+            DataSpec(modality="tokens", max_len=6, position_labels=True),
+            split([2, 3]),
+            "got 8, trims positions, and this data set labels them; use 0",
+        ),
     ],
 )
 def test_data_that_cannot_be_bucketed_are_refused(spec, data, message):
