@@ -1,0 +1,48 @@
+"""Data sets that label positions: through the engine, however a batch is cut; a head that does not fit is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from small_run import cli, run_here
+
+from subquad.runs import PREDICTIONS, read_records, read_result
+
+MQAR = (
+    "dataset={name: mqar, params: {num_pairs: 2, length: 9, train_size: 100, validation_size: 20, test_size: 30}}",
+    "backbone.params.head=each",
+    "backbone.params.dropout=0.0",
+    "train.precision=fp64",
+    "train.epochs=2",
+)
+
+
+def test_a_run_scores_every_labelled_position(ticket):
+    run = ticket(*MQAR)
+    assert run_here(run) == "finished"
+    result, kept = read_result(run.folder), load_file(run.folder / PREDICTIONS)
+    assert result is not None
+    assert result["flops_per_step"] > 0
+    assert (result["test"]["samples"], kept["label"].shape) == (30, (30, 9))
+    labelled = kept["label"] >= 0
+    assert (labelled.sum(axis=1) == 2).all()
+    right = (kept["predicted"] == kept["label"])[labelled].mean()
+    assert result["test"]["metrics"]["accuracy"] == pytest.approx(float(right))
+
+
+def test_accumulation_gives_the_same_curve(ticket):
+    whole, cut = ticket(*MQAR), ticket(*MQAR, "train.micro_batch=3")
+    run_here(whole)
+    run_here(cut)
+    curves = [[one.metrics["loss"] for one in read_records(run.folder) if one.kind == "train"] for run in (whole, cut)]
+    np.testing.assert_allclose(*curves, rtol=0, atol=1e-10)
+
+
+@pytest.mark.ci
+def test_a_head_that_does_not_fit_is_refused_in_one_line_before_a_folder_is_made(small, tmp_path):
+    wrong = [one for one in MQAR if one != "backbone.params.head=each"]
+    done = cli(["train", str(small), "--local", "--root", str(tmp_path), *wrong], tmp_path, check=2)
+    assert done.stderr.splitlines()[-1].endswith("but this data set labels positions: use each")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
