@@ -43,7 +43,7 @@ def recall() -> Dataset:
 
 def mqar() -> Dataset:
     """Two pairs, both asked for: chance is 25 %, knowing the values but not their keys gives 50 %."""
-    small = {"length": 7, "num_pairs": 2, "num_keys": 4, "num_values": 4, "train_size": 8192}
+    small: dict[str, Any] = {"length": 7, "num_pairs": 2, "num_keys": 4, "num_values": 4, "train_size": 8192}
     return Mqar(MqarConfig(**small), Path("unused"))
 
 
