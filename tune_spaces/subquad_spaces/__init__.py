@@ -1,1 +1,1 @@
-"""Search spaces: data, not code. Empty until `subquad tune` arrives."""
+"""Search spaces that ship with subquad: one YAML file each, its first line the summary. Data, not code."""

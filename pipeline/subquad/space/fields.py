@@ -1,0 +1,114 @@
+"""What an experiment's schemas say about the settings of a space: unknown ones, wrong values, defaults."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from subquad.experiment.allowed import allowed
+from subquad.experiment.checked import Checked
+from subquad.experiment.keys import Known, known_keys
+from subquad.experiment.messages import Fault, validated
+from subquad.experiment.origins import KeyPath
+from subquad.experiment.schema import Experiment
+from subquad.experiment.tree import COMPONENTS
+from subquad.registry.guard import blamed
+
+_MISSING = object()
+_RULE = 3
+"""Rank of a fault that is about several settings; below are unknown, missing and mistyped ones."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The settings of one experiment, each with its schema and its value."""
+
+    experiment: Checked
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The experiment as plain data, defaults filled in."""
+        return self.experiment.experiment.model_dump(mode="json")
+
+    def value(self, path: KeyPath) -> Any:
+        """What the experiment says; None where there is no such setting."""
+        found = _get(self.data, path)
+        return None if found is _MISSING else found
+
+    def default(self, path: KeyPath) -> Any:
+        """A setting's default as a plain value; the experiment's value where one must be given."""
+        model, at, _ = self._schema(path)
+        fields = model.model_fields
+        for key in path[len(at) : -1]:
+            inner = fields[str(key)].annotation if str(key) in fields else None
+            if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+                return self.value(path)
+            fields = inner.model_fields
+        field = fields.get(str(path[-1]))
+        if field is None or field.is_required():
+            return self.value(path)
+        return to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))
+
+    def fault(self, path: KeyPath, value: Any = _MISSING) -> Fault | None:
+        """What is wrong with a setting by itself, whatever the others are; None where nothing is.
+
+        Args:
+            path: the setting.
+            value: the experiment's own where left out, so that only an unknown setting is a fault.
+        """
+        model, at, data = self._schema(path)
+        changed = copy.deepcopy(dict(data))
+        _put(changed, path[len(at) :], self.value(path) if value is _MISSING else value)
+        with blamed(f"{'.'.join(map(str, at)) or 'the experiment'}: cannot be checked"):
+            _, faults = validated(model, changed, at, None, lambda: self._known)
+        return next((one for one in faults if _is_about(one, path, at)), None)
+
+    def words(self, path: KeyPath) -> str:
+        """What a setting may be."""
+        model, at, _ = self._schema(path)
+        return allowed(model, path[len(at) :])
+
+    def _schema(self, path: KeyPath) -> tuple[type[BaseModel], KeyPath, Mapping[str, Any]]:
+        """The schema that a setting belongs to, where that stands in the experiment, and its data."""
+        kind = str(path[0])
+        if kind in COMPONENTS and path[1:2] == ("params",) and len(path) > 2:
+            return type(getattr(self.experiment, f"{kind}_config")), (kind, "params"), self.data[kind]["params"]
+        return Experiment, (), self.data
+
+    @cached_property
+    def _known(self) -> Known:
+        return dict(self._all_keys())
+
+    def _all_keys(self) -> Iterator[tuple[KeyPath, tuple[str, ...]]]:
+        yield from known_keys(Experiment).items()
+        for kind in COMPONENTS:
+            yield from known_keys(type(getattr(self.experiment, f"{kind}_config")), (kind, "params")).items()
+
+
+def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
+    """Whether a fault is one of this setting, and not of how it fits the others, which another point may mend."""
+    inside = fault.path[: len(path)] == path
+    around = len(fault.path) > len(at) and path[: len(fault.path)] == fault.path
+    return inside or (around and fault.rank < _RULE)
+
+
+def _get(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        if not isinstance(data, dict) or key not in data:
+            return _MISSING
+        data = data[key]
+    return data
+
+
+def _put(data: dict[str, Any], path: KeyPath, value: Any) -> None:
+    for key in path[:-1]:
+        if not isinstance(data.get(str(key)), dict):
+            data[str(key)] = {}
+        data = data[str(key)]
+    data[str(path[-1])] = value

@@ -1,0 +1,43 @@
+"""Spaces by name, as on a command line: `agf+optimizer`, `auto+optimizer`, `./my_space.yaml`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from subquad.errors import ConfigError
+from subquad.experiment.checked import Checked
+from subquad.experiment.origins import one_line, shown_target
+from subquad.experiment.text_file import read
+from subquad.registry import recipe
+from subquad.space.auto import NAME, auto
+from subquad.space.declared import Declared, merge
+from subquad.space.read import parse_space
+
+
+def declared(names: str, experiment: Checked, *, cwd: Path | None = None) -> Declared:
+    """What the spaces say that a user names, before they are checked.
+
+    Args:
+        names: names of shipped spaces, paths of YAML files, or `auto`, joined by `+`.
+        experiment: what `auto` derives its space from.
+        cwd: what paths are relative to; the working directory where None.
+
+    Raises:
+        ConfigError: a name is missing or twice, a file is missing or wrong, or two spaces conflict.
+        PluginError: no such space is installed, or several are.
+    """
+    parts = names.split("+")
+    if not all(part.strip() for part in parts):
+        raise ConfigError(one_line(f"space {names!r}: a name is missing; write them as in agf+optimizer"))
+    return merge([_one(part.strip(), experiment, cwd or Path.cwd()) for part in parts])
+
+
+def _one(name: str, experiment: Checked, cwd: Path) -> Declared:
+    if name == NAME:
+        return auto(experiment)
+    if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):
+        path, shown = cwd / name, shown_target(name)
+        stem = re.sub(r"\.ya?ml$", "", path.name)
+        return parse_space(read(path, shown), stem, source=shown, folder=path.parent.absolute())
+    return parse_space(recipe(name, "space").text(), name)

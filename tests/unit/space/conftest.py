@@ -1,0 +1,58 @@
+"""A small experiment for any mixer, and spaces held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from subquad.errors import UserError
+from subquad.experiment import Checked, load
+from subquad.space import Space, check, declared
+
+BASE = """\
+dataset: {name: recall, params: {train_size: 64, validation_size: 32, test_size: 32}}
+task: classification
+backbone: {name: encoder, params: {depth: 1, dim: 32, heads: 2}}
+mixer: MIXER
+train: {epochs: 1}
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Callable[..., Checked]:
+    """`experiment("agf", "mixer.params.order=4")`."""
+
+    def one(mixer: str = "agf", *overrides: str) -> Checked:
+        (tmp_path / "base.yaml").write_text(BASE.replace("MIXER", mixer), encoding="utf-8")
+        return load("base.yaml", overrides, cwd=tmp_path).cells[0].experiment
+
+    return one
+
+
+@pytest.fixture
+def space(tmp_path: Path, experiment: Callable[..., Checked]) -> Callable[..., Space]:
+    """The space that a text, as `s.yaml`, is for an experiment with overrides."""
+
+    def one(text: str, *overrides: str, mixer: str = "agf", drop: bool = False) -> Space:
+        (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
+        given = experiment(mixer, *overrides)
+        return check(declared("./s.yaml", given, cwd=tmp_path), given, drop=drop)
+
+    return one
+
+
+@pytest.fixture
+def refused(space: Callable[..., Space]) -> Callable[..., str]:
+    """The one line with which a text is refused, without its `./s.yaml:`."""
+
+    def refusal(text: str, *overrides: str, mixer: str = "agf") -> str:
+        with pytest.raises(UserError) as caught:
+            space(text, *overrides, mixer=mixer)
+        message = str(caught.value)
+        assert message.startswith("./s.yaml:")
+        assert "\n" not in message
+        return message.removeprefix("./s.yaml:")
+
+    return refusal

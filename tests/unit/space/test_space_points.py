@@ -1,0 +1,219 @@
+"""Points: drawn, walked and laid over the experiment."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subquad.errors import ConfigError
+from subquad.experiment import load
+from subquad.space import Dimension, Space, builder
+from subquad.space.draw import value, word
+from subquad.space.space import MAX_COUNTED
+
+P = "mixer.params"
+TEXT = f"""\
+dims:
+  {P}.order: {{int: [2, 10], step: 2}}
+  {P}.basis: {{grid: [jacobi, legendre]}}
+  {P}.jacobi_a: {{uniform: [-0.5, 2], when: {{{P}.basis: jacobi}}}}
+  {P}.ortho_weight: {{loguniform: [1e-5, 0.5]}}
+  {P}.ortho_norm: {{choice: [l1, frobenius]}}
+  backbone.params.ffn_dim: {{int: [1, 512], log: true}}
+  train.optimizer: {{choice: [adamw, sgd]}}
+  train.beta2: {{choice: [0.99, 0.95], when: {{train.optimizer: [adamw]}}}}
+constraints:
+  - less_equal: [{P}.order, backbone.params.ffn_dim]
+"""
+
+
+@pytest.fixture
+def mixed(space) -> Space:
+    return space(TEXT, f"{P}.jacobi_a=1.5")
+
+
+WORDS = st.integers(0, 2**64 - 1)
+
+
+@given(low=st.integers(-(2**40), 2**40), count=st.integers(2, 1000), step=st.integers(1, 50), bits=WORDS)
+def test_a_whole_number_is_one_of_its_range(low, count, step, bits):
+    dim = Dimension("a", "int", low=low, high=low + (count - 1) * step, step=step)
+    drawn = value(dim, bits)
+    assert isinstance(drawn, int)
+    assert dim.can_be(drawn)
+
+
+@given(low=st.integers(1, 10**6), more=st.integers(1, 10**9), bits=WORDS)
+def test_a_whole_number_on_a_log_scale(low, more, bits):
+    assert low <= value(Dimension("a", "int", low=low, high=low + more, log=True), bits) <= low + more
+
+
+FLOATS = st.floats(1e-12, 1e12)
+
+
+@given(ends=st.tuples(FLOATS, FLOATS).filter(lambda two: two[0] != two[1]), bits=WORDS, log=st.booleans())
+def test_a_fraction_lies_within_its_range(ends, bits, log):
+    low, high = sorted(ends)
+    assert low <= value(Dimension("a", "uniform", low=low, high=high, log=log), bits) <= high
+
+
+@pytest.mark.parametrize("bits", [0, 2**64 - 1])
+def test_both_ends_of_a_list_and_a_range_are_reached(bits):
+    end = -1 if bits else 0
+    assert value(Dimension("a", "choice", values=("x", "y", "z")), bits) == ("x", "z")[end]
+    assert value(Dimension("a", "int", low=2, high=5), bits) == (2, 5)[end]
+    assert value(Dimension("a", "int", low=1, high=5, log=True), bits) == (1, 5)[end]
+    assert value(Dimension("a", "uniform", low=-0.5, high=2.0), bits) == pytest.approx((-0.5, 2.0)[end], abs=1e-5)
+
+
+WRITTEN_WORDS = [11001197913086373788, 8176848146128604786]
+WRITTEN_RATES = [0.00175518, 0.000907304, 0.00512526]
+"""Written down once; a stored search must find them again."""
+
+
+def test_draws_do_not_change_with_the_version():
+    assert [word(0, number, "train.lr", 0) for number in (0, 1)] == WRITTEN_WORDS
+    rate = Dimension("train.lr", "loguniform", low=1e-4, high=1e-2, log=True)
+    assert [value(rate, word(7, number, rate.path, 0)) for number in range(3)] == WRITTEN_RATES
+
+
+@settings(max_examples=60)
+@given(seed=WORDS, number=WORDS)
+def test_a_point_is_a_function_of_seed_and_number(module_space, seed, number):
+    point = module_space.draw(seed, number)
+    assert point == module_space.draw(seed, number)
+    assert list(point) == [dim.path for dim in module_space.dims if dim.path in point]
+    assert all(dim.can_be(point[dim.path]) for dim in module_space.dims if dim.path in point)
+    assert (f"{P}.jacobi_a" in point) == (point[f"{P}.basis"] == "jacobi")
+    assert ("train.beta2" in point) == (point["train.optimizer"] == "adamw")
+    assert point[f"{P}.order"] <= point["backbone.params.ffn_dim"]
+
+
+@pytest.fixture(scope="module")
+def module_space(tmp_path_factory) -> Space:
+    from subquad.space import check, declared
+
+    folder = tmp_path_factory.mktemp("space")
+    (folder / "s.yaml").write_text(TEXT)
+    (folder / "e.yaml").write_text("dataset: recall\ntask: classification\nbackbone: encoder\nmixer: agf\n")
+    experiment = load("e.yaml", cwd=folder).cells[0].experiment
+    return check(declared("./s.yaml", experiment, cwd=folder), experiment)
+
+
+def test_points_of_different_numbers_and_seeds_differ(mixed):
+    points = [json.dumps(mixed.draw(seed, number)) for seed in (0, 1) for number in range(50)]
+    assert len(set(points)) == 100
+
+
+def test_all_values_of_a_choice_come_about_equally_often(mixed):
+    drawn = [mixed.draw(0, number)[f"{P}.basis"] for number in range(400)]
+    assert 160 <= drawn.count("jacobi") <= 240
+
+
+def test_a_dimension_keeps_its_values_when_others_leave(space, mixed):
+    fewer = space("\n".join(line for line in TEXT.splitlines() if "ortho" not in line))
+    for number in range(20):
+        point, rest = mixed.draw(0, number), fewer.draw(0, number)
+        assert {key: point[key] for key in rest} == rest
+
+
+def test_points_load_as_overrides_do(mixed, experiment, tmp_path):
+    """What a point sets is what the same settings on the command line set."""
+    given = experiment("agf", f"{P}.jacobi_a=1.5")
+    build = builder(given)
+    for number in range(10):
+        point = mixed.draw(5, number)
+        built = build(mixed.settings(point))
+        overrides = [f"{key}={json.dumps(value)}" for key, value in point.items()]
+        assert built.experiment == load("base.yaml", overrides, cwd=tmp_path).cells[0].experiment.experiment
+
+
+def test_what_is_not_searched_at_a_point_goes_back_to_its_default(mixed, experiment):
+    """The experiment's jacobi_a of 1.5 would have no effect with Legendre polynomials, and be refused."""
+    number = next(n for n in range(50) if f"{P}.jacobi_a" not in mixed.draw(0, n))
+    built = builder(experiment("agf", f"{P}.jacobi_a=1.5"))(mixed.settings(mixed.draw(0, number)))
+    assert built.experiment.mixer.params["jacobi_a"] == 1.0
+
+
+GRID = f"""\
+dims:
+  {P}.jacobi_a: {{grid: [2.0, 1.0], when: {{{P}.basis: jacobi}}}}
+  {P}.order: {{int: [2, 4]}}
+  {P}.basis: {{choice: [legendre, jacobi]}}
+"""
+
+
+def test_a_grid_has_each_point_once_and_the_last_varies_first(space):
+    walked = space(GRID)
+    points = list(walked.grid())
+    assert len(points) == len({json.dumps(point) for point in points}) == walked.size() == 3 * (1 + 2)
+    legendre = [point for point in points if point[f"{P}.basis"] == "legendre"]
+    assert [list(point) for point in legendre] == [[f"{P}.order", f"{P}.basis"]] * 3
+    assert [(p[f"{P}.jacobi_a"], p[f"{P}.order"]) for p in points if p not in legendre] == [
+        (2.0, 2), (2.0, 3), (2.0, 4), (1.0, 2), (1.0, 3), (1.0, 4)
+    ]  # fmt: skip
+
+
+def test_a_grid_leaves_out_what_a_constraint_forbids(space):
+    text = (
+        "dims:\n  backbone.params.heads: {int: [1, 8]}\n  backbone.params.dim: {choice: [8, 12]}\n"
+        "constraints: [{divides: [backbone.params.heads, backbone.params.dim]}]\n"
+    )
+    walked = space(text)
+    points = [tuple(point.values()) for point in walked.grid()]
+    assert points == [(1, 8), (1, 12), (2, 8), (2, 12), (3, 12), (4, 8), (4, 12), (6, 12), (8, 8)]
+    assert walked.size() == 9
+
+
+def test_a_sum_is_kept_from_a_pole(space):
+    text = (
+        f"dims:\n  {P}.jacobi_a: {{choice: [0, 1]}}\n  {P}.jacobi_b: {{choice: [-2, -1]}}\n"
+        f"constraints: [{{sum_not_in: {{keys: [{P}.jacobi_a, {P}.jacobi_b], values: [-2, 0]}}}}]\n"
+    )
+    assert [tuple(point.values()) for point in space(text).grid()] == [(0, -1), (1, -2)]
+
+
+def test_a_continuous_dimension_has_no_grid(mixed):
+    assert mixed.size() is None
+    with pytest.raises(
+        ConfigError,
+        match=r"^\./s\.yaml:4: mixer\.params\.jacobi_a: uniform has no grid \(and 1 more\); use choice, grid or "
+        r"int, or another kind of search$",
+    ):
+        mixed.grid()
+
+
+def test_huge_grids_are_counted_where_their_dimensions_are_free(space):
+    free = f"dims:\n  train.batch_size: {{int: [1, {MAX_COUNTED}]}}\n  {P}.order: {{int: [0, 9]}}\n"
+    assert space(free).size() == 10 * MAX_COUNTED
+    assert space(f"{free}constraints: [{{less: [{P}.order, train.batch_size]}}]").size() is None
+
+
+def test_a_point_that_a_plugin_refuses_is_told_and_no_crash(space, experiment):
+    text = f"dims:\n  {P}.jacobi_b: {{grid: [-3.0, 1.0]}}\n".replace("-3.0", "-2.0")
+    given = experiment("agf", f"{P}.jacobi_a=0.0")
+    drawn = space(text, f"{P}.jacobi_a=0.0")
+    bad, good = drawn.grid()
+    assert drawn.feasible(good, builder(given))
+    assert not drawn.feasible(bad, builder(given))
+    assert "the Jacobi recurrence divides by zero" in (drawn.refusal(bad, builder(given)) or "")
+
+
+def test_a_length_is_looked_at_where_it_is_known(space, experiment):
+    given = experiment("cur")
+    drawn = space(f"dims: {{{P}.num_indices: {{grid: [16, 64]}}}}", mixer="cur")
+    short, unknown = builder(given, max_len=17), builder(given)
+    assert [drawn.feasible(point, short) for point in drawn.grid()] == [True, False]
+    assert all(drawn.feasible(point, unknown) for point in drawn.grid())
+
+
+def test_an_order_that_samplers_can_ask_in(space):
+    ordered = space(GRID).ordered
+    places = {dim.path: number for number, dim in enumerate(ordered)}
+    assert all(places[one.key] < places[dim.path] for dim in ordered for one in dim.when)
+    assert len({*places.values()}) == 3
+    assert all(a < b for a, b in pairwise(sorted(places.values())))
