@@ -37,7 +37,32 @@ DIMENSION = st.builds(lambda kind, value, more: {kind: value, **more}, KINDS, VA
 SUM = st.fixed_dictionaries({"keys": st.lists(KEYS, min_size=2, max_size=2), "values": VALUES})
 RELATIONS = st.sampled_from(["less", "less_equal", "divides", "sum_not_in"])
 CONSTRAINT = st.dictionaries(RELATIONS, st.lists(KEYS, min_size=2, max_size=2) | SUM | PLAIN, max_size=1)
-SPACE = st.fixed_dictionaries(
+LIKELY = {
+    "mixer.params.order": {"int": [2, 8]},
+    "mixer.params.basis": {"choice": ["jacobi", "legendre", "chebyshev"]},
+    "mixer.params.jacobi_a": {"choice": [0, 1.0, 2]},
+    "mixer.params.ortho_weight": {"loguniform": [1e-5, 0.5]},
+    "train.clip_norm": {"grid": [None, 1, 4]},
+    "train.optimizer": {"choice": ["adamw", "sgd"]},
+}
+TOLD = ["jacobi", "legendre", "sgd", "adamw", 1, 2, None]
+
+
+@st.composite
+def likely(draw) -> dict[str, object]:
+    """Good dimensions, with conditions and a constraint among them that may or may not hold together."""
+    keys = draw(st.lists(st.sampled_from(list(LIKELY)), min_size=1, unique=True))
+    dims = {key: dict(LIKELY[key]) for key in keys}
+    for key, value in draw(st.lists(st.tuples(st.sampled_from(keys), st.sampled_from(TOLD)), max_size=2)):
+        dims[key]["when"] = {draw(st.sampled_from(keys)): [value, draw(st.sampled_from(TOLD))]}
+    two = draw(st.lists(st.sampled_from([*keys, "train.batch_size"]), min_size=2, max_size=2, unique=True))
+    return {
+        "dims": dims,
+        "constraints": [{draw(st.sampled_from(["less_equal", "divides"])): two}][: draw(st.integers(0, 1))],
+    }
+
+
+SPACE = likely() | st.fixed_dictionaries(
     {"dims": st.dictionaries(KEYS, DIMENSION, max_size=4)},
     optional={"mixer": PLAIN | st.just("agf"), "constraints": st.lists(CONSTRAINT, max_size=2) | PLAIN},
 )
@@ -72,4 +97,7 @@ def test_a_file_is_a_space_or_one_line(experiment, data, drop):
     point = space.draw(0, 1)
     assert all(dim.can_be(point[dim.path]) for dim in space.dims if dim.path in point)
     space.settings(point)
-    space.size()
+    if 0 < (space.size() or 0) <= 500:
+        points = list(space.grid())
+        assert len(points) == space.size() == len({json.dumps(one) for one in points})
+        assert space.constraints or set().union(*points) == {dim.path for dim in space.dims}, "one is never searched"
