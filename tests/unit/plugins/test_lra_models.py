@@ -167,6 +167,29 @@ def test_the_study_of_cur_has_its_settings():
     assert study["text-cur-seed0"].experiment.experiment.dataset.params["max_len"] == 4096
 
 
+SCALED = sorted(name for name in recipes() if name.startswith("lra-") or name == "uea-agf")
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+@pytest.mark.parametrize("name", SCALED)
+def test_every_scale_needs_no_files_that_are_not_generated_shipped_or_downloaded(name, scale):
+    plan = load(name, scale=scale)
+    assert plan.name == f"{name}-{scale}"
+    assert all(cell.experiment.experiment.dataset.params.get("path") is None for cell in plan.cells)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_study_is_as_small_as_the_recipe_of_the_task(task, scale):
+    study, alone = (
+        {cell.label: cell.experiment.experiment for cell in load(name, scale=scale).cells}
+        for name in ("lra-agf", f"lra-{task}")
+    )
+    for label in ("agf-paper-seed0", "agf-code-seed0", "softmax-seed0", "identity-seed0"):
+        same = {"name": "same"}
+        assert study[f"{task}-{label}"].model_copy(update=same) == alone[label].model_copy(update=same)
+
+
 @pytest.mark.parametrize("name", sorted(name for name in recipes() if name.startswith("lra-")))
 def test_every_recipe_loads_and_says_what_it_is(name):
     assert len(recipes()[name].summary) > 20
@@ -176,11 +199,11 @@ def test_every_recipe_loads_and_says_what_it_is(name):
 def test_the_commands_of_the_documentation_load():
     text = (Path(__file__).parents[3] / "docs" / "lra.md").read_text(encoding="utf-8")
     commands = re.findall(r"^subquad train (.*?)(?: {2,}#.*)?$", text, re.MULTILINE)
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         name, *overrides = shlex.split(command)
-        assert cells(name)
-        assert load(name, overrides).cells
+        scale = overrides.pop(1) if overrides[:1] == ["--scale"] else None
+        assert load(name, overrides[1:] if scale else overrides, scale=scale).cells
 
 
 def test_rows_of_the_token_table_that_no_token_has_take_no_part():
