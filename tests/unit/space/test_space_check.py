@@ -153,6 +153,21 @@ dims:
     assert space(text).dimensions == 3
 
 
+def test_a_condition_may_hold_by_a_default_alone(space, refused):
+    """jacobi_a is 1, its default, where the basis has none."""
+    basis = "[jacobi, legendre]"
+    text = f"""\
+dims:
+  {P}.basis: {{choice: BASIS}}
+  {P}.jacobi_a: {{choice: [2.0], when: {{{P}.basis: jacobi}}}}
+  {P}.order: {{int: [2, 4], when: {{{P}.jacobi_a: 1.0}}}}
+"""
+    assert space(text.replace("BASIS", basis)).size() == 1 + 3
+    assert refused(text.replace("BASIS", "[jacobi]")) == (
+        f"4: {P}.order: is never searched: needs {P}.jacobi_a 1.0, which ./s.yaml:3 does not try"
+    )
+
+
 def test_a_space_of_which_nothing_is_left_is_refused(space):
     text = f"mixer: agf\ndims: {{{P}.order: {{int: [2, 4]}}}}"
     with pytest.raises(ConfigError, match=r"^space s: nothing of it can be searched in this experiment$"):
