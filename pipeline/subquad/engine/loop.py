@@ -42,6 +42,7 @@ class Course:
         task: the metric that selects, and its direction.
         asked_to_stop: a signal number once this rank is asked to stop, else 0.
         system: newest system metrics, empty where they are not wanted.
+        judge: why a trial shall end after the evaluation it just had, "" where it shall go on; asked on the first rank.
     """
 
     run: Path
@@ -55,6 +56,7 @@ class Course:
     task: TaskPlugin
     asked_to_stop: Callable[[], int]
     system: Callable[[], dict[str, float]]
+    judge: Callable[[Progress], str] = lambda progress: ""
 
 
 def train(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> bool:
@@ -156,12 +158,21 @@ def _milestones(parts: Parts, course: Course, progress: Progress, log: MetricsLo
     evaluates = ends or _due(settings, plan, progress.step)
     if evaluates and course.selection is not None:
         _select(parts, course, progress, log)
-    progress.done = ends or (settings.patience is not None and progress.stale >= settings.patience)
+        if not ends:
+            progress.pruned = _judged(parts, course, progress)
+    impatient = settings.patience is not None and progress.stale >= settings.patience
+    progress.done = ends or impatient or bool(progress.pruned)
     every = settings.checkpoint_every_steps
     due = evaluates or progress.done or (every is not None and progress.step % every == 0)
     if due:
         _save(parts, course, progress, log)
     return due
+
+
+def _judged(parts: Parts, course: Course, progress: Progress) -> str:
+    """The first rank's judgement, on every rank."""
+    own = parts.group.together(lambda: course.judge(progress) if parts.group.first else "")
+    return parts.group.gather(own)[0]
 
 
 def _due(settings: Train, plan: Plan, step: int) -> bool:

@@ -22,6 +22,7 @@ class Progress:
         stale: evaluations since the best one.
         records: lines of metrics.jsonl that belong to this state.
         done: training is over; only the final evaluation is left.
+        pruned: why a search ended its trial before the last step; "" where none did.
         loss_scale, scaler_good_steps: the fp16 scaler.
     """
 
@@ -35,6 +36,7 @@ class Progress:
     stale: int = 0
     records: int = 0
     done: bool = False
+    pruned: str = ""
     loss_scale: float = 1.0
     scaler_good_steps: int = 0
 

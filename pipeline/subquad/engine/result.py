@@ -21,13 +21,13 @@ PROTOCOL_LABELS = {
 
 
 def result_of(
-    ticket: Ticket, spec: DataSpec, cost: Cost, plan: Plan, progress: Progress, attempt: int, final: Final
+    ticket: Ticket, spec: DataSpec, cost: Cost, plan: Plan, progress: Progress, attempt: int, final: Final | None
 ) -> dict[str, Any]:
-    """The result of a finished run."""
+    """The result of a finished run; of a trial, which has no final evaluation, `final` is None."""
     return {
         **_identity(ticket),
-        "status": "finished",
-        "reason": None,
+        "status": "pruned" if progress.pruned else "finished",
+        "reason": progress.pruned or None,
         "parameters": cost.parameters,
         "flops_per_step": cost.flops_per_step,
         "steps": progress.step,
@@ -35,17 +35,21 @@ def result_of(
         "seconds": progress.seconds,
         "best": progress.best or None,
         "last": progress.last or None,
-        "test": {
-            "metrics": dict(final.metrics),
-            "samples": final.samples,
-            "checkpoint": final.checkpoint,
-            "step": final.step,
-        },
-        "oracles": final.oracles.to_json(),
+        "test": _test(final) if final else None,
+        "oracles": final.oracles.to_json() if final else None,
         "attempts": attempt,
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
-        "notes": [*spec.notes, *final.notes],
+        "notes": [*spec.notes, *(final.notes if final else ())],
+    }
+
+
+def _test(final: Final) -> dict[str, Any]:
+    return {
+        "metrics": dict(final.metrics),
+        "samples": final.samples,
+        "checkpoint": final.checkpoint,
+        "step": final.step,
     }
 
 

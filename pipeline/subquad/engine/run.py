@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,10 +45,12 @@ class Signals:
     Attributes:
         asked_to_stop: a signal number once the run shall save and stop, else 0.
         system: newest system metrics.
+        judge: of a trial: why it shall end after the evaluation it just had, "" where it shall go on.
     """
 
     asked_to_stop: Callable[[], int] = lambda: 0
     system: Callable[[], dict[str, float]] = field(default=dict)
+    judge: Callable[[Ticket, Progress], str] = lambda ticket, progress: ""
 
 
 def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
@@ -59,7 +62,7 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
             its newest checkpoint.
     """
     earlier = read_result(ticket.folder) or {}
-    if earlier.get("status") == "finished":
+    if earlier.get("status") in ("finished", "pruned"):
         return "finished"
     if earlier.get("status") == "failed" and earlier.get("session") == ticket.session:
         return "failed"  # the ranks were started again for another run's sake
@@ -100,12 +103,14 @@ def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
         course = group.together(lambda: _course(ticket, built, seal, signals))
         if not progress.done and not train(parts, course, progress, log):
             return "stopped"
-        final = conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
+        final = None if ticket.trial else conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
     finally:
         log.close()
     if group.first:
         result = result_of(ticket, built.spec, built.cost, built.plan, progress, attempt, final)
         write_json(ticket.folder / RESULT, result)
+        if ticket.trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
+            shutil.rmtree(ticket.folder / CHECKPOINTS, ignore_errors=True)
     group.barrier()
     return "finished"
 
@@ -179,6 +184,7 @@ def _course(ticket: Ticket, built: _Built, seal: Seal, signals: Signals) -> Cour
         task=task,
         asked_to_stop=signals.asked_to_stop,
         system=signals.system,
+        judge=(lambda progress: signals.judge(ticket, progress)) if ticket.trial else (lambda progress: ""),
     )
 
 

@@ -22,6 +22,7 @@ class Ticket:
         session: the driver's lifetime.
         data_root: folder for prepared data.
         runs_root: folder that holds all runs; the common ledger of test openings is there.
+        trial: a trial of a search: it ends with its last evaluation, and the test split stays closed.
     """
 
     folder: Path
@@ -32,6 +33,7 @@ class Ticket:
     session: str
     data_root: Path
     runs_root: Path
+    trial: bool = False
 
 
 def dataset_label(checked: Checked) -> str:

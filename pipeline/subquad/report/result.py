@@ -48,7 +48,7 @@ class Guesses(_Part):
 class Result(_Part):
     """A run's result.json."""
 
-    status: Literal["finished", "failed", "stopped"]
+    status: Literal["finished", "pruned", "failed", "stopped"]
     reason: str | None = None
     axes: dict[str, Any] = Field(default_factory=dict)
     mixer: str
