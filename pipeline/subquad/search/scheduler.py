@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from subquad.search.searcher import Goal
-from subquad.search.trial import Evaluation
-
-Curve = tuple[Evaluation, ...]
+from subquad.search.trial import Trial
 
 
 class Scheduler(ABC):
@@ -18,11 +16,13 @@ class Scheduler(ABC):
         self.goal = goal
 
     @abstractmethod
-    def reason_to_stop(self, number: int, curves: Mapping[int, Curve], total_steps: int) -> str:
-        """Why trial `number` shall end after its newest evaluation; "" where it shall go on.
+    def reason_to_stop(self, number: int, known: Sequence[Trial]) -> str:
+        """Why trial `number` shall end after its newest evaluation, in one line; "" where it shall go on.
+
+        Trials are compared at equal fractions of their `total_steps`, as a searched batch size gives them different
+        numbers of steps; one whose `total_steps` is 0 is not compared.
 
         Args:
             number: the trial, whose curve ends with the newest evaluation.
-            curves: evaluations so far of every trial of the subject, also of those that ended.
-            total_steps: steps of a whole trial.
+            known: every trial of the subject, also those that ended, and `number` itself.
         """

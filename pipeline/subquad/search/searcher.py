@@ -18,10 +18,13 @@ class Goal:
     Attributes:
         metric: of the task, on the validation split.
         mode: whether more or less of it is better.
+        cost: a second objective, less of it is better: training seconds or counted FLOPs of a trial. Searchers that
+            know one objective only, and schedulers, do not look at it.
     """
 
     metric: str
     mode: Literal["max", "min"]
+    cost: Literal["none", "seconds", "flops"] = "none"
 
 
 class Searcher(ABC):
