@@ -10,6 +10,7 @@ from subquad.report.beside import Beside, published_beside
 from subquad.report.cells import Cell, read_cells
 from subquad.report.compare import Comparison, compare_rows
 from subquad.report.headlines import headlines
+from subquad.report.means import Mean, make_means
 from subquad.report.oracles import Oracle, make_oracles
 from subquad.report.rows import Row, make_rows
 
@@ -39,6 +40,7 @@ class Report:
         published: for each row, the published rows of its mixer.
         comparisons: pairs of rows.
         oracles: rows of guesses without a model.
+        means: over data sets.
         headlines: a sentence for each data set and protocol, and one against its best oracle.
         cells: every run, in the order read.
         baseline: the control mixer.
@@ -48,6 +50,7 @@ class Report:
     published: tuple[tuple[Beside, ...], ...]
     comparisons: tuple[Comparison, ...]
     oracles: tuple[Oracle, ...]
+    means: tuple[Mean, ...]
     headlines: tuple[str, ...]
     cells: tuple[Cell, ...]
     baseline: str
@@ -84,6 +87,7 @@ def build(folders: Sequence[Path], *, baseline: str = BASELINE) -> Report:
         published=tuple(tuple(published_beside(row)) for row in rows),
         comparisons=tuple(comparisons),
         oracles=tuple(oracles),
+        means=tuple(make_means(rows, oracles)),
         headlines=tuple(headlines(rows, comparisons, oracles, baseline)),
         cells=tuple(cells),
         baseline=baseline,

@@ -22,6 +22,8 @@ def escape(text: str) -> str:
 def render(report: Report) -> str:
     """The whole page."""
     parts = ["# Report", _list(report.headlines), "## Results", _table(table.results(report))]
+    if report.means:
+        parts += ["## Means over data sets", _table(table.means(report))]
     parts += [_list(f"{name}: {label}" for name, label in table.protocols(report))]
     if notes := table.notes(report):
         parts += ["Notes:", _list(notes)]

@@ -26,6 +26,7 @@ def render(report: Report) -> str:
         css=Markup(css),
         policy=policy(css),
         results=table.results(report),
+        means=table.means(report),
         published=table.published(report),
         comparisons=table.comparisons(report),
         protocols=table.protocols(report),

@@ -9,6 +9,7 @@ from typing import Any
 from subquad.report.beside import Beside
 from subquad.report.build import Report
 from subquad.report.compare import Comparison
+from subquad.report.means import Mean
 from subquad.report.oracles import METRIC, Oracle
 from subquad.report.rows import Row
 from subquad.report.text import Spread
@@ -25,6 +26,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "headlines": list(report.headlines),
         "rows": [_row(row, beside) for row, beside in rows],
         "oracles": [_oracle(one) for one in report.oracles],
+        "means": [_mean(one) for one in report.means],
         "comparisons": [_comparison(one) for one in report.comparisons],
     }
 
@@ -74,6 +76,17 @@ def _oracle(one: Oracle) -> dict[str, Any]:
         "high": high,
         "samples": one.samples,
         "runs": [cell.name for cell in one.cells],
+    }
+
+
+def _mean(one: Mean) -> dict[str, Any]:
+    return {
+        "kind": "oracle mean" if one.oracle else "mean",
+        "name": one.name,
+        "protocol": one.protocol,
+        "metric": one.metric,
+        "datasets": list(one.datasets),
+        "score": _spread(one.score),
     }
 
 

@@ -1,4 +1,4 @@
-"""The report as CSV (RFC 4180, UTF-8): a record per row of the table, `kind` mixer or oracle; numbers unrounded."""
+"""The report as CSV (RFC 4180, UTF-8): a record per row of the tables; numbers unrounded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 from subquad.report import text
 from subquad.report.beside import Beside
 from subquad.report.build import Report
+from subquad.report.means import Mean
 from subquad.report.oracles import METRIC, Oracle
 from subquad.report.rows import Row, status_of
 from subquad.report.text import Spread
@@ -27,6 +28,7 @@ def render(report: Report) -> str:
     records = list[dict[str, Value]]()
     for family in report.families:
         records += [_record(row, beside) for row, beside in family.rows] + [_oracle(one) for one in family.oracles]
+    records += [_mean(one) for one in report.means]
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(records[0]), restval=None, lineterminator="\r\n")
     writer.writeheader()
@@ -79,6 +81,19 @@ def _oracle(one: Oracle) -> dict[str, Value]:
         "samples": one.samples,
         "score_low": text.scaled(low, METRIC),
         "score_high": text.scaled(high, METRIC),
+    }
+
+
+def _mean(one: Mean) -> dict[str, Value]:
+    return {
+        "dataset": f"mean over {', '.join(one.datasets)}",
+        "mixer": one.name,
+        "protocol": one.protocol,
+        "seeds": one.score.count or None,
+        "metric": one.metric,
+        "unit": text.unit(one.metric),
+        **_spread("score", one.score, one.metric),
+        "kind": "oracle mean" if one.oracle else "mean",
     }
 
 

@@ -10,6 +10,7 @@ from subquad.report import text
 from subquad.report.beside import Beside
 from subquad.report.build import Report
 from subquad.report.compare import Comparison
+from subquad.report.means import Mean
 from subquad.report.oracles import MEANING, METRIC, Oracle
 from subquad.report.rows import Row, status_of
 
@@ -136,6 +137,25 @@ def published(report: Report) -> Table:
     ]
     headers = ("data set", "mixer", "protocol", "ours", "published", "source", "verdict", "caution")
     return Table(headers, tuple(lines), frozenset({3, 4}))
+
+
+def means(report: Report) -> Table:
+    """One line per mixer and oracle: its mean over data sets."""
+    lines = [
+        (_over(one), one.name, one.protocol, str(one.score.count or text.DASH), _mean(one)) for one in report.means
+    ]
+    metrics = {one.metric for one in report.means}
+    score = f"mean test {_with_unit(next(iter(metrics)))}" if len(metrics) == 1 else "mean test score"
+    oracles = frozenset(number for number, one in enumerate(report.means) if one.oracle)
+    return Table(("data sets", "mixer", "protocol", "seeds", score), tuple(lines), frozenset({3, 4}), oracles)
+
+
+def _over(one: Mean) -> str:
+    return f"all {len(one.datasets)}" if one.everything else f"{len(one.datasets)}: {', '.join(one.datasets)}"
+
+
+def _mean(one: Mean) -> str:
+    return text.spread(one.score, one.metric)
 
 
 def comparisons(report: Report) -> Table:

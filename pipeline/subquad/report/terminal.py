@@ -22,6 +22,8 @@ _REASONS = 3
 def to_terminal(report: Report, console: Console) -> None:
     """Print the table, what its protocols mean, the published rows with their verdicts, and the headlines."""
     _print_table(table.results(report), console)
+    if report.means:
+        _print_means(table.means(report), console)
     for name, label in table.protocols(report):
         _line(console, f"{name}: {label}", "dim")
     for line in (*table.notes(report), *_published(report)):
@@ -52,6 +54,18 @@ def _print_table(content: table.Table, console: Console) -> None:
     for number, line in enumerate(content.lines):
         grid.add_row(*(Text(line[index]) for index in shown), style="italic" if number in content.oracles else "")
     console.print(grid)
+
+
+def _print_means(content: table.Table, console: Console) -> None:
+    console.print()
+    grid = RichTable(box=None, header_style="bold", pad_edge=False)
+    for index, header in enumerate(content.headers):
+        side = "right" if index in content.numeric else "left"
+        grid.add_column(Text(header), justify=side, no_wrap=index > 0, overflow="fold")
+    for number, line in enumerate(content.lines):
+        grid.add_row(*map(Text, line), style="italic" if number in content.oracles else "")
+    console.print(grid)
+    console.print()
 
 
 def _least_width(content: table.Table, index: int) -> int:
