@@ -41,11 +41,17 @@ def value(dimension: Dimension, bits: int) -> Any:
     if dimension.kind == "int":
         return _whole(dimension, bits)
     if dimension.log:
-        drawn = float(f"{math.exp(_between(math.log(dimension.low), math.log(dimension.high), bits)):.6g}")
+        return tidy(dimension, math.exp(_between(math.log(dimension.low), math.log(dimension.high), bits)))
+    return tidy(dimension, _between(dimension.low, dimension.high, bits))
+
+
+def tidy(dimension: Dimension, drawn: float) -> float:
+    """A value of a continuous range with few digits, still in it."""
+    if dimension.log:
+        kept = float(f"{drawn:.6g}")
     else:
-        digits = 6 - math.floor(math.log10(dimension.high - dimension.low))
-        drawn = round(_between(dimension.low, dimension.high, bits), digits)
-    return min(max(drawn, dimension.low), dimension.high)
+        kept = round(drawn, 6 - math.floor(math.log10(dimension.high - dimension.low)))
+    return min(max(kept, dimension.low), dimension.high)
 
 
 def _whole(dimension: Dimension, bits: int) -> int:

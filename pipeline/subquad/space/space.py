@@ -77,7 +77,7 @@ class Space:
         from subquad.space import draw
 
         for attempt in range(MAX_ATTEMPTS):
-            drawn = self._point(lambda dim, at=attempt: draw.value(dim, draw.word(seed, number, dim.path, at)))
+            drawn = self.compose(lambda dim, at=attempt: draw.value(dim, draw.word(seed, number, dim.path, at)))
             if self.keeps(drawn):
                 return drawn
         names = "; ".join(map(str, self.constraints))
@@ -85,7 +85,8 @@ class Space:
             one_line(f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})")
         )
 
-    def _point(self, choose: Callable[[Dimension], Any]) -> Point:
+    def compose(self, choose: Callable[[Dimension], Any]) -> Point:
+        """The point that follows from asking, in the order of `ordered`, for a value of each dimension that is active."""
         point: Point = {}
         for dim in self.ordered:
             if self.is_active(dim, point):
