@@ -19,14 +19,16 @@ from subquad.drivers.signals import Received, listening, stop_file_watch
 from subquad.drivers.work import work
 from subquad.engine import attempts
 from subquad.engine.group import Group
-from subquad.engine.run import Signals
+from subquad.engine.run import Judge, Signals, never
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Scale
 from subquad.runs import STOP, write_text
 from subquad.tracking import SystemSampler
 
 
-def run_local(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool) -> int:
+def run_local(
+    payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool, judge: Judge | None = None
+) -> int:
     """Do the runs without Ray. Returns the signal that stopped them, 0 where none did.
 
     Args:
@@ -34,17 +36,18 @@ def run_local(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system
         scale: number of workers and their devices.
         folder: the run's or study's folder.
         system: sample system metrics.
+        judge: of trials, see `Signals`; it is pickled where there are several workers.
     """
     if scale.workers == 1:
         with listening() as received:
             sampler = SystemSampler().latest if system else dict
             group = Group(device=device_of(0, scale))
-            work(payloads, group, Signals(lambda: received.signum, sampler), restarts=False)
+            work(payloads, group, Signals(lambda: received.signum, sampler, judge or never), restarts=False)
         return received.signum
     stop = folder / STOP
     stop.unlink(missing_ok=True)
     with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
-        _run_processes(payloads, scale, stop, system, received)
+        _run_processes(payloads, scale, stop, system, judge, received)
     return received.signum
 
 
@@ -53,7 +56,9 @@ def device_of(rank: int, scale: Scale) -> torch.device:
     return torch.device("cuda", rank) if scale.gpus_per_worker else torch.device("cpu")
 
 
-def _run_processes(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, received: Received) -> None:
+def _run_processes(
+    payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, judge: Judge | None, received: Received
+) -> None:
     """Start the ranks, and start them again when one dies, as long as that leads to new attempts.
 
     A run that does not get on ends itself (scale.max_failures); what is left is ranks that die before they begin.
@@ -62,7 +67,7 @@ def _run_processes(payloads: Sequence[Payload], scale: Scale, stop: Path, system
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     while True:
         before = _attempts(payloads)
-        broken = _run_once(payloads, scale, stop, system)
+        broken = _run_once(payloads, scale, stop, system, judge)
         if not broken or received.signum:
             return
         if _attempts(payloads) == before:
@@ -73,11 +78,11 @@ def _attempts(payloads: Sequence[Payload]) -> int:
     return sum(len(attempts.read(payload.ticket["folder"])) for payload in payloads)
 
 
-def _run_once(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool) -> str:
+def _run_once(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, judge: Judge | None) -> str:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         failures = context.SimpleQueue()
-        arguments = (payloads, scale, scratch, str(stop), os.getpid(), system, failures)
+        arguments = (payloads, scale, scratch, str(stop), os.getpid(), system, judge, failures)
         processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(scale.workers)]
         for process in processes:
             process.start()
@@ -110,7 +115,9 @@ def _end(processes: Sequence[BaseProcess]) -> None:
             process.join()
 
 
-def _rank_main(rank: int, payloads, scale: Scale, scratch: str, stop: str, parent: int, system: bool, failures) -> None:
+def _rank_main(
+    rank: int, payloads, scale: Scale, scratch: str, stop: str, parent: int, system: bool, judge: Judge | None, failures
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C, through the stop file
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     device = device_of(rank, scale)
@@ -126,7 +133,7 @@ def _rank_main(rank: int, payloads, scale: Scale, scratch: str, stop: str, paren
     sampler = SystemSampler().latest if system and rank == 0 else dict
     group = Group(rank, scale.workers, device)
     try:
-        work(payloads, group, Signals(stop_file_watch(Path(stop), parent), sampler), restarts=True)
+        work(payloads, group, Signals(stop_file_watch(Path(stop), parent), sampler, judge or never), restarts=True)
     except SubquadError as error:  # every rank raises it alike
         if group.first:
             failures.put(error)

@@ -64,16 +64,20 @@ def data_root() -> Path:
 
 def start(plan: Plan, root: Path) -> Session:
     """Make the folders of a new run or study and write down what it is."""
-    folder = new_folder(root / "runs", plan.name, hashlib.sha256(plan.text.encode()).hexdigest())
+    return begin(plan, new_folder(root / "runs", plan.name, hashlib.sha256(plan.text.encode()).hexdigest()))
+
+
+def begin(plan: Plan, folder: Path) -> Session:
+    """Write a run or study down in a folder of its own."""
     if plan.study:
         write_text(folder / STUDY, plan.text)
     session = _session(plan, folder)
     for ticket in session.tickets:
-        _write_down(ticket)
+        write_down(ticket)
     return session
 
 
-def _write_down(ticket: Ticket) -> None:
+def write_down(ticket: Ticket) -> None:
     """What a run is: its experiment, the source of a mixer given as a file, and, last, the digest of both."""
     source = ticket.checked.mixer.source
     if source is not None:
@@ -98,15 +102,19 @@ def reopen(folder: Path) -> Session:
     plan = load(str(folder / (STUDY if is_study(folder) else EXPERIMENT)))
     session = _session(plan, folder)
     for ticket in session.tickets:
-        _same_as_started(ticket)
+        same_as_started(ticket)
     return session
 
 
-def _same_as_started(ticket: Ticket) -> None:
-    """Refuse a run whose experiment or source file was edited; write down one whose start was cut short."""
+def same_as_started(ticket: Ticket) -> None:
+    """Refuse a run whose experiment or source file was edited; write down one whose start was cut short.
+
+    Raises:
+        RunError: what has changed.
+    """
     identity = read_json(ticket.folder / IDENTITY)
     if identity is None:
-        _write_down(ticket)
+        write_down(ticket)
     elif identity["digest"] != ticket.digest:
         before = Experiment.model_validate(identity["experiment"])
         changed = differences(before, ticket.checked.experiment)

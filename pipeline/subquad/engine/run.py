@@ -37,6 +37,13 @@ from subquad.runs import ERROR, PLAN, RESULT, read_result, write_json
 
 Status = Literal["finished", "failed", "stopped"]
 
+Judge = Callable[[Ticket, Progress], str]
+
+
+def never(ticket: Ticket, progress: Progress) -> str:
+    """The judge that lets every trial go on."""
+    return ""
+
 
 @dataclass(frozen=True)
 class Signals:
@@ -50,7 +57,7 @@ class Signals:
 
     asked_to_stop: Callable[[], int] = lambda: 0
     system: Callable[[], dict[str, float]] = field(default=dict)
-    judge: Callable[[Ticket, Progress], str] = lambda ticket, progress: ""
+    judge: Judge = never
 
 
 def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
