@@ -86,7 +86,7 @@ class Space:
         )
 
     def compose(self, choose: Callable[[Dimension], Any]) -> Point:
-        """The point that follows from asking, in the order of `ordered`, for a value of each dimension that is active."""
+        """The point of the values that are chosen for the active dimensions, asked for in the order of `ordered`."""
         point: Point = {}
         for dim in self.ordered:
             if self.is_active(dim, point):
