@@ -46,13 +46,13 @@ def conduct(session: Session, *, local: bool, as_json: bool) -> int:
         console.file.flush()
     outcome = drive(session, Display(None if as_json else console), local=local)
     if as_json:
-        click.echo(json.dumps(_summary(session, outcome), default=str))
+        click.echo(json.dumps(summary(session, outcome), default=str))
     else:
-        _tell(session, outcome, console)
+        tell(session, outcome, console)
     if outcome.signum and outcome.unfinished:
         name = signal.Signals(outcome.signum).name
         raise Interrupted(
-            outcome.signum, f"stopped by {name} {_saved(session)}; go on with: subquad resume {_short(session.folder)}"
+            outcome.signum, f"stopped by {name} {_saved(session)}; go on with: subquad resume {short(session.folder)}"
         )
     return 1 if outcome.failed or outcome.unfinished else 0
 
@@ -60,7 +60,7 @@ def conduct(session: Session, *, local: bool, as_json: bool) -> int:
 def _opening_line(session: Session, local: bool) -> str:
     left = len(session.pending)
     how = "without Ray" if local else "through Ray, which takes some seconds to start"
-    return f"{left} run{'' if left == 1 else 's'} to do in {_short(session.folder)}, {how}"
+    return f"{left} run{'' if left == 1 else 's'} to do in {short(session.folder)}, {how}"
 
 
 def _saved(session: Session) -> str:
@@ -70,7 +70,8 @@ def _saved(session: Session) -> str:
     return f"after saving step {step}" if step else "before the first step was saved"
 
 
-def _summary(session: Session, outcome: Outcome) -> dict:
+def summary(session: Session, outcome: Outcome) -> dict:
+    """What came of a session, for scripts."""
     return {
         "folder": str(session.folder),
         "runs": [{"folder": str(one.folder), "result": read_result(one.folder)} for one in session.tickets],
@@ -81,13 +82,14 @@ def _summary(session: Session, outcome: Outcome) -> dict:
     }
 
 
-def _tell(session: Session, outcome: Outcome, console: Console) -> None:
+def tell(session: Session, outcome: Outcome, console: Console) -> None:
+    """Print the report of a session, and where its files are."""
     if any(read_result(one.folder) for one in session.tickets):
         report = build([session.folder])
         to_terminal(report, console)
         if not outcome.signum:
             _write_report(report, session.folder, console)
-    lines = [f"files   {_short(session.folder)}"]
+    lines = [f"files   {short(session.folder)}"]
     if outcome.tracking.uri:
         lines.append(f"MLflow  {_tracking_line(outcome)}")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
@@ -109,7 +111,8 @@ def _tracking_line(outcome: Outcome) -> str:
     return f"{tracking.uri}: {tracking.pending} records not delivered ({tracking.error}); later: subquad sync"
 
 
-def _short(path: Path) -> str:
+def short(path: Path) -> str:
+    """A path as the user would type it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -14,6 +14,7 @@ VERBS = {
     "check": ("subquad.cli.check", "Prove a mixer's contract and claims: the certificate."),
     "train": ("subquad.cli.train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("subquad.cli.resume", "Go on with a run or a study exactly where it stopped."),
+    "tune": ("subquad.cli.tune", "Search the settings of an experiment or study, fairly over its mixers."),
     "report": ("subquad.cli.report", "Table of runs as Markdown, CSV and a self-contained HTML page."),
     "bench": ("subquad.cli.bench", "Measure the engine's own costs and the speed of mixers."),
     "sync": ("subquad.cli.sync", "Send MLflow what a run could not send."),

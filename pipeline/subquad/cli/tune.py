@@ -1,0 +1,118 @@
+"""`subquad tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command("tune")
+@click.argument("target", required=False)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--space", metavar="NAME[+NAME]", help="What is searched: spaces by name, files, or auto.")
+@click.option("--scale", metavar="NAME", help="Size of a study that has several, such as smoke, small or full.")
+@click.option("--searcher", metavar="NAME", help="What suggests points: random, grid or tpe.  [default: random]")
+@click.option("--scheduler", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
+@click.option("--budget", metavar="AMOUNT", help="Of each subject: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
+@click.option("--match", metavar="NAME", help="Give all trials the same: flops, params or time.")
+@click.option("--cost", metavar="NAME", help="Second objective of tpe, less is better: seconds or flops.")
+@click.option("--final-seeds", type=int, help="Seeds that winners are trained with anew.  [default: 5]")
+@click.option("--seed", type=int, help="Of the search.  [default: 0]")
+@click.option("--local", is_flag=True, help="Without Ray.")
+@click.option("--dry-run", is_flag=True, help="Show points and expected costs; train and write nothing.")
+@click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a search, by its folder.")
+@click.option(
+    "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
+@click.option("--debug", is_flag=True, hidden=True)
+def command(
+    target: str | None,
+    overrides: tuple[str, ...],
+    scale: str | None,
+    local: bool,
+    dry_run: bool,
+    resume: Path | None,
+    root: Path,
+    as_json: bool,
+    debug: bool,
+    **given: Any,
+) -> int:
+    """Search the settings of TARGET: an experiment or study file, or a recipe by name.
+
+    Every cell of a study, whatever its seed, is searched with the same budget and the same space, as far as that
+    suits it. Trials see the validation split only. The best of each is then trained anew with several seeds, and only
+    then meets the test split.
+
+    \b
+    subquad tune quickstart --space agf+optimizer --budget 20-trials
+    subquad tune methods-copy --space optimizer --searcher tpe --scheduler asha --match flops
+    subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34
+    """
+    options = {name: value for name, value in given.items() if value is not None}
+    if resume is not None:
+        return _resume(resume, target, overrides, scale, options, dry_run=dry_run, local=local, as_json=as_json)
+    return _start(target, overrides, scale, options, root, dry_run=dry_run, local=local, as_json=as_json)
+
+
+def _start(
+    target: str | None,
+    overrides: tuple[str, ...],
+    scale: str | None,
+    options: dict[str, Any],
+    root: Path,
+    *,
+    dry_run: bool,
+    local: bool,
+    as_json: bool,
+) -> int:
+    if target is None:
+        raise click.UsageError("Missing argument 'TARGET', or --resume RUN")
+    if "space" not in options:
+        raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
+    from subquad.experiment import load
+    from subquad.search.prepare import prepare
+    from subquad.search.search import plan_search, write_down
+    from subquad.search.settings import Settings
+
+    settings = Settings(**options)
+    prepared = prepare(plan_search(load(target, overrides, scale=scale), settings), local=local, measure=dry_run)
+    if dry_run:
+        from subquad.cli.tune_text import show_estimate
+        from subquad.search.estimate import estimate
+
+        show_estimate(estimate(prepared), as_json=as_json)
+        return 0
+    from subquad.cli.conduct import writable
+    from subquad.cli.tune_text import conduct_search
+
+    folder = write_down(prepared.search, writable(root))
+    return conduct_search(prepared, folder, local=local, as_json=as_json)
+
+
+def _resume(
+    folder: Path,
+    target: str | None,
+    overrides: tuple[str, ...],
+    scale: str | None,
+    options: dict[str, Any],
+    *,
+    dry_run: bool,
+    local: bool,
+    as_json: bool,
+) -> int:
+    if dry_run:
+        raise click.UsageError("--dry-run has no effect with --resume")
+    from subquad.cli.tune_text import conduct_search
+    from subquad.search.prepare import prepare
+    from subquad.search.search import read_search, same_target
+    from subquad.search.settings import same_as_stored
+
+    folder = folder.resolve()
+    search = read_search(folder)
+    same_as_stored(search.settings, options)
+    if target is not None:
+        same_target(search, target, overrides, scale)
+    return conduct_search(prepare(search, local=local, fresh=False), folder, local=local, as_json=as_json)

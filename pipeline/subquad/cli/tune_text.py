@@ -1,0 +1,157 @@
+"""What `subquad tune` prints: a line for each trial, what each subject consumed, the report of the final study."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from subquad.cli.conduct import short, summary, tell
+from subquad.drivers.progress import Display
+from subquad.errors import Interrupted, TrainingFailed
+from subquad.runs import plain
+from subquad.search.prepare import Prepared
+from subquad.search.run import Ended, Watch, run
+from subquad.search.trial import Trial, best_of
+
+
+def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bool) -> int:
+    """Drive a search to its end and say what came of it. Returns the exit code.
+
+    Raises:
+        Interrupted: a signal arrived.
+        TrainingFailed: no trial finished.
+    """
+    console = Console(stderr=as_json)
+    _opening(prepared, folder, console)
+    watch = Watch(
+        trial=lambda trial: _line(console, _trial_line(prepared, trial)),
+        final=lambda session: _line(console, f"final study: {len(session.pending)} runs to do"),
+        display=Display(None if as_json else console),
+    )
+    ended = run(prepared, folder, watch, local=local)
+    if as_json:
+        final = summary(*ended.final) if ended.final else None
+        click.echo(json.dumps(plain(ended.summary | {"signal": ended.signum, "final": final}), default=str))
+    else:
+        _show(ended, console)
+    _refuse_unended(ended, folder)
+    lacking = any(one["best"] is None for one in ended.summary["subjects"])
+    outcome = ended.final[1] if ended.final else None
+    return 1 if lacking or outcome is None or outcome.failed or outcome.unfinished else 0
+
+
+def _refuse_unended(ended: Ended, folder: Path) -> None:
+    if ended.signum and (ended.final is None or ended.final[1].unfinished):
+        name = signal.Signals(ended.signum).name
+        raise Interrupted(ended.signum, f"stopped by {name}; go on with: subquad tune --resume {short(folder)}")
+    if ended.final is None:
+        reasons = [f"{one['label']}: {text}" for one in ended.summary["subjects"] for text in one["reasons"]]
+        raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
+
+
+def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
+    search = prepared.search
+    budget, several = search.settings.limit, len(search.subjects)
+    whom = f"each of {several} subjects" if several > 1 else search.subjects[0].label
+    _line(
+        console,
+        f"searching {search.settings.space} with {search.settings.searcher}, {budget} for {whom}, in {short(folder)}",
+    )
+    for one in search.subjects:
+        for cell in search.plan.cells:
+            if cell.experiment is one.checked and len(search.plan.cells) > several:
+                seed = one.checked.experiment.train.seed
+                _line(console, f"{one.label}: trials have the study's first seed, {seed}")
+
+
+def _trial_line(prepared: Prepared, trial: Trial) -> str:
+    metric = next(one.goal() for one in prepared.search.subjects if one.label == trial.subject)
+    best = best_of(trial.curve, metric.mode)
+    value = f"validation {metric.metric} {best.value:.4g} at step {best.step}" if best else ""
+    cost = f"{trial.steps} steps, {trial.seconds:.1f} s" if trial.state != "infeasible" else ""
+    parts = [trial.state, value, cost, _point(trial.point), trial.reason]
+    return f"{trial.subject} {trial.number}: " + "; ".join(part for part in parts if part)
+
+
+def _point(point: Mapping[str, Any]) -> str:
+    return " ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in point.items()
+    )
+
+
+def _show(ended: Ended, console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("subject", no_wrap=True)
+    for header in ("finished", "pruned", "failed", "infeasible", "dims", "steps", "FLOPs", "seconds"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for one in ended.summary["subjects"]:
+        row = [one["label"], *(str(one["trials"][key]) for key in ("finished", "pruned", "failed", "infeasible"))]
+        row += [str(one["dimensions"]), f"{one['steps']:,}", f"{one['flops']:.4g}", f"{one['seconds']:.1f}"]
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    for one in ended.summary["subjects"]:
+        for text in _told(one):
+            _line(console, f"{one['label']}: {text}")
+    _line(console, f"search  {short(Path(ended.summary['folder']))}")
+    if ended.final:
+        tell(*ended.final, console)
+
+
+def _told(subject: Mapping[str, Any]) -> list[str]:
+    """The best trial of a subject, why others did not run, and why there were no more."""
+    best, lines = subject["best"], []
+    if best:
+        where = f"trial {best['number']}, validation {subject['metric']} {best['value']:.4g} at step {best['step']}"
+        lines.append(f"best {where}: {_point(best['point']) or 'nothing was searched'}")
+    if subject["front"] is not None:
+        lines.append(f"not beaten in both objectives: trials {', '.join(map(str, subject['front'])) or 'none'}")
+    lines += subject["reasons"]
+    return lines + ([subject["over"]] if subject["over"] not in ("", "budget used") else [])
+
+
+def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a search would do."""
+    if as_json:
+        click.echo(json.dumps(found, default=str))
+        return
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("subject", no_wrap=True)
+    for header in ("trials", "dims", "grid", "parameters", "steps", "FLOPs/trial", "s/trial", "hours"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in found["subjects"]:
+        table.add_row(
+            Text(row["label"]),
+            f"{row['trials']:,}",
+            str(row["dimensions"]),
+            "-" if row["grid"] is None else f"{row['grid']:,}",
+            "?" if row["parameters"] is None else f"{row['parameters']:,}",
+            f"{row['steps']:,}",
+            f"{row['flops']:.3g}",
+            f"{row['trial_seconds']:.3g}",
+            f"{row['seconds'] / 3600:.3g}",
+        )
+    console.print(table)
+    for row in found["subjects"]:
+        for one in row["points"]:
+            reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
+            _line(console, f"{row['label']} {one['number']}: {_point(one['point'])}{reason}")
+    hours = found["seconds"] / 3600
+    _line(
+        console,
+        f"{found['trials']} trials and {found['final_runs']} final runs, about {hours:.3g} hours of training with one "
+        f"worker, without evaluations; {found['gpu_hours']:.3g} GPU-hours. FLOPs are of matrix products only",
+    )
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.file.flush()

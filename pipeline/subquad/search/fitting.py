@@ -1,0 +1,171 @@
+"""From a point of a space to the experiment of a trial: settings laid over the subject's, and what `--match` adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from subquad.engine.cost import Cost
+from subquad.errors import ConfigError, UserError
+from subquad.experiment import Checked
+from subquad.experiment.origins import Origin
+from subquad.experiment.tree import Setting
+from subquad.search.matching import TOLERANCE, Values, of_length, steps_for, width_for
+from subquad.search.materials import Materials
+from subquad.search.settings import MatchBy
+from subquad.search.subjects import Subject
+from subquad.space import Point, Space, builder
+
+
+@dataclass(frozen=True)
+class Target:
+    """What each trial of each subject gets alike.
+
+    Attributes:
+        by: what is meant.
+        amount: FLOPs of a trial, parameters of a model, or seconds of a trial; of the reference subject.
+    """
+
+    by: MatchBy = "none"
+    amount: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trial that can be trained.
+
+    Attributes:
+        checked: its experiment.
+        values: all that is laid over the subject's experiment, by dotted key.
+        steps: of the whole trial.
+        cost: of a step; None where the model could not be built here, which the trial itself will tell.
+        seconds: expected; 0 where nothing was measured.
+    """
+
+    checked: Checked
+    values: Values
+    steps: int
+    cost: Cost | None
+    seconds: float = 0.0
+
+    @property
+    def flops_per_step(self) -> int | None:
+        return self.cost.flops_per_step if self.cost else None
+
+    @property
+    def flops(self) -> float:
+        return float(self.steps * (self.flops_per_step or 0))
+
+
+class Fitter:
+    """Makes experiments of one subject's points.
+
+    Args:
+        subject: whose.
+        space: its own.
+        materials: data and costs, shared by all subjects.
+        target: what is matched.
+        step_seconds: measured on the subject's own experiment; None where it was not.
+    """
+
+    def __init__(
+        self, subject: Subject, space: Space, materials: Materials, target: Target, step_seconds: float | None = None
+    ):
+        self.subject = subject
+        self.space = space
+        self._materials = materials
+        self._target = target
+        self._step_seconds = step_seconds
+        self._build = builder(subject.checked)
+
+    def fit(self, point: Point) -> Fitted:
+        """The trial of a point.
+
+        Raises:
+            UserError: plugin or data refuse it, or it cannot be matched.
+        """
+        return self.matched({".".join(map(str, one.path)): one.value for one in self.space.settings(point)})
+
+    def matched(self, values: Values) -> Fitted:
+        """The trial of settings, with what `--match` adds to them.
+
+        Raises:
+            UserError: plugin or data refuse it, or it cannot be matched.
+        """
+        if self._target.by == "params":
+            values |= self._width(values)
+        elif self._target.by != "none":
+            values |= self._length(values)
+        return self.fitted(values)
+
+    def fitted(self, values: Mapping[str, Any]) -> Fitted:
+        """The trial of settings that were written down before."""
+        checked = self._laid(values)
+        steps, _ = self._materials.steps(checked)
+        cost = self._cost(checked)
+        return Fitted(checked, dict(values), steps, cost, steps * self._seconds(cost))
+
+    def _laid(self, values: Mapping[str, Any]) -> Checked:
+        return self._build([Setting(tuple(key.split(".")), value, Origin("")) for key, value in values.items()])
+
+    def _cost(self, checked: Checked) -> Cost | None:
+        try:
+            return self._materials.cost(checked)
+        except UserError:
+            raise
+        except Exception:  # a plugin's own; the trial fails with it, and its traceback is kept
+            return None
+
+    def _seconds(self, cost: Cost | None) -> float:
+        """Expected seconds of a step: those of the subject's own experiment, in proportion to the counted FLOPs."""
+        if self._step_seconds is None:
+            return 0.0
+        own = self._materials.cost(self.subject.checked).flops_per_step
+        return self._step_seconds * (cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0)
+
+    def _length(self, values: Values) -> Values:
+        checked = self._laid(values)
+        steps, per_epoch = self._materials.steps(checked)
+        cost = self._cost(checked)
+        if self._target.by == "time":
+            wanted = steps_for(self._target.amount, self._seconds(cost))
+        elif cost is None or not cost.flops_per_step:
+            raise ConfigError("its FLOPs cannot be counted here, so they cannot be matched")
+        else:
+            wanted = steps_for(self._target.amount, cost.flops_per_step)
+        return of_length(checked.experiment.train, steps, per_epoch, wanted)
+
+    def _width(self, values: Values) -> Values:
+        key, target = width_key(self.subject.checked), int(self._target.amount)
+
+        def count(width: int) -> int:
+            return self._materials.parameters(self._laid({**values, key: width}))
+
+        checked = self._laid(values)
+        if abs(self._materials.parameters(checked) - target) <= TOLERANCE * target:
+            return {}
+        start, step = _own_width(checked, key)
+        return {key: width_for(target, count, start, step=step)}
+
+
+def width_key(checked: Checked) -> str:
+    """The width of a backbone that is chosen to match parameters: of its feed-forward part, else of the model.
+
+    Raises:
+        ConfigError: it has neither.
+    """
+    fields = type(checked.backbone_config).model_fields
+    for name in ("ffn_dim", "dim"):
+        if name in fields:
+            return f"backbone.params.{name}"
+    raise ConfigError(f"backbone {checked.backbone.found.name!r} has neither ffn_dim nor dim to choose")
+
+
+def _own_width(checked: Checked, key: str) -> tuple[int, int]:
+    """A width to begin with, and what it is a multiple of."""
+    config = checked.backbone_config
+    dim = int(getattr(config, "dim", 64))
+    if key.endswith(".ffn_dim"):
+        return int(getattr(config, "ffn_dim", None) or 4 * dim), 1
+    return dim, int(getattr(config, "heads", 1))

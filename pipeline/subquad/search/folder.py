@@ -1,0 +1,127 @@
+"""A search's folder, its only memory.
+
+runs/<name>-search/<stamp>-<hash>/
+    search.yaml                    the experiment or study, the spaces and the search's settings
+    lock, owner.json               one driver at a time
+    trials/<subject>/00007/        an ordinary run, and trial.json: which point it is, or why it never ran
+    search.json                    what came of it so far: made anew after each trial
+    best/<subject>.yaml            the winner as an experiment that `train` runs as is
+    final.yaml, final/             the winners over the final seeds: an ordinary study
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from subquad.runs import ATTEMPTS, Record, read_json, read_records, read_result, write_json
+from subquad.search.searcher import Goal
+from subquad.search.trial import Evaluation, State, Trial
+
+SEARCH, SUMMARY, TRIAL = "search.yaml", "search.json", "trial.json"
+TRIALS, BEST, FINAL = "trials", "best", "final"
+
+
+def is_search(folder: Path) -> bool:
+    return (folder / SEARCH).exists()
+
+
+def trial_folder(search: Path, subject: str, number: int) -> Path:
+    return search / TRIALS / subject / f"{number:05d}"
+
+
+def place_of(trial: Path) -> tuple[Path, str, int]:
+    """The search, subject and number of a trial's folder."""
+    return trial.parent.parent.parent, trial.parent.name, int(trial.name)
+
+
+def write_trial(search: Path, trial: Trial, settings: Mapping[str, Any], flops_per_step: int | None) -> None:
+    """Write down which point a trial is, before it starts; of an infeasible point also why it never will.
+
+    Args:
+        settings: what is laid over the subject's experiment, by dotted key.
+        flops_per_step: counted; None where it is not known.
+    """
+    data: dict[str, Any] = {
+        "subject": trial.subject,
+        "number": trial.number,
+        "point": trial.point,
+        "settings": dict(settings),
+        "total_steps": trial.total_steps,
+        "flops_per_step": flops_per_step,
+    }
+    if trial.state == "infeasible":
+        data |= {"state": trial.state, "reason": trial.reason}
+    write_json(trial_folder(search, trial.subject, trial.number) / TRIAL, data)
+
+
+def read_trial(folder: Path, metric: str) -> Trial | None:
+    """What a trial's folder says; None where it was not begun."""
+    data = read_json(folder / TRIAL)
+    if data is None:
+        return None
+    result = read_result(folder) or {}
+    records = list(read_records(folder))
+    steps = int(result.get("steps") or (records[-1].step if records else 0))
+    return Trial(
+        subject=data["subject"],
+        number=data["number"],
+        point=data["point"],
+        state=_state(folder, data, result),
+        curve=_curve(records, metric),
+        total_steps=data["total_steps"],
+        steps=steps,
+        flops=float(steps * (data["flops_per_step"] or 0)),
+        seconds=float(result.get("seconds") or (records[-1].seconds if records else 0.0)),
+        reason=data.get("reason") or result.get("reason") or "",
+    )
+
+
+def _state(folder: Path, data: Mapping[str, Any], result: Mapping[str, Any]) -> State:
+    if data.get("state") == "infeasible":
+        return "infeasible"
+    if status := result.get("status"):
+        return status
+    return "running" if (folder / ATTEMPTS).exists() else "waiting"
+
+
+def _curve(records: list[Record], metric: str) -> tuple[Evaluation, ...]:
+    return tuple(
+        Evaluation(step=one.step, value=one.metrics.get(metric, math.nan), loss=one.metrics.get("loss", math.nan))
+        for one in records
+        if one.kind == "eval" and one.split == "validation"
+    )
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of a search, read from its folder; those that ended are read once.
+
+    Attributes:
+        search: the folder.
+        goals: of each subject, by label.
+    """
+
+    search: Path
+    goals: Mapping[str, Goal]
+    _ended: dict[tuple[str, int], Trial] = field(default_factory=dict, repr=False, compare=False)
+
+    def of(self, subject: str) -> list[Trial]:
+        """A subject's trials by number. A folder that a kill left without its trial.json is none."""
+        folders = sorted((self.search / TRIALS / subject).glob("[0-9]*"))
+        return [one for folder in folders if (one := self._read(subject, folder)) is not None]
+
+    def one(self, subject: str, number: int) -> Trial | None:
+        return self._read(subject, trial_folder(self.search, subject, number))
+
+    def _read(self, subject: str, folder: Path) -> Trial | None:
+        key = (subject, int(folder.name))
+        if key in self._ended:
+            return self._ended[key]
+        trial = read_trial(folder, self.goals[subject].metric)
+        if trial is not None and trial.ended:
+            self._ended[key] = trial
+        return trial

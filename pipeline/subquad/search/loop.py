@@ -1,0 +1,159 @@
+"""Which trial comes next: interrupted ones first, then a new point for the subject that has had the fewest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from subquad.drivers.session import IDENTITY, same_as_started, write_down
+from subquad.engine.ticket import Ticket
+from subquad.errors import ConfigError, PluginError
+from subquad.runs import read_json
+from subquad.search.budget import Budget
+from subquad.search.fitting import Fitted, Fitter
+from subquad.search.folder import TRIAL, Trials, trial_folder, write_trial
+from subquad.search.searcher import Searcher
+from subquad.search.trial import Trial
+
+MAX_INFEASIBLE = 50
+"""Infeasible points in a row, after which a subject's search ends."""
+
+MakeTicket = Callable[[Path, str, Fitted], Ticket]
+"""A trial's folder and label, and what is to be trained there."""
+
+
+@dataclass
+class Lane:
+    """Where one subject stands.
+
+    Attributes:
+        label: of the subject.
+        searcher: suggests its points.
+        fitter: makes experiments of them.
+        over: why no further trial is started; "" while there may be.
+    """
+
+    label: str
+    searcher: Searcher
+    fitter: Fitter
+    over: str = ""
+
+
+class Agenda:
+    """Gives out trials, reading everything but what runs right now from the search's folder.
+
+    Args:
+        folder: the search's.
+        trials: reads it.
+        lanes: the subjects in the order of the study.
+        budget: of each.
+        ticket: makes a trial's ticket.
+        tell: told of each point that is infeasible.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        trials: Trials,
+        lanes: Sequence[Lane],
+        budget: Budget,
+        ticket: MakeTicket,
+        tell: Callable[[Trial], None],
+    ):
+        self._folder, self._trials, self._lanes = folder, trials, lanes
+        self._budget, self._ticket, self._tell = budget, ticket, tell
+        self._planned: dict[tuple[str, int], Trial] = {}
+        """Trials given out, with what they are expected to use."""
+
+    def next(self) -> Ticket | None:
+        """The next trial; None where there is none to start."""
+        if ticket := self._interrupted():
+            return ticket
+        while lane := self._turn():
+            if ticket := self._advance(lane):
+                return ticket
+        return None
+
+    def _interrupted(self) -> Ticket | None:
+        """A trial that an earlier driver began."""
+        for lane in self._lanes:
+            for trial in self._trials.of(lane.label):
+                if not trial.ended and (lane.label, trial.number) not in self._planned:
+                    settings = (read_json(trial_folder(self._folder, lane.label, trial.number) / TRIAL) or {})[
+                        "settings"
+                    ]
+                    return self._given(lane, trial, lane.fitter.fitted(settings))
+        return None
+
+    def _turn(self) -> Lane | None:
+        """The subject with the fewest trials, so that a search that is cut short is still fair."""
+        waiting = [lane for lane in self._lanes if not lane.over]
+        return min(waiting, key=self._started, default=None)
+
+    def _started(self, lane: Lane) -> int:
+        return sum(one.state != "infeasible" for one in self._trials.of(lane.label))
+
+    def _advance(self, lane: Lane) -> Ticket | None:
+        """The subject's next trial. None: its point is infeasible, or `lane.over` now says why there is none."""
+        known = self._trials.of(lane.label)
+        number = known[-1].number + 1 if known else 0
+        if _infeasible_in_a_row(known) >= MAX_INFEASIBLE:
+            lane.over = f"{MAX_INFEASIBLE} infeasible points in a row, the last: {known[-1].reason}"
+            return None
+        if self._budget.unit == "trials" and not self._budget.admits(known, _new(lane.label, number)):
+            lane.over = "budget used"  # before a point is drawn that would never be tried
+            return None
+        point = lane.searcher.suggest(number, known)
+        if point is None:
+            lane.over = "no point left to try"
+            return None
+        trial = replace(_new(lane.label, number), point=point)
+        try:
+            fitted = lane.fitter.fit(point)
+        except (ConfigError, PluginError) as error:
+            trial = replace(trial, state="infeasible", reason=str(error))
+            write_trial(self._folder, trial, {}, None)
+            self._tell(trial)
+            return None
+        trial = _planned(trial, fitted, known)
+        if not self._budget.admits(
+            [self._planned.get((lane.label, one.number), one) if not one.ended else one for one in known], trial
+        ):
+            lane.over = "budget used"
+            return None
+        write_trial(self._folder, trial, fitted.values, fitted.flops_per_step)
+        return self._given(lane, trial, fitted)
+
+    def _given(self, lane: Lane, trial: Trial, fitted: Fitted) -> Ticket:
+        self._planned[lane.label, trial.number] = _planned(trial, fitted, self._trials.of(lane.label))
+        ticket = self._ticket(
+            trial_folder(self._folder, lane.label, trial.number), f"{lane.label}-{trial.number:05d}", fitted
+        )
+        if read_json(ticket.folder / IDENTITY) is None:
+            write_down(ticket)
+        else:
+            same_as_started(ticket)
+        return ticket
+
+
+def _new(subject: str, number: int) -> Trial:
+    return Trial(subject=subject, number=number, point={}, state="waiting")
+
+
+def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
+    """The trial with what it is expected to use: time as finished ones took for their steps, else as was measured."""
+    finished = [one for one in known if one.state == "finished" and one.steps]
+    seconds = fitted.seconds
+    if finished:
+        seconds = fitted.steps * sum(one.seconds for one in finished) / sum(one.steps for one in finished)
+    return replace(trial, total_steps=fitted.steps, flops=fitted.flops, seconds=seconds)
+
+
+def _infeasible_in_a_row(known: Sequence[Trial]) -> int:
+    count = 0
+    for trial in reversed(known):
+        if trial.state != "infeasible":
+            break
+        count += 1
+    return count

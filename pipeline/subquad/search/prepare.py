@@ -1,0 +1,130 @@
+"""Everything that can be refused before a search starts, and what its trials are made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from subquad.drivers.preflight import preflight
+from subquad.errors import ConfigError, UserError
+from subquad.experiment.origins import one_line
+from subquad.search.fitting import Fitted, Fitter, Target
+from subquad.search.materials import Materials
+from subquad.search.measure import check_metric, step_seconds
+from subquad.search.schedulers import scheduler
+from subquad.search.search import Search
+from subquad.search.searchers import searcher
+from subquad.search.subjects import Subject, base_plan
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A search that can start.
+
+    Attributes:
+        search: with what was measured for it.
+        materials: data and costs.
+        fitters: of each subject, by label.
+        target: what all trials have alike.
+    """
+
+    search: Search
+    materials: Materials
+    fitters: dict[str, Fitter]
+    target: Target
+
+
+def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool = True) -> Prepared:
+    """Look at data, models, searcher, scheduler and budget.
+
+    Args:
+        local: without Ray.
+        measure: time a few steps even where no setting of the search needs it.
+        fresh: before a start; a search that goes on has passed its checks, and keeps what was measured.
+
+    Raises:
+        UserError: what cannot work, in one line.
+    """
+    settings = search.settings
+    for one in search.subjects:
+        searcher(settings.searcher, search.spaces[one.label], one.goal(settings.cost), settings.seed)
+        scheduler(settings.scheduler, one.goal(settings.cost))
+        _refuse_idle_scheduler(one, settings.scheduler)
+    preflight(base_plan(search.plan, search.subjects), local=local)
+    materials = Materials()
+    if fresh:
+        for one in search.subjects:
+            check_metric(one.checked, materials)
+        if measure or settings.match == "time" or settings.limit.unit == "seconds":
+            search = replace(
+                search, measured={one.label: step_seconds(one.checked, materials) for one in search.subjects}
+            )
+    target = _target(search, materials)
+    fitters = {
+        one.label: Fitter(one, search.spaces[one.label], materials, target, search.measured.get(one.label))
+        for one in search.subjects
+    }
+    prepared = Prepared(search, materials, fitters, target)
+    if fresh:
+        for one in search.subjects:
+            _refuse_small_budget(prepared, one)
+    return prepared
+
+
+def _refuse_idle_scheduler(subject: Subject, name: str) -> None:
+    train = subject.checked.experiment.train
+    if name != "none" and train.eval_every_epochs is None and train.eval_every_steps is None:
+        raise ConfigError(
+            f"--scheduler {name}: never sees an evaluation before a trial's last step, as train.eval_every_epochs and "
+            "train.eval_every_steps are null; give one of them, or --scheduler none"
+        )
+
+
+def _target(search: Search, materials: Materials) -> Target:
+    """What the reference subject, the first one, has as it stands."""
+    by, first = search.settings.match, search.subjects[0]
+    if by == "none":
+        return Target()
+    if by == "params":
+        return Target(by, materials.parameters(first.checked))
+    steps, _ = materials.steps(first.checked)
+    if by == "time":
+        return Target(by, steps * search.measured[first.label])
+    return Target(by, steps * _counted(first, materials, "--match flops"))
+
+
+def _counted(subject: Subject, materials: Materials, option: str) -> int:
+    flops = materials.cost(subject.checked).flops_per_step
+    if not flops:
+        raise ConfigError(one_line(f"{option}: the FLOPs of {subject.label} cannot be counted on this machine"))
+    return flops
+
+
+def _refuse_small_budget(prepared: Prepared, subject: Subject) -> None:
+    budget = prepared.search.settings.limit
+    if budget.unit == "flops":
+        _counted(subject, prepared.materials, f"--budget {prepared.search.settings.budget}")
+    fitted = base_trial(prepared, subject)
+    needed = {"trials": 1.0, "flops": fitted.flops, "seconds": fitted.seconds}[budget.unit]
+    if needed > budget.amount:
+        unit = "FLOPs" if budget.unit == "flops" else "s of training"
+        raise ConfigError(
+            one_line(
+                f"--budget {prepared.search.settings.budget}: too small for one trial of {subject.label}, which takes "
+                f"about {needed:.3g} {unit}; give more, or shorten it with train.steps"
+            )
+        )
+
+
+def base_trial(prepared: Prepared, subject: Subject) -> Fitted:
+    """The trial of the subject's own settings, matched as all are.
+
+    Raises:
+        ConfigError: it cannot be matched.
+    """
+    fitter = prepared.fitters[subject.label]
+    try:
+        return fitter.matched({})
+    except UserError as error:
+        if prepared.target.by == "none":
+            raise
+        raise ConfigError(one_line(f"--match {prepared.target.by}: {subject.label}: {error}")) from error

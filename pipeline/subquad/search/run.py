@@ -1,0 +1,152 @@
+"""A search from its folder to its end: trials, winners, and the final study, which alone opens the test split."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from subquad.drivers.drive import Outcome, drive
+from subquad.drivers.progress import Display
+from subquad.drivers.session import Session, begin, exclusive, reopen
+from subquad.engine.state import CHECKPOINTS
+from subquad.engine.ticket import Ticket
+from subquad.runs import is_study, write_json
+from subquad.search import executor
+from subquad.search.folder import FINAL, SUMMARY, Trials, place_of, trial_folder
+from subquad.search.judge import Judge
+from subquad.search.loop import Agenda, Lane
+from subquad.search.prepare import Prepared
+from subquad.search.schedulers import scheduler
+from subquad.search.search import Search, tickets, trials_of
+from subquad.search.searchers import searcher
+from subquad.search.summary import summary_of
+from subquad.search.trial import Trial
+from subquad.search.winner import Winners, final_plan, winner_of, write_best
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of a search's progress, in the driver's process.
+
+    Attributes:
+        trial: called with each trial that ended or is infeasible, once over all drivers of the search.
+        final: called with the final study before it is driven.
+        display: shows the final study's progress.
+    """
+
+    trial: Callable[[Trial], None] = lambda trial: None
+    final: Callable[[Session], None] = lambda session: None
+    display: Display = field(default_factory=lambda: Display(None))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a search.
+
+    Attributes:
+        summary: the contents of search.json.
+        signum: the signal that stopped it, 0 where none did.
+        final: the final study, and what became of it; None where it was not reached.
+    """
+
+    summary: dict[str, Any]
+    signum: int
+    final: tuple[Session, Outcome] | None = None
+
+
+def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended:
+    """Do what is left of a search.
+
+    Raises:
+        RunError: another process has the search, or one of its trials was edited.
+    """
+    with exclusive(folder):
+        search, trials = prepared.search, trials_of(prepared.search, folder)
+        _tidy(search, trials, folder)
+        lanes = _lanes(prepared)
+        signum = _train(prepared, folder, trials, lanes, watch, local=local)
+        summary = _summarize(search, folder, trials, lanes)
+        winners = _winners(search, trials)
+        if signum or not any(trial for _, trial in winners):
+            return Ended(summary, signum)
+        return _conclude(search, folder, winners, summary, watch, local=local)
+
+
+def _lanes(prepared: Prepared) -> list[Lane]:
+    search, settings = prepared.search, prepared.search.settings
+    return [
+        Lane(
+            one.label,
+            searcher(settings.searcher, search.spaces[one.label], one.goal(settings.cost), settings.seed),
+            prepared.fitters[one.label],
+        )
+        for one in search.subjects
+    ]
+
+
+def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, *, local: bool) -> int:
+    search = prepared.search
+
+    def infeasible(trial: Trial) -> None:
+        _summarize(search, folder, trials, lanes)
+        watch.trial(trial)
+
+    def ended(ticket: Ticket) -> None:
+        _forget_weights(ticket.folder)
+        _, subject, number = place_of(ticket.folder)
+        _summarize(search, folder, trials, lanes)
+        if (trial := trials.one(subject, number)) is not None:
+            watch.trial(trial)
+
+    agenda = Agenda(folder, trials, lanes, search.settings.limit, tickets(search, folder), infeasible)
+    return executor.make(local=local).run(agenda.next, _judge(search, trials), ended)
+
+
+def _judge(search: Search, trials: Trials) -> Judge | None:
+    name = search.settings.scheduler
+    if name == "none":
+        return None
+    return Judge(trials, {label: scheduler(name, goal) for label, goal in search.goals.items()})
+
+
+def _tidy(search: Search, trials: Trials, folder: Path) -> None:
+    """Remove weights of trials that ended, where a kill came between the two."""
+    for one in search.subjects:
+        for trial in trials.of(one.label):
+            if trial.ended:
+                _forget_weights(trial_folder(folder, one.label, trial.number))
+
+
+def _forget_weights(trial: Path) -> None:
+    shutil.rmtree(trial / CHECKPOINTS, ignore_errors=True)
+
+
+def _summarize(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> dict[str, Any]:
+    summary = summary_of(search, folder, trials, {lane.label: lane.over for lane in lanes})
+    write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def _winners(search: Search, trials: Trials) -> Winners:
+    found = [(one, winner_of(trials.of(one.label), one.goal())) for one in search.subjects]
+    return [(one, pair and pair[0]) for one, pair in found]
+
+
+def _conclude(
+    search: Search, folder: Path, winners: Winners, summary: dict[str, Any], watch: Watch, *, local: bool
+) -> Ended:
+    """Write the winners down and train them anew over the final seeds; begun before, it goes on."""
+    seeds, place = search.settings.final_seeds, folder / FINAL
+    for subject, trial in winners:
+        if trial is not None:
+            write_best(folder, subject, trial, seeds)
+    if is_study(place):
+        session = reopen(place)
+    else:
+        session = begin(final_plan(folder, search.plan, winners, seeds), place)
+    watch.final(session)
+    outcome = drive(session, watch.display, local=local)
+    return Ended(summary, outcome.signum, (session, outcome))

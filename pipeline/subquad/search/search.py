@@ -1,0 +1,196 @@
+"""A search as it was asked for and as it lies on disk: subjects, spaces, settings; made, written down, read back."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from subquad.drivers.session import data_root
+from subquad.engine.ticket import Ticket
+from subquad.errors import ConfigError, RunError
+from subquad.experiment import Plan, differences, digest, load
+from subquad.experiment.canonical import to_yaml
+from subquad.experiment.origins import dotted, one_line
+from subquad.experiment.strict_yaml import parse
+from subquad.runs import new_folder, write_text
+from subquad.search.fitting import Fitted
+from subquad.search.folder import SEARCH, Trials, is_search
+from subquad.search.matching import LENGTH_KEYS
+from subquad.search.searcher import Goal
+from subquad.search.settings import Settings
+from subquad.search.subjects import Subject, axes_of, subjects_of
+from subquad.search.written import empty_space, plain_space, read_space
+from subquad.space import Space, check, declared
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, before anything is known of trials.
+
+    Attributes:
+        plan: the experiment or study.
+        settings: the search's.
+        subjects: in the order of the study.
+        spaces: what is searched of each subject, by label.
+        measured: seconds of a step of each subject's own experiment, by label; empty where no setting needs them.
+    """
+
+    plan: Plan
+    settings: Settings
+    subjects: tuple[Subject, ...]
+    spaces: Mapping[str, Space]
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def goals(self) -> dict[str, Goal]:
+        return {one.label: one.goal(self.settings.cost) for one in self.subjects}
+
+
+def plan_search(plan: Plan, settings: Settings, *, cwd: Path | None = None) -> Search:
+    """A search of a plan, checked as far as that is possible without its data.
+
+    Raises:
+        ConfigError: a space is unknown or wrong, there is nothing to search, or the protocol has no validation split.
+    """
+    subjects = subjects_of(plan)
+    several = len(subjects) > 1
+    spaces = {one.label: _space(one, settings.space, several=several, cwd=cwd) for one in subjects}
+    if not any(space.dims for space in spaces.values()):
+        raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any cell of the study"))
+    search = Search(plan, settings, subjects, spaces)
+    _refuse_owned(search)
+    return search
+
+
+def _space(subject: Subject, names: str, *, several: bool, cwd: Path | None) -> Space:
+    """The subject's own space. In a study the space of one mixer may leave another one nothing to search."""
+    said = declared(names, subject.checked, cwd=cwd)
+    try:
+        return check(said, subject.checked, drop=several)
+    except ConfigError as error:
+        if several and "nothing of it can be searched" in str(error):
+            return empty_space(said.name)
+        raise
+
+
+def _refuse_owned(search: Search) -> None:
+    """Refuse to search what the study's axes or `--match` decide."""
+    axes, match = axes_of(search.plan), search.settings.match
+    for space in search.spaces.values():
+        for dim in space.dims:
+            if axis := next((one for one in axes if one.owns(dim.key_path)), None):
+                raise ConfigError(
+                    one_line(
+                        f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched, as {axis.key} is an axis of the "
+                        "study; leave it out of the space, or the axis out of the matrix"
+                    )
+                )
+            if match in ("flops", "time") and dim.path in LENGTH_KEYS:
+                raise ConfigError(
+                    one_line(f"{dim.origin}: {dim.path}: cannot be searched with --match {match}, which decides it")
+                )
+            if match == "params" and dim.path in ("backbone.params.ffn_dim", "backbone.params.dim"):
+                raise ConfigError(
+                    one_line(f"{dim.origin}: {dim.path}: cannot be searched with --match params, which may decide it")
+                )
+
+
+def write_down(search: Search, root: Path) -> Path:
+    """Make the folder of a new search and say in it what is searched, as one file that is written whole."""
+    data = {
+        "format": FORMAT,
+        "study": search.plan.study,
+        "settings": search.settings.plain(),
+        "measured": dict(search.measured),
+        "spaces": {label: plain_space(space) for label, space in search.spaces.items()},
+        "experiment": parse(search.plan.text, search.plan.source).data,
+    }
+    text = to_yaml(data)
+    folder = new_folder(root / "runs", f"{search.plan.name}-search", hashlib.sha256(text.encode()).hexdigest())
+    write_text(folder / SEARCH, text)
+    return folder
+
+
+def read_search(folder: Path) -> Search:
+    """The search of a folder, exactly as it was started.
+
+    Raises:
+        RunError: the folder holds no search, or one of another version.
+        ConfigError: it does not load.
+    """
+    if not is_search(folder):
+        raise RunError(f"{folder}: not a search (no {SEARCH})")
+    path = folder / SEARCH
+    data = parse(path.read_text(encoding="utf-8"), str(path)).data
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
+    plan = load("search", recipes=lambda: {"search": _Stored(to_yaml(data["experiment"]))})
+    settings = Settings(**data["settings"])
+    subjects = subjects_of(plan)
+    spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in subjects}
+    return Search(plan, settings, subjects, spaces, data["measured"])
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A text, where a recipe is wanted."""
+
+    stored: str
+    name: str = "search"
+    distribution: str = "search.yaml"
+
+    def text(self) -> str:
+        return self.stored
+
+
+def tickets(search: Search, folder: Path) -> Callable[[Path, str, Fitted], Ticket]:
+    """What makes the tickets of one driver's trials."""
+    session = uuid.uuid4().hex
+    axes = {one.label: one.axes for one in search.subjects}
+    runs_root = next((parent for parent in folder.parents if parent.name == "runs"), folder.parent)
+
+    def ticket(trial: Path, label: str, fitted: Fitted) -> Ticket:
+        source = fitted.checked.mixer.source
+        return Ticket(
+            folder=trial,
+            label=label,
+            axes=axes[trial.parent.name],
+            checked=fitted.checked,
+            digest=digest(fitted.checked.experiment, source.sha256 if source else ""),
+            session=session,
+            data_root=data_root(),
+            runs_root=runs_root,
+            trial=True,
+        )
+
+    return ticket
+
+
+def trials_of(search: Search, folder: Path) -> Trials:
+    """The reader of a search's trials."""
+    return Trials(folder, search.goals)
+
+
+def same_target(search: Search, target: str, overrides: Sequence[str], scale: str | None) -> None:
+    """Refuse to go on with another experiment than a search was started with.
+
+    Raises:
+        RunError: the first setting that differs.
+    """
+    now, before = load(target, overrides, scale=scale), search.plan
+    if now.text == before.text:
+        return
+    pairs = zip(before.cells, now.cells, strict=False)
+    changed = [key for old, new in pairs for key in differences(old.experiment.experiment, new.experiment.experiment)]
+    what = changed[0] if changed else "its name, its cells, or where it runs"
+    raise RunError(
+        one_line(
+            f"{target}: differs from what the search was started with: {what}; leave it out to resume, or start a new "
+            "search"
+        )
+    )

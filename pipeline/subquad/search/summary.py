@@ -1,0 +1,77 @@
+"""What came of a search so far, made of its folder: counts, what each subject consumed, and the best trial."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from subquad.search.folder import Trials
+from subquad.search.objective import pareto
+from subquad.search.search import Search
+from subquad.search.subjects import Subject
+from subquad.search.trial import State, Trial
+from subquad.search.winner import winner_of
+
+FORMAT = 1
+
+
+def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, str]) -> dict[str, Any]:
+    """The contents of search.json.
+
+    Args:
+        over: why no further trial of a subject is started, by label.
+    """
+    return {
+        "format": FORMAT,
+        "name": search.plan.name,
+        "folder": str(folder),
+        "settings": search.settings.plain(),
+        "subjects": [_subject(search, one, trials.of(one.label), over.get(one.label, "")) for one in search.subjects],
+    }
+
+
+def _subject(search: Search, subject: Subject, trials: Sequence[Trial], over: str) -> dict[str, Any]:
+    goal = subject.goal(search.settings.cost)
+    states = Counter(one.state for one in trials)
+    found = winner_of(trials, goal)
+    best = None
+    if found:
+        trial, evaluation = found
+        best = {
+            "number": trial.number,
+            "point": trial.point,
+            "step": evaluation.step,
+            "value": evaluation.value,
+            "loss": evaluation.loss,
+        }
+    return {
+        "label": subject.label,
+        "axes": subject.axes,
+        "metric": goal.metric,
+        "mode": goal.mode,
+        "dimensions": search.spaces[subject.label].dimensions,
+        "trials": {state: states[state] for state in get_args(State)},
+        "steps": sum(one.steps for one in trials),
+        "flops": sum(one.flops for one in trials),
+        "seconds": sum(one.seconds for one in trials),
+        "best": best,
+        "front": [one.number for one in pareto(trials, goal)] if goal.cost != "none" else None,
+        "reasons": reasons(trials),
+        "over": over,
+    }
+
+
+def reasons(trials: Iterable[Trial], limit: int = 3) -> list[str]:
+    """The first distinct reasons why trials failed or could not run."""
+    told = [f"trial {one.number} {one.state}: {one.reason}" for one in _distinct(trials)]
+    return told[:limit]
+
+
+def _distinct(trials: Iterable[Trial]) -> list[Trial]:
+    first: dict[str, Trial] = {}
+    for one in trials:
+        if one.state in ("failed", "infeasible"):
+            first.setdefault(one.reason, one)
+    return sorted(first.values(), key=lambda one: (one.state != "failed", one.number))

@@ -1,0 +1,87 @@
+"""The best trial of each subject, and the study that trains it anew over several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from subquad.experiment import Plan, load
+from subquad.experiment.axes import axis_path
+from subquad.experiment.canonical import to_yaml
+from subquad.experiment.origins import Origin
+from subquad.experiment.strict_yaml import parse
+from subquad.experiment.tree import Setting, Tree, overlay
+from subquad.runs import read_json, write_text
+from subquad.search.folder import BEST, FINAL, TRIAL, trial_folder
+from subquad.search.searcher import Goal
+from subquad.search.subjects import SEED, Subject
+from subquad.search.trial import Evaluation, Trial, best_of, better
+from subquad.space import builder
+
+
+def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
+    """The finished trial with the best evaluation: of equal values the lower loss, then the lower number.
+
+    Trials that were ended early do not win: nobody knows what they would have become.
+    """
+    best: tuple[Trial, Evaluation] | None = None
+    for trial in trials:
+        found = best_of(trial.curve, goal.mode) if trial.state == "finished" else None
+        if found and (best is None or better(found, best[1], goal.mode)):
+            best = trial, found
+    return best
+
+
+def settings_of(search: Path, trial: Trial) -> dict[str, Any]:
+    """What a trial laid over its subject's experiment, by dotted key."""
+    return (read_json(trial_folder(search, trial.subject, trial.number) / TRIAL) or {})["settings"]
+
+
+def write_best(search: Path, subject: Subject, trial: Trial, seeds: int) -> Path:
+    """Write the winner as a study over the final seeds that `subquad train` runs as is."""
+    checked = builder(subject.checked)(_laid(settings_of(search, trial)))
+    data = checked.experiment.model_dump(mode="json") | {"matrix": {"seed": list(range(seeds))}}
+    path = search / BEST / f"{subject.label}.yaml"
+    write_text(path, to_yaml(data))
+    return path
+
+
+Winners = Sequence[tuple[Subject, Trial | None]]
+
+
+def final_plan(search: Path, plan: Plan, winners: Winners, seeds: int) -> Plan:
+    """The study of all winners over the final seeds; subjects without a winner are left out.
+
+    Args:
+        plan: what was searched.
+        winners: of every subject, one trial at least.
+        seeds: how many.
+    """
+    data = parse(plan.text, plan.source).data
+    data = _study(search, data, winners) if plan.study else _single(search, data, winners)
+    matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
+    path = search / f"{FINAL}.yaml"
+    write_text(path, to_yaml(data | {"matrix": matrix | {"seed": list(range(seeds))}}))
+    return load(str(path))
+
+
+def _single(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:
+    ((_, trial),) = winners
+    assert trial is not None
+    return overlay(Tree(data, {}), _laid(settings_of(search, trial))).data
+
+
+def _study(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:
+    """The study with one more case for each winner: settings of a case lie over those of the axes."""
+    cases, exclude = list(data.get("cases", [])), list(data.get("exclude", []))
+    for subject, trial in winners:
+        if trial is None:
+            exclude.append(dict(subject.axes))
+        elif values := settings_of(search, trial):
+            cases.append(({"when": dict(subject.axes)} if subject.axes else {}) | {"set": values})
+    return data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {})
+
+
+def _laid(values: Mapping[str, Any]) -> list[Setting]:
+    return [Setting(tuple(key.split(".")), value, Origin("")) for key, value in values.items()]
