@@ -1,0 +1,53 @@
+"""Spaces and trials for tests of searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from subquad.search.searcher import Goal
+from subquad.search.trial import Evaluation, State, Trial
+from subquad.space import Condition, Constraint, Dimension, Space
+
+ACCURACY = Goal("accuracy", "max")
+PERPLEXITY = Goal("perplexity", "min")
+
+BASIS = Dimension("mixer.params.basis", "choice", values=("jacobi", "legendre", None))
+MIXED = Space(
+    "mixed",
+    (
+        BASIS,
+        Dimension("mixer.params.order", "int", low=2, high=10, step=2),
+        Dimension("mixer.params.a", "uniform", low=-0.5, high=2.0, when=(Condition(BASIS.path, ("jacobi",)),)),
+        Dimension("train.lr", "loguniform", low=1e-4, high=1e-2, log=True),
+        Dimension("backbone.params.ffn_dim", "int", low=4, high=512, log=True),
+    ),
+    (Constraint("less", ("mixer.params.order", "backbone.params.ffn_dim")),),
+    {BASIS.path: "legendre", "mixer.params.a": 1.0, "mixer.params.order": 3, "backbone.params.ffn_dim": 64},
+)
+"""Every kind of dimension, a condition, a constraint."""
+
+NINE = Space(
+    "nine",
+    (Dimension("mixer.params.order", "int", low=1, high=3), Dimension("train.lr", "choice", values=(1e-3, 1e-2, 0.1))),
+    (),
+    {},
+)
+
+TOTAL = 100
+
+
+def curve(*values: float, every: int = 10) -> tuple[Evaluation, ...]:
+    """Evaluations at every tenth step of 100."""
+    return tuple(Evaluation(step=every * (k + 1), value=value) for k, value in enumerate(values))
+
+
+def trial(number: int, *values: float, state: State = "running", point: dict[str, Any] | None = None, **more) -> Trial:
+    """A trial with these values, of 100 steps."""
+    more = {"total_steps": TOTAL} | more
+    return Trial(subject="", number=number, point=point or {}, state=state, curve=curve(*values), **more)
+
+
+def of_points(points: Iterable[dict[str, Any]], score, state: State = "finished", **more: Any) -> list[Trial]:
+    """Trials at these points, each with one value, `score(point)`."""
+    return [trial(number, score(point), state=state, point=point, **more) for number, point in enumerate(points)]
