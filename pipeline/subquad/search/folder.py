@@ -58,6 +58,11 @@ def write_trial(search: Path, trial: Trial, settings: Mapping[str, Any], flops_p
     write_json(trial_folder(search, trial.subject, trial.number) / TRIAL, data)
 
 
+def settings_of(folder: Path) -> dict[str, Any]:
+    """What a trial lays over its subject's experiment, by dotted key."""
+    return (read_json(folder / TRIAL) or {})["settings"]
+
+
 def read_trial(folder: Path, metric: str) -> Trial | None:
     """What a trial's folder says; None where it was not begun."""
     data = read_json(folder / TRIAL)

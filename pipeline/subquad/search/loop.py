@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from subquad.drivers.session import IDENTITY, same_as_started, write_down
+from subquad.engine import attempts
 from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, PluginError
 from subquad.runs import read_json
 from subquad.search.budget import Budget
+from subquad.search.executor import failed
 from subquad.search.fitting import Fitted, Fitter
-from subquad.search.folder import TRIAL, Trials, trial_folder, write_trial
+from subquad.search.folder import Trials, settings_of, trial_folder, write_trial
 from subquad.search.searcher import Searcher
 from subquad.search.trial import Trial
 
 MAX_INFEASIBLE = 50
 """Infeasible points in a row, after which a subject's search ends."""
+
+MAX_STARTS = 10
+"""Drivers that may die while one trial trains, without it coming any further; then it has failed."""
 
 MakeTicket = Callable[[Path, str, Fitted], Ticket]
 """A trial's folder and label, and what is to be trained there."""
@@ -49,7 +55,7 @@ class Agenda:
         lanes: the subjects in the order of the study.
         budget: of each.
         ticket: makes a trial's ticket.
-        tell: told of each point that is infeasible.
+        ended: told of each trial that ends here: infeasible ones, and those that are given up.
     """
 
     def __init__(
@@ -59,10 +65,10 @@ class Agenda:
         lanes: Sequence[Lane],
         budget: Budget,
         ticket: MakeTicket,
-        tell: Callable[[Trial], None],
+        ended: Callable[[Path], None],
     ):
         self._folder, self._trials, self._lanes = folder, trials, lanes
-        self._budget, self._ticket, self._tell = budget, ticket, tell
+        self._budget, self._ticket, self._ended = budget, ticket, ended
         self._planned: dict[tuple[str, int], Trial] = {}
         """Trials given out, with what they are expected to use."""
 
@@ -76,15 +82,26 @@ class Agenda:
         return None
 
     def _interrupted(self) -> Ticket | None:
-        """A trial that an earlier driver began."""
+        """A trial that an earlier driver began, as it was written down then."""
         for lane in self._lanes:
             for trial in self._trials.of(lane.label):
                 if not trial.ended and (lane.label, trial.number) not in self._planned:
-                    settings = (read_json(trial_folder(self._folder, lane.label, trial.number) / TRIAL) or {})[
-                        "settings"
-                    ]
-                    return self._given(lane, trial, lane.fitter.fitted(settings))
+                    folder = trial_folder(self._folder, lane.label, trial.number)
+                    ticket = self._given(lane, trial, lane.fitter.fitted(settings_of(folder)))
+                    if not self._gave_up(ticket):
+                        return ticket
         return None
+
+    def _gave_up(self, ticket: Ticket) -> bool:
+        """Whether a trial takes its driver with it each time, as one does that uses up the machine's memory."""
+        starts = attempts.read(ticket.folder)
+        alike = list(takewhile(lambda one: one.from_step == starts[-1].from_step, reversed(starts)))
+        if len(alike) < MAX_STARTS:
+            return False
+        where = f"from step {starts[-1].from_step}"
+        failed(ticket, f"{len(alike)} drivers in a row ended while it trained {where}: out of memory?")
+        self._ended(ticket.folder)
+        return True
 
     def _turn(self) -> Lane | None:
         """The subject with the fewest trials, so that a search that is cut short is still fair."""
@@ -114,7 +131,7 @@ class Agenda:
         except (ConfigError, PluginError) as error:
             trial = replace(trial, state="infeasible", reason=str(error))
             write_trial(self._folder, trial, {}, None)
-            self._tell(trial)
+            self._ended(trial_folder(self._folder, lane.label, number))
             return None
         trial = _planned(trial, fitted, known)
         if not self._budget.admits(

@@ -12,7 +12,6 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.progress import Display
 from subquad.drivers.session import Session, begin, exclusive, reopen
 from subquad.engine.state import CHECKPOINTS
-from subquad.engine.ticket import Ticket
 from subquad.runs import is_study, write_json
 from subquad.search import executor
 from subquad.search.folder import FINAL, SUMMARY, Trials, place_of, trial_folder
@@ -90,19 +89,15 @@ def _lanes(prepared: Prepared) -> list[Lane]:
 def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, *, local: bool) -> int:
     search = prepared.search
 
-    def infeasible(trial: Trial) -> None:
+    def ended(trial: Path) -> None:
+        _forget_weights(trial)
         _summarize(search, folder, trials, lanes)
-        watch.trial(trial)
+        _, subject, number = place_of(trial)
+        if (found := trials.one(subject, number)) is not None:
+            watch.trial(found)
 
-    def ended(ticket: Ticket) -> None:
-        _forget_weights(ticket.folder)
-        _, subject, number = place_of(ticket.folder)
-        _summarize(search, folder, trials, lanes)
-        if (trial := trials.one(subject, number)) is not None:
-            watch.trial(trial)
-
-    agenda = Agenda(folder, trials, lanes, search.settings.limit, tickets(search, folder), infeasible)
-    return executor.make(local=local).run(agenda.next, _judge(search, trials), ended)
+    agenda = Agenda(folder, trials, lanes, search.settings.limit, tickets(search, folder), ended)
+    return executor.make(local=local).run(agenda.next, _judge(search, trials), lambda ticket: ended(ticket.folder))
 
 
 def _judge(search: Search, trials: Trials) -> Judge | None:

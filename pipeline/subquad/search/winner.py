@@ -12,8 +12,8 @@ from subquad.experiment.canonical import to_yaml
 from subquad.experiment.origins import Origin
 from subquad.experiment.strict_yaml import parse
 from subquad.experiment.tree import Setting, Tree, overlay
-from subquad.runs import read_json, write_text
-from subquad.search.folder import BEST, FINAL, TRIAL, trial_folder
+from subquad.runs import write_text
+from subquad.search.folder import BEST, FINAL, settings_of, trial_folder
 from subquad.search.searcher import Goal
 from subquad.search.subjects import SEED, Subject
 from subquad.search.trial import Evaluation, Trial, best_of, better
@@ -33,14 +33,9 @@ def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] |
     return best
 
 
-def settings_of(search: Path, trial: Trial) -> dict[str, Any]:
-    """What a trial laid over its subject's experiment, by dotted key."""
-    return (read_json(trial_folder(search, trial.subject, trial.number) / TRIAL) or {})["settings"]
-
-
 def write_best(search: Path, subject: Subject, trial: Trial, seeds: int) -> Path:
     """Write the winner as a study over the final seeds that `subquad train` runs as is."""
-    checked = builder(subject.checked)(_laid(settings_of(search, trial)))
+    checked = builder(subject.checked)(_laid(settings_of(trial_folder(search, trial.subject, trial.number))))
     data = checked.experiment.model_dump(mode="json") | {"matrix": {"seed": list(range(seeds))}}
     path = search / BEST / f"{subject.label}.yaml"
     write_text(path, to_yaml(data))
@@ -69,7 +64,7 @@ def final_plan(search: Path, plan: Plan, winners: Winners, seeds: int) -> Plan:
 def _single(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:
     ((_, trial),) = winners
     assert trial is not None
-    return overlay(Tree(data, {}), _laid(settings_of(search, trial))).data
+    return overlay(Tree(data, {}), _laid(settings_of(trial_folder(search, trial.subject, trial.number)))).data
 
 
 def _study(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:
@@ -78,7 +73,7 @@ def _study(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, An
     for subject, trial in winners:
         if trial is None:
             exclude.append(dict(subject.axes))
-        elif values := settings_of(search, trial):
+        elif values := settings_of(trial_folder(search, trial.subject, trial.number)):
             cases.append(({"when": dict(subject.axes)} if subject.axes else {}) | {"set": values})
     return data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {})
 

@@ -1,0 +1,351 @@
+"""`subquad tune` from end to end: trials, winners, the final study; killed at any moment; the same compute for all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_run import SMALL, cli
+
+from subquad.cli.main import main
+from subquad.experiment import load
+from subquad.runs import read_json, read_records, read_result, runs_below
+
+KILLED = Path(__file__).parents[1] / "support" / "killed.py"
+MIXERS = "matrix: {mixer: [agf, softmax], seed: [3, 4]}\n"
+SPACE = """
+dims:
+  train.lr: {loguniform: [1e-4, 1e-2]}
+  train.batch_size: {choice: [8, 16]}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two mixers on the recall control, and a space for both."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL + MIXERS)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    return path
+
+
+def tune(*more: str) -> list[str]:
+    return ["tune", "small.yaml", "--space", "./space.yaml", "--local", "--final-seeds", "2", *more]
+
+
+def only_search(root: Path) -> Path:
+    (folder,) = (root / "runs" / "small-search").iterdir()
+    return folder
+
+
+def trials(search: Path) -> dict[str, dict]:
+    """What each trial is and came to, by subject and number: everything that a clock has no part in."""
+    found = {}
+    for path in sorted(search.glob("trials/*/*/trial.json")):
+        result = read_result(path.parent) or {}
+        evals = [(one.step, dict(one.metrics)) for one in read_records(path.parent) if one.kind == "eval"]
+        found[f"{path.parent.parent.name}/{path.parent.name}"] = {
+            "trial": read_json(path),
+            "status": result.get("status"),
+            "best": result.get("best"),
+            "evaluations": evals,
+            "weights": (path.parent / "checkpoints").exists(),
+        }
+    return found
+
+
+def finals(search: Path) -> dict[str, dict]:
+    return {run.name: (read_result(run) or {})["test"] for run in runs_below(search / "final")}
+
+
+@pytest.mark.ci
+def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsys):
+    assert main(tune("--budget", "2-trials", "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    search = only_search(tmp_path)
+    assert told["folder"] == str(search)
+    assert [one["label"] for one in told["subjects"]] == ["agf", "softmax"]
+    for one in told["subjects"]:
+        assert one["trials"] == {
+            "waiting": 0, "running": 0, "finished": 2, "pruned": 0, "failed": 0, "infeasible": 0
+        }  # fmt: skip
+        assert one["dimensions"] == 2
+        assert one["steps"] > 0 < one["flops"]
+        values = [max(value for _, value in curve) for curve in curves(search, one["label"])]
+        assert one["best"]["value"] == max(values)
+        best = load(str(search / "best" / f"{one['label']}.yaml"))
+        assert [cell.experiment.experiment.train.seed for cell in best.cells] == [0, 1]
+        assert best.cells[0].experiment.experiment.train.lr == one["best"]["point"]["train.lr"]
+    assert set(finals(search)) == {"agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"}
+    ledger = [json.loads(line) for line in (tmp_path / "runs" / "test-openings.jsonl").read_text().splitlines()]
+    assert len(ledger) == 4
+    assert all(Path(one["run"]).parent == search / "final" / "cells" for one in ledger)
+
+
+def curves(search: Path, subject: str) -> list[list[tuple[int, float]]]:
+    return [
+        [(one.step, one.metrics["accuracy"]) for one in read_records(run) if one.kind == "eval"]
+        for run in sorted((search / "trials" / subject).iterdir())
+    ]
+
+
+@pytest.mark.ci
+def test_subjects_take_turns_and_get_the_same_points_of_what_they_share(study, tmp_path, capsys):
+    assert main(tune("--budget", "2-trials", "--final-seeds", "1")) == 0
+    lines = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "validation accuracy" in line]
+    assert lines[:4] == ["agf 0", "softmax 0", "agf 1", "softmax 1"]
+    found = trials(only_search(tmp_path))
+    assert found["agf/00001"]["trial"]["point"] == found["softmax/00001"]["trial"]["point"]
+
+
+@pytest.mark.ci
+def test_matched_flops_are_consumed_alike(study, capsys):
+    assert main(tune("--budget", "3-trials", "--match", "flops", "--final-seeds", "1", "--json")) == 0
+    agf, softmax = json.loads(capsys.readouterr().out)["subjects"]
+    assert agf["steps"] != softmax["steps"]
+    assert agf["flops"] == pytest.approx(softmax["flops"], rel=0.05)
+
+
+@pytest.mark.ci
+def test_a_budget_of_flops_is_used_and_not_exceeded(study, capsys):
+    assert main(tune("--budget", "1.5e8flops", "--final-seeds", "1", "--json")) == 0
+    for one in json.loads(capsys.readouterr().out)["subjects"]:
+        assert 0.5e8 < one["flops"] <= 1.5e8
+        assert one["over"] == "budget used"
+
+
+@pytest.mark.ci
+def test_matched_parameters(study, tmp_path):
+    (tmp_path / "space.yaml").write_text(
+        "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, mixer.params.order: {int: [2, 9]}}"
+    )
+    settings = ["matrix.mixer=[agf, {name: agf, params: {order: 9}, label: long}]", "backbone.params.dim=8"]
+    assert main(tune(*settings, "--budget", "1-trial", "--match", "params", "--final-seeds", "1")) == 0
+    counts = [read_result(run)["parameters"] for run in sorted(only_search(tmp_path).glob("trials/*/00000"))]
+    assert counts[0] == pytest.approx(counts[1], rel=0.05)
+
+
+@pytest.mark.ci
+def test_a_failed_trial_is_marked_and_the_search_goes_on(study, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [1e30, 1e-3]}}")
+    code = main(tune("--searcher", "grid", "--budget", "2-trials", "matrix.mixer=[softmax]", "train.clip_norm=null"))
+    assert code == 0, capsys.readouterr()
+    states = {one["trial"]["point"]["train.lr"]: one["status"] for one in trials(only_search(tmp_path)).values()}
+    assert states == {1e30: "failed", 1e-3: "finished"}
+    assert "non-finite steps in a row" in capsys.readouterr().out
+
+
+def test_where_all_fail_the_reasons_are_told(study, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text("dims: {train.lr: {choice: [1e30, 1e31]}}")
+    assert main(tune("--budget", "2-trials", "matrix.mixer=[softmax]", "train.clip_norm=null")) == 1
+    found = capsys.readouterr().err
+    assert found.startswith("subquad: no trial finished: softmax: trial 0 failed: 3 non-finite steps in a row")
+    assert not (only_search(tmp_path) / "final").exists()
+
+
+@pytest.mark.ci
+def test_an_infeasible_point_costs_nothing(study, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text(
+        "dims: {train.lr: {grid: [1e-3, 1e-2]}, backbone.params.heads: {grid: [2, 3]}}"
+    )
+    more = ["--searcher", "grid", "--budget", "3-trials", "matrix.mixer=[softmax]", "--final-seeds", "1", "--json"]
+    assert main(tune(*more)) == 0
+    (told,) = json.loads(capsys.readouterr().out)["subjects"]
+    assert (told["trials"]["finished"], told["trials"]["infeasible"]) == (2, 2)
+    assert "dim 16 is not divisible by heads 3" in told["reasons"][0]
+    assert told["over"] == "no point left to try"
+
+
+@pytest.mark.ci
+def test_nothing_but_infeasible_points_ends_the_search(study, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text(
+        "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.heads: {choice: [3, 5]}}"
+    )
+    assert main(tune("matrix.mixer=[softmax]")) == 1
+    assert "dim 16 is not divisible by heads" in capsys.readouterr().err
+    assert len(trials(only_search(tmp_path))) == 50
+
+
+@pytest.mark.ci
+def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [3e-3, 1e-9]}}")
+    settings = ["matrix.mixer=[softmax]", "train.eval_every_epochs=null", "train.eval_every_steps=4"]
+    more = ["--searcher", "grid", "--scheduler", "asha", "--final-seeds", "1", "--seed", "1"]
+    assert main(tune(*settings, *more)) == 0, capsys.readouterr()
+    found = trials(only_search(tmp_path))
+    assert [one["status"] for one in found.values()] == ["finished", "pruned"]
+    result = read_result(only_search(tmp_path) / "trials" / "softmax" / "00001")
+    assert "is not among the best 1 of 2" in result["reason"]
+    assert result["test"] is None
+
+
+def run_killed(number: int, arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, str(KILLED), str(number), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: str) -> None:
+    """Kill a search before some of its file writes, resume it once more, and compare it with one that was not."""
+    place = tmp_path / f"killed-{'-'.join(map(str, numbers))}"
+    done = run_killed(numbers[0], tune(*settings, "--root", str(place)), tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    search = only_search(place)
+    resume = ["tune", "--resume", str(search), "--local"]
+    for number in numbers[1:]:
+        assert run_killed(number, resume, tmp_path).returncode == -signal.SIGKILL
+    cli(resume, tmp_path)
+    assert trials(search) == trials(whole)
+    assert finals(search) == finals(whole)
+    for name in ("best/agf.yaml", "best/softmax.yaml", "final/study.yaml"):
+        assert (search / name).read_text() == (whole / name).read_text()
+    assert summary(search) == summary(whole)
+
+
+def summary(search: Path) -> dict:
+    found = read_json(search / "search.json") or {}
+    return {**found, "folder": "", "subjects": [{**one, "seconds": 0} for one in found["subjects"]]}
+
+
+SETTINGS = ("--budget", "3-trials", "--scheduler", "median", "--final-seeds", "1")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A search that nobody killed."""
+    place = tmp_path_factory.mktemp("whole")
+    (place / "small.yaml").write_text(SMALL + MIXERS)
+    (place / "space.yaml").write_text(SPACE)
+    cli(tune(*SETTINGS), place)
+    return only_search(place)
+
+
+@pytest.mark.ci
+def test_a_search_that_was_killed_goes_on_as_if_it_had_not_been(study, whole, tmp_path):
+    kill_and_resume(tmp_path, [30, 20], whole, *SETTINGS)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("numbers", [[number] for number in range(2, 130, 4)] + [[10, 10, 10, 10, 10, 10]])
+def test_it_may_be_killed_before_any_write(study, whole, tmp_path, numbers):
+    kill_and_resume(tmp_path, numbers, whole, *SETTINGS)
+
+
+@pytest.mark.ci
+def test_a_trial_that_takes_its_driver_with_it_each_time_has_failed(study, tmp_path):
+    arguments = tune("--budget", "2-trials", "matrix.mixer=[softmax]", "--final-seeds", "1")
+    assert run_killed(12, arguments, tmp_path).returncode == -signal.SIGKILL
+    search = only_search(tmp_path)
+    path = search / "trials" / "softmax" / "00000" / "attempts.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[-1] * 10)
+    told = cli(["tune", "--resume", str(search), "--local"], tmp_path).stdout
+    assert "10 drivers in a row ended while it trained from step 0" in told
+    assert [one["status"] for one in trials(search).values()] == ["failed", "finished"]
+
+
+@pytest.mark.ci
+def test_a_signal_saves_and_says_how_to_go_on(study, tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", "subquad.cli.main", *tune("train.epochs=5000", "--root", str(tmp_path))]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                          text=True) as process:  # fmt: skip
+        while not list(tmp_path.glob("runs/small-search/*/trials/agf/00000/metrics.jsonl")):
+            assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=100)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM; go on with: subquad tune --resume runs/small-search/" in told
+    assert not (only_search(tmp_path) / "final").exists()
+
+
+def test_dry_run_writes_nothing(study, tmp_path, capsys):
+    before = sorted(tmp_path.iterdir())
+    assert main(tune("--dry-run", "--json", "--budget", "7-trials")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sorted(tmp_path.iterdir()) == before
+    assert told["trials"] == 14
+    assert told["final_runs"] == 4
+    assert told["gpu_hours"] == 0
+    for one in told["subjects"]:
+        assert (one["dimensions"], one["grid"], len(one["points"])) == (2, None, 5)
+        assert one["parameters"] > 0 < one["flops"]
+        assert one["seconds"] == pytest.approx(9 * one["trial_seconds"])
+        assert one["trial_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--searcher", "bayes"], "searcher: unknown searcher 'bayes'; there is random, grid, tpe"),
+        (["--scheduler", "ahsa"], "scheduler: unknown scheduler 'ahsa'; did you mean 'asha'?"),
+        (["--space", "optimiser"], "unknown space 'optimiser'; did you mean 'optimizer'?"),
+        (["protocol=paper"], "protocol: got 'paper', which selects on the test split; a search needs protocol: honest"),
+        (["protocol=fixed"], "protocol: got 'fixed', which has no validation split to select on"),
+        (["--budget", "0-trials"], "--budget: got '0-trials', which is too small for one trial"),
+        (["--budget", "1e5flops"], "--budget 1e5flops: too small for one trial of agf, which takes about 6.02e+07"),
+        (["--budget", "0.001s"], "--budget 0.001s: too small for one trial of agf, which takes about"),
+        (["--budget", "20"], "--budget: got '20', must be such as 20-trials, 2h, 30m, 90s or 1e15flops"),
+        (["--searcher", "grid"], "./space.yaml:3: train.lr: loguniform has no grid"),
+        (["--final-seeds", "0"], "--final-seeds: got 0, must be >= 1"),
+        (["--match", "flop"], "--match: got 'flop', must be one of none, flops, params, time; did you mean 'flops'?"),
+        (["--match", "params", "--space", "wide.yaml"], "ffn_dim: cannot be searched with --match params"),
+        (["--match", "flops", "--space", "long.yaml"], "train.epochs: cannot be searched with --match flops"),
+        (["matrix.train.lr=[0.1, 0.2]"], "train.lr: cannot be searched, as train.lr is an axis of the study"),
+        (["--space", "agf", "matrix.mixer=[softmax]"], "space agf:4: is for mixer 'agf'"),
+        (["--space", "agf", "matrix.mixer=[softmax, identity]"], "nothing of it can be searched in any cell"),
+        (["--scheduler", "asha", "train.eval_every_epochs=null"], "never sees an evaluation before"),
+        (["--scheduler", "asha", "--cost", "flops"], "asha looks at accuracy alone"),
+        (["dataset.params.num_pairs=-1"], "dataset.params.num_pairs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_before_anything_starts(study, tmp_path, capsys, arguments, message):
+    (tmp_path / "wide.yaml").write_text("dims: {backbone.params.ffn_dim: {int: [8, 64]}}")
+    (tmp_path / "long.yaml").write_text("dims: {train.epochs: {int: [1, 5]}}")
+    assert main(tune(*arguments)) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_rule_about_seeds_is_refused(study, capsys):
+    study.write_text(SMALL + MIXERS + "exclude: [{mixer: agf, seed: 4}]\n")
+    assert main(tune()) == 2
+    assert "exclude: names seeds" in capsys.readouterr().err
+
+
+@pytest.mark.ci
+def test_resume_refuses_other_settings(study, tmp_path, capsys):
+    assert main(tune("--budget", "1-trial", "--final-seeds", "1")) == 0
+    search = str(only_search(tmp_path))
+    capsys.readouterr()
+    assert main(["tune", "--resume", search, "--budget", "2-trials"]) == 2
+    assert "--budget: the search was started with '1-trial', got '2-trials'" in capsys.readouterr().err
+    assert main(["tune", "--resume", search, "small.yaml", "train.lr=0.5"]) == 2
+    assert "differs from what the search was started with: train.lr" in capsys.readouterr().err
+    assert main(["tune", "--resume", str(tmp_path)]) == 2
+    assert "not a search (no search.yaml)" in capsys.readouterr().err
+    assert main(["tune", "--resume", search, "small.yaml", "--budget", "1-trial", "--local"]) == 0
+
+
+@pytest.mark.ci
+def test_the_same_command_again_is_a_new_search(study, tmp_path):
+    for _ in range(2):
+        assert main(tune("--budget", "1-trial", "--final-seeds", "1", "matrix.mixer=[softmax]")) == 0
+    first, second = sorted((tmp_path / "runs" / "small-search").iterdir())
+    assert trials(first) == trials(second)
+
+
+def test_a_single_experiment(study, tmp_path, capsys):
+    study.write_text(SMALL)
+    assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--json")) == 0
+    (told,) = json.loads(capsys.readouterr().out)["subjects"]
+    assert told["label"] == "small"
+    assert (only_search(tmp_path) / "best" / "small.yaml").exists()
+    assert list(finals(only_search(tmp_path))) == ["seed0"]

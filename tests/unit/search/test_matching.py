@@ -1,0 +1,75 @@
+"""Runs of another length that are alike in everything else, and widths for a number of parameters."""
+
+import pytest
+
+from subquad.errors import ConfigError
+from subquad.experiment.rules import conflicts
+from subquad.experiment.schema import Experiment, Train
+from subquad.search.matching import of_length, steps_for, width_for
+
+
+def lengthened(train, steps, per_epoch):
+    own = train.steps or train.epochs * per_epoch
+    values = of_length(train, own, per_epoch, steps)
+    return train.model_validate(
+        train.model_dump() | {key.removeprefix("train."): value for key, value in values.items()}
+    )
+
+
+def test_its_own_length_changes_nothing():
+    assert of_length(Train(epochs=4), 40, 10, 40) == {}
+
+
+@pytest.mark.parametrize("steps", [1, 3, 17, 39, 41, 100, 1000])
+@pytest.mark.parametrize(
+    "train",
+    [
+        Train(epochs=4, warmup_steps=8),
+        Train(epochs=4, eval_every_epochs=2, patience=None),
+        Train(epochs=8, patience=3),
+        Train(steps=40, epochs=None, eval_every_epochs=None, eval_every_steps=7, checkpoint_every_steps=30),
+        Train(steps=40, epochs=None, eval_every_epochs=None),
+    ],
+)
+def test_another_length_is_a_valid_run_with_as_many_evaluations(train, steps):
+    if train.patience is not None and steps < 8:
+        pytest.skip("patience needs more evaluations than so short a run has")
+    own = train.steps or train.epochs * 10
+    new = lengthened(train, steps, 10)
+    assert (new.steps, new.epochs) == (steps, None)
+    every = train.eval_every_steps or (train.eval_every_epochs or 0) * 10
+    if not every:
+        assert new.eval_every_steps is None
+    else:
+        assert new.eval_every_steps == max(1, every * steps // own)
+        assert -(-steps // new.eval_every_steps) >= min(steps, -(-own // every))
+    assert new.warmup_steps == min(steps - 1, round(train.warmup_steps * steps / own))
+    component = {"name": "x"}
+    whole = Experiment(dataset=component, task=component, backbone=component, mixer=component, train=new)
+    assert list(conflicts(whole)) == []
+
+
+def test_steps_are_at_least_one():
+    assert steps_for(10.0, 3.0) == 3
+    assert steps_for(1.0, 300.0) == 1
+
+
+@pytest.mark.parametrize("target", [130, 1000, 12_345, 1_000_000])
+@pytest.mark.parametrize("start", [1, 8, 500])
+def test_the_nearest_width_is_found(target, start):
+    def count(width):
+        return 100 + 13 * width
+
+    width = width_for(target, count, start)
+    assert abs(count(width) - target) == min(
+        abs(count(one) - target) for one in (width - 1, width, width + 1) if one > 0
+    )
+
+
+def test_widths_are_multiples_of_the_step():
+    assert width_for(40 * 40, lambda width: width * width, 8, step=8) == 40
+
+
+def test_where_no_width_comes_near():
+    with pytest.raises(ConfigError, match=r"no width gives 50 parameters within 5%: the nearest, 1, has 113"):
+        width_for(50, lambda width: 100 + 13 * width, 4)

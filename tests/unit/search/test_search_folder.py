@@ -1,0 +1,91 @@
+"""What the folders of trials say, at any moment at which a kill may have left them."""
+
+import math
+
+from subquad.runs import METRICS, Record, write_json, write_text
+from subquad.search.folder import Trials, place_of, read_trial, trial_folder, write_trial
+from subquad.search.searcher import Goal
+from subquad.search.trial import Trial
+
+GOAL = Goal("accuracy", "max")
+
+
+def begun(root, number, **more):
+    trial = Trial(subject="agf", number=number, point={"train.lr": 0.1}, state="waiting", total_steps=40, **more)
+    write_trial(root, trial, {"train.lr": 0.1}, 1000)
+    return trial_folder(root, "agf", number)
+
+
+def evaluated(folder, *rows, split="validation"):
+    records = [
+        Record(kind="eval", step=step, epoch=0, seconds=step / 10, time=0, split=split, metrics=metrics)
+        for step, metrics in rows
+    ]
+    write_text(folder / METRICS, "".join(one.line() for one in records))
+
+
+def test_a_folder_without_its_trial_is_none(tmp_path):
+    trial_folder(tmp_path, "agf", 0).mkdir(parents=True)
+    assert Trials(tmp_path, {"agf": GOAL}).of("agf") == []
+    assert Trials(tmp_path, {"agf": GOAL}).of("softmax") == []
+
+
+def test_a_trial_that_waits(tmp_path):
+    found = read_trial(begun(tmp_path, 0), "accuracy")
+    assert (found.state, found.steps, found.flops, found.curve) == ("waiting", 0, 0, ())
+    assert found.point == {"train.lr": 0.1}
+
+
+def test_a_trial_that_runs_and_one_whose_last_line_is_torn(tmp_path):
+    folder = begun(tmp_path, 0)
+    write_text(folder / "attempts.jsonl", "")
+    evaluated(folder, (10, {"accuracy": 0.5, "loss": 1.0}), (20, {"accuracy": math.nan}))
+    with (folder / METRICS).open("a") as stream:
+        stream.write('{"kind": "eval", "st')
+    found = read_trial(folder, "accuracy")
+    assert found.state == "running"
+    assert [one.step for one in found.curve] == [10, 20]
+    assert (found.curve[0].value, found.curve[0].loss) == (0.5, 1.0)
+    assert math.isnan(found.curve[1].value)
+    assert math.isnan(found.curve[1].loss)
+    assert (found.steps, found.flops, found.seconds) == (20, 20_000, 2.0)
+
+
+def test_only_evaluations_on_the_validation_split_count(tmp_path):
+    folder = begun(tmp_path, 0)
+    evaluated(folder, (10, {"accuracy": 0.5}), split="test")
+    assert read_trial(folder, "accuracy").curve == ()
+
+
+def test_a_trial_that_ended_is_read_once(tmp_path):
+    folder = begun(tmp_path, 0)
+    trials = Trials(tmp_path, {"agf": GOAL})
+    assert trials.of("agf")[0].state == "waiting"
+    write_json(folder / "result.json", {"status": "pruned", "steps": 30, "seconds": 7.5, "reason": "too bad"})
+    (found,) = trials.of("agf")
+    assert (found.state, found.steps, found.flops, found.seconds) == ("pruned", 30, 30_000, 7.5)
+    assert found.reason == "too bad"
+    (folder / "result.json").unlink()
+    assert trials.of("agf") == [found]
+    assert trials.one("agf", 0) is found
+
+
+def test_a_failed_trial_is_charged_what_it_did(tmp_path):
+    folder = begun(tmp_path, 0)
+    evaluated(folder, (10, {"accuracy": 0.5}))
+    write_json(folder / "result.json", {"status": "failed", "reason": "lost"})
+    found = read_trial(folder, "accuracy")
+    assert (found.state, found.steps, found.flops, found.reason) == ("failed", 10, 10_000, "lost")
+
+
+def test_an_infeasible_point(tmp_path):
+    trial = Trial(subject="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2")
+    write_trial(tmp_path, trial, {}, None)
+    assert read_trial(trial_folder(tmp_path, "agf", 3), "accuracy") == trial
+
+
+def test_trials_are_told_by_number(tmp_path):
+    for number in (2, 0, 1):
+        begun(tmp_path, number)
+    assert [one.number for one in Trials(tmp_path, {"agf": GOAL}).of("agf")] == [0, 1, 2]
+    assert place_of(trial_folder(tmp_path, "agf", 7)) == (tmp_path, "agf", 7)

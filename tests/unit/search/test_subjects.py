@@ -1,0 +1,127 @@
+"""What a study searches for, spaces that were written down, and the study of the winners."""
+
+from pathlib import Path
+
+import pytest
+from small_run import SMALL
+
+from subquad.errors import ConfigError
+from subquad.experiment import load
+from subquad.runs import write_json
+from subquad.search.folder import trial_folder
+from subquad.search.search import plan_search
+from subquad.search.searcher import Goal
+from subquad.search.settings import Settings
+from subquad.search.subjects import subjects_of
+from subquad.search.trial import Evaluation, Trial
+from subquad.search.winner import final_plan, winner_of, write_best
+from subquad.search.written import plain_space, read_space
+
+
+@pytest.fixture
+def study(tmp_path):
+    def make(tail="", *overrides, head=SMALL):
+        path = tmp_path / "small.yaml"
+        path.write_text(head + tail)
+        return load(str(path), overrides)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("matrix", "labels"),
+    [
+        ("mixer: [agf, softmax], seed: [3, 4]", ["agf", "softmax"]),
+        ("seed: [3, 4], mixer: [agf, softmax]", ["agf", "softmax"]),
+        ("mixer: [agf], seed: [3, 4], train.lr: [0.1, 0.2]", ["agf-lr0.1", "agf-lr0.2"]),
+        ("train.seed: [3, 4]", ["small"]),
+        ("mixer: [agf, softmax]", ["agf", "softmax"]),
+        ("mixer: [agf, softmax], seed: [{value: 3, label: first}, 4]", ["agf-first", "softmax-first"]),
+    ],
+)
+def test_subjects_are_the_cells_without_their_seeds(study, matrix, labels):
+    found = subjects_of(study(f"matrix: {{{matrix}}}\n"))
+    assert [one.label for one in found] == labels
+    assert all("seed" not in one.axes for one in found)
+    if "seed" in matrix:
+        assert {one.checked.experiment.train.seed for one in found} == {3}
+
+
+def test_a_single_experiment_is_one_subject_with_its_name(study):
+    (found,) = subjects_of(study())
+    assert (found.label, found.axes, found.goal()) == ("small", {}, Goal("accuracy", "max"))
+
+
+@pytest.mark.parametrize("name", ["agf", "cur", "sfpc", "mdfwa", "optimizer", "auto", "agf+optimizer"])
+def test_a_space_that_was_written_down_draws_the_same_points(study, name):
+    mixer = name if name in ("cur", "sfpc", "mdfwa") else "agf"
+    plan = study("", f"mixer={mixer}")
+    space = plan_search(plan, Settings(name)).spaces["small"]
+    again = read_space(plain_space(space), name, plan.cells[0].experiment)
+    assert [again.draw(3, number) for number in range(30)] == [space.draw(3, number) for number in range(30)]
+    assert [one.value for one in again.settings(again.draw(0, 1))] == [
+        one.value for one in space.settings(space.draw(0, 1))
+    ]
+
+
+def test_a_subject_may_have_nothing_to_search(study):
+    search = plan_search(study("matrix: {mixer: [agf, softmax]}\n"), Settings("agf"))
+    assert search.spaces["agf"].dimensions > 0
+    assert search.spaces["softmax"].draw(0, 0) == {}
+    assert read_space(plain_space(search.spaces["softmax"]), "agf", search.subjects[1].checked).dims == ()
+
+
+def finished(number, value, loss=1.0, state="finished", step=10):
+    curve = (Evaluation(step=step, value=value, loss=loss),)
+    return Trial(subject="agf", number=number, point={}, state=state, curve=curve)
+
+
+def test_the_winner_is_a_finished_trial_of_equals_the_one_with_the_lower_loss():
+    trials = [finished(0, 0.5), finished(1, 0.9, state="pruned"), finished(2, 0.7, 0.4), finished(3, 0.7, 0.3)]
+    trials += [finished(4, 0.7, 0.3), finished(5, float("nan")), finished(6, 1.0, state="failed")]
+    assert winner_of(trials, Goal("accuracy", "max"))[0].number == 3
+    assert winner_of(trials, Goal("perplexity", "min"))[0].number == 0
+    assert winner_of(trials[5:], Goal("accuracy", "max")) is None
+
+
+def won(search: Path, subject: str, **settings):
+    folder = trial_folder(search, subject, 0)
+    write_json(folder / "trial.json", {"settings": {key.replace("__", "."): value for key, value in settings.items()}})
+    return Trial(subject=subject, number=0, point={}, state="finished")
+
+
+def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tmp_path):
+    plan = study("matrix: {mixer: [{name: agf, params: {order: 5}}, softmax], seed: [7]}\n", "train.lr=0.5")
+    agf, softmax = subjects_of(plan)
+    first = won(tmp_path, "agf", mixer__params__order=8, train__lr=0.1)
+    second = won(tmp_path, "softmax", train__lr=0.2, train__steps=9, train__epochs=None)
+    final = final_plan(tmp_path, plan, [(agf, first), (softmax, second)], 2)
+    assert [cell.label for cell in final.cells] == ["agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"]
+    trains = [cell.experiment.experiment.train for cell in final.cells]
+    assert [one.lr for one in trains] == [0.1, 0.1, 0.2, 0.2]
+    assert [one.steps for one in trains] == [None, None, 9, 9]
+    assert [cell.experiment.experiment.mixer.params.get("order") for cell in final.cells] == [8, 8, None, None]
+    best = load(str(write_best(tmp_path, agf, first, 2)))
+    assert [one.experiment.experiment for one in best.cells] == [one.experiment.experiment for one in final.cells[:2]]
+
+
+def test_a_subject_without_a_winner_is_left_out(study, tmp_path):
+    plan = study("matrix: {mixer: [agf, softmax]}\n")
+    agf, softmax = subjects_of(plan)
+    final = final_plan(tmp_path, plan, [(agf, None), (softmax, won(tmp_path, "softmax", train__lr=0.2))], 1)
+    assert [cell.label for cell in final.cells] == ["softmax-seed0"]
+
+
+def test_a_single_experiments_final_study(study, tmp_path):
+    plan = study()
+    (subject,) = subjects_of(plan)
+    final = final_plan(tmp_path, plan, [(subject, won(tmp_path, "small", train__lr=0.2))], 3)
+    assert [cell.experiment.experiment.train.seed for cell in final.cells] == [0, 1, 2]
+    assert {cell.experiment.experiment.train.lr for cell in final.cells} == {0.2}
+
+
+def test_settings_that_are_none():
+    with pytest.raises(ConfigError, match=r"--cost: got 'second', must be one of none, seconds, flops; did you mean"):
+        Settings("agf", cost="second")
+    with pytest.raises(ConfigError, match=r"--seed: got -1, must be from 0 to 4294967295"):
+        Settings("agf", seed=-1)
