@@ -42,9 +42,11 @@ def curve(*values: float, every: int = 10) -> tuple[Evaluation, ...]:
     return tuple(Evaluation(step=every * (k + 1), value=value) for k, value in enumerate(values))
 
 
-def trial(number: int, *values: float, state: State = "running", point: dict[str, Any] | None = None, **more) -> Trial:
+def trial(
+    number: int, *values: float, state: State = "running", point: dict[str, Any] | None = None, **more: Any
+) -> Trial:
     """A trial with these values, of 100 steps."""
-    more = {"total_steps": TOTAL} | more
+    more.setdefault("total_steps", TOTAL)
     return Trial(subject="", number=number, point=point or {}, state=state, curve=curve(*values), **more)
 
 

@@ -37,7 +37,7 @@ class Dimension:
 
     Attributes:
         path: the setting, dotted.
-        kind: how its values are given. A `grid` is a list that a grid search walks in order, elsewhere a choice.
+        kind: how its values are given. A `grid` is a list meant for a grid search, elsewhere a choice.
         values: of choice and grid.
         low: smallest value of a range, included.
         high: largest value of a range, included.

@@ -22,6 +22,7 @@ from subquad.search.searchers import TPE, searcher
 from subquad.search.searchers.fresh import identity
 from subquad.search.searchers.optuna_trials import fits
 from subquad.search.trial import Trial
+from subquad.space import Constraint, Dimension, Space
 
 optuna = pytest.importorskip("optuna")
 
@@ -58,13 +59,13 @@ def test_it_goes_where_the_goal_is_better(goal, better_half):
     assert sum((rate > 1e-3) == better_half for rate in rates) >= 10
 
 
-def test_of_equal_values_the_lower_loss_is_better():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_equal_values_the_lower_loss_is_better(sign):
     known = []
     for number, point in enumerate(POINTS):
         plain = trial(number, 0.5, state="finished", point=point)
-        (one,) = plain.curve
-        known.append(replace(plain, curve=(replace(one, loss=-high_rate(point)),)))
-    assert sum(point[RATE] > 1e-3 for point in suggestions(known)) >= 10
+        known.append(replace(plain, curve=(replace(plain.curve[0], loss=sign * high_rate(point)),)))
+    assert sum((point[RATE] < 1e-3) == (sign == 1) for point in suggestions(known, seeds=range(8))) >= 7
 
 
 def test_it_stays_away_from_infeasible_points():
@@ -86,9 +87,28 @@ def test_suggestions_at_one_time_differ(state):
     assert len({identity(one.point) for one in known}) == 14
 
 
-def test_pruned_trials_teach_by_their_curves():
+@pytest.mark.parametrize(("goal", "better_half"), [(ACCURACY, True), (PERPLEXITY, False)])
+def test_pruned_trials_teach_by_their_curves(goal, better_half):
     known = [trial(k, high_rate(point), state="pruned", point=point) for k, point in enumerate(POINTS)]
-    assert sum(point[RATE] > 1e-3 for point in suggestions(known)) >= 10
+    assert sum((point[RATE] > 1e-3) == better_half for point in suggestions(known, goal, range(8))) >= 7
+
+
+def test_trials_that_run_count():
+    known = of_points(POINTS[:12], high_rate)
+    running = [trial(12 + k, point=point) for k, point in enumerate(suggestions(known, seeds=range(20, 23)))]
+    sources = [searcher("tpe", MIXED, ACCURACY, seed) for seed in range(4)]
+    assert any(one.suggest(15, known) != one.suggest(15, [*known, *running]) for one in sources)
+
+
+def test_the_model_keeps_constraints():
+    dims = (
+        Dimension("mixer.params.order", "int", low=1, high=20),
+        Dimension("backbone.params.ffn_dim", "int", low=1, high=20),
+    )
+    tight = Space("tight", dims, (Constraint("divides", tuple(dim.path for dim in dims)),), {})
+    known = of_points([tight.draw(0, number) for number in range(6)], lambda point: point[dims[0].path])
+    points = [searcher("tpe", tight, ACCURACY, seed).suggest(6, known) for seed in range(8)]
+    assert all(point is not None and tight.keeps(point) for point in points)
 
 
 @pytest.mark.parametrize("cost", ["seconds", "flops"])
