@@ -284,6 +284,8 @@ def test_dry_run_writes_nothing(study, tmp_path, capsys):
     [
         (["--searcher", "bayes"], "searcher: unknown searcher 'bayes'; there is random, grid, tpe"),
         (["--scheduler", "ahsa"], "scheduler: unknown scheduler 'ahsa'; did you mean 'asha'?"),
+        (["--scheduler", "asha", "scheduler.eta=1"], "scheduler.eta: got 1, must be a whole number >= 2"),
+        (["searcher.startup=3"], "searcher.startup: unknown key"),
         (["--space", "optimiser"], "unknown space 'optimiser'; did you mean 'optimizer'?"),
         (["protocol=paper"], "protocol: got 'paper', which selects on the test split; a search needs protocol: honest"),
         (["protocol=fixed"], "protocol: got 'fixed', which has no validation split to select on"),
@@ -329,6 +331,8 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
     assert "--budget: the search was started with '1-trial', got '2-trials'" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "small.yaml", "train.lr=0.5"]) == 2
     assert "differs from what the search was started with: train.lr" in capsys.readouterr().err
+    assert main(["tune", "--resume", search, "scheduler.eta=4"]) == 2
+    assert 'scheduler settings: the search was started with {}, got {"eta": 4}' in capsys.readouterr().err
     assert main(["tune", "--resume", str(tmp_path)]) == 2
     assert "not a search (no search.yaml)" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "small.yaml", "--budget", "1-trial", "--local"]) == 0

@@ -43,7 +43,8 @@ def command(
     """Search the settings of TARGET: an experiment or study file, or a recipe by name.
 
     Every cell of a study, whatever its seed, is searched with the same budget and the same space, as far as that
-    suits it. Trials see the validation split only. The best of each is then trained anew with several seeds, and only
+    suits it. KEY=VALUE overrides a setting as in `train`, or of the searcher and scheduler, as in scheduler.eta=4.
+    Trials see the validation split only. The best of each is then trained anew with several seeds, and only
     then meets the test split.
 
     \b
@@ -51,10 +52,27 @@ def command(
     subquad tune methods-copy --space optimizer --searcher tpe --scheduler asha --match flops
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34
     """
-    options = {name: value for name, value in given.items() if value is not None}
+    overrides, own = _own_settings(overrides)
+    options = {name: value for name, value in given.items() if value is not None} | own
     if resume is not None:
         return _resume(resume, target, overrides, scale, options, dry_run=dry_run, local=local, as_json=as_json)
     return _start(target, overrides, scale, options, root, dry_run=dry_run, local=local, as_json=as_json)
+
+
+def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Overrides of the experiment, and settings of the searcher and the scheduler among them."""
+    from subquad.experiment.overrides import parse_overrides
+
+    found: dict[str, Any] = {}
+    rest: list[str] = []
+    for text in overrides:
+        if not text.startswith(("searcher.", "scheduler.")):
+            rest.append(text)
+            continue
+        (setting,) = parse_overrides([text], Path.cwd())
+        role, name = str(setting.path[0]), ".".join(map(str, setting.path[1:]))
+        found.setdefault(f"{role}_settings", {})[name] = setting.value
+    return tuple(rest), found
 
 
 def _start(

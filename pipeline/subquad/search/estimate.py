@@ -9,7 +9,7 @@ from subquad.errors import UserError
 from subquad.search.budget import Budget
 from subquad.search.fitting import Fitted
 from subquad.search.prepare import Prepared, base_trial
-from subquad.search.searchers import searcher
+from subquad.search.search import searcher_of
 from subquad.search.subjects import Subject
 from subquad.search.trial import Trial
 
@@ -64,8 +64,7 @@ def _trials(budget: Budget, base: Fitted, size: int | None) -> int:
 
 def _points(prepared: Prepared, subject: Subject, count: int) -> list[dict[str, Any]]:
     """The first points, each with the reason where it is infeasible."""
-    settings, space = prepared.search.settings, prepared.search.spaces[subject.label]
-    source = searcher(settings.searcher, space, subject.goal(settings.cost), settings.seed)
+    source = searcher_of(prepared.search, subject)
     known: list[Trial] = []
     found: list[dict[str, Any]] = []
     while len(found) < count and (point := source.suggest(len(known), known)) is not None:

@@ -10,9 +10,7 @@ from subquad.experiment.origins import one_line
 from subquad.search.fitting import Fitted, Fitter, Target
 from subquad.search.materials import Materials
 from subquad.search.measure import check_metric, step_seconds
-from subquad.search.schedulers import scheduler
-from subquad.search.search import Search
-from subquad.search.searchers import searcher
+from subquad.search.search import Search, scheduler_of, searcher_of
 from subquad.search.subjects import Subject, base_plan
 
 
@@ -46,8 +44,8 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
     """
     settings = search.settings
     for one in search.subjects:
-        searcher(settings.searcher, search.spaces[one.label], one.goal(settings.cost), settings.seed)
-        scheduler(settings.scheduler, one.goal(settings.cost))
+        searcher_of(search, one)
+        scheduler_of(search, one)
         _refuse_idle_scheduler(one, settings.scheduler)
     preflight(base_plan(search.plan, search.subjects), local=local)
     materials = Materials()

@@ -18,9 +18,7 @@ from subquad.search.folder import FINAL, SUMMARY, Trials, place_of, trial_folder
 from subquad.search.judge import Judge
 from subquad.search.loop import Agenda, Lane
 from subquad.search.prepare import Prepared
-from subquad.search.schedulers import scheduler
-from subquad.search.search import Search, tickets, trials_of
-from subquad.search.searchers import searcher
+from subquad.search.search import Search, scheduler_of, searcher_of, tickets, trials_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial
 from subquad.search.winner import Winners, final_plan, winner_of, write_best
@@ -75,15 +73,8 @@ def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended
 
 
 def _lanes(prepared: Prepared) -> list[Lane]:
-    search, settings = prepared.search, prepared.search.settings
-    return [
-        Lane(
-            one.label,
-            searcher(settings.searcher, search.spaces[one.label], one.goal(settings.cost), settings.seed),
-            prepared.fitters[one.label],
-        )
-        for one in search.subjects
-    ]
+    search = prepared.search
+    return [Lane(one.label, searcher_of(search, one), prepared.fitters[one.label]) for one in search.subjects]
 
 
 def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, *, local: bool) -> int:
@@ -101,10 +92,9 @@ def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], 
 
 
 def _judge(search: Search, trials: Trials) -> Judge | None:
-    name = search.settings.scheduler
-    if name == "none":
+    if search.settings.scheduler == "none":
         return None
-    return Judge(trials, {label: scheduler(name, goal) for label, goal in search.goals.items()})
+    return Judge(trials, {one.label: scheduler_of(search, one) for one in search.subjects})
 
 
 def _tidy(search: Search, trials: Trials, folder: Path) -> None:

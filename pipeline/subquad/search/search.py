@@ -19,7 +19,10 @@ from subquad.runs import new_folder, write_text
 from subquad.search.fitting import Fitted
 from subquad.search.folder import SEARCH, Trials, is_search
 from subquad.search.matching import LENGTH_KEYS
-from subquad.search.searcher import Goal
+from subquad.search.scheduler import Scheduler
+from subquad.search.schedulers import scheduler
+from subquad.search.searcher import Goal, Searcher
+from subquad.search.searchers import searcher
 from subquad.search.settings import Settings
 from subquad.search.subjects import Subject, axes_of, subjects_of
 from subquad.search.written import empty_space, plain_space, read_space
@@ -194,3 +197,24 @@ def same_target(search: Search, target: str, overrides: Sequence[str], scale: st
             "search"
         )
     )
+
+
+def searcher_of(search: Search, subject: Subject) -> Searcher:
+    """What suggests the subject's points.
+
+    Raises:
+        UserError: there is no such searcher, it cannot search this space, or its library is missing.
+    """
+    settings = search.settings
+    goal, space = subject.goal(settings.cost), search.spaces[subject.label]
+    return searcher(settings.searcher, space, goal, settings.seed, settings.searcher_settings)
+
+
+def scheduler_of(search: Search, subject: Subject) -> Scheduler:
+    """What ends the subject's trials early.
+
+    Raises:
+        ConfigError: there is no such scheduler, or it cannot judge by this goal.
+    """
+    settings = search.settings
+    return scheduler(settings.scheduler, subject.goal(settings.cost), settings.scheduler_settings)

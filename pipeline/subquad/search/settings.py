@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from subquad.errors import ConfigError, RunError
@@ -30,6 +31,7 @@ class Settings:
         cost: a second objective, which the searcher tpe looks at.
         final_seeds: the winners are trained anew with the seeds 0 .. final_seeds-1.
         seed: of the search.
+        searcher_settings, scheduler_settings: where they are not the defaults, by name.
     """
 
     space: str
@@ -40,6 +42,8 @@ class Settings:
     cost: CostBy = "none"
     final_seeds: int = 5
     seed: int = 0
+    searcher_settings: Mapping[str, Any] = field(default_factory=dict)
+    scheduler_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_budget(self.budget)
@@ -76,13 +80,17 @@ def same_as_stored(stored: Settings, given: Mapping[str, Any]) -> None:
         RunError: the first difference.
     """
     for name, value in _differing(stored, given):
-        option = f"--{name.replace('_', '-')}"
+        option = name.replace("_", " ") if name.endswith("_settings") else f"--{name.replace('_', '-')}"
         raise RunError(
             one_line(
-                f"{option}: the search was started with {shown(getattr(stored, name))}, got {shown(value)}; "
+                f"{option}: the search was started with {_words(getattr(stored, name))}, got {_words(value)}; "
                 "leave it out to resume, or start a new search"
             )
         )
+
+
+def _words(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, Mapping) else shown(value)
 
 
 def _differing(stored: Settings, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
