@@ -20,7 +20,7 @@ class Mean:
         protocol: of all of its numbers.
         metric: that is averaged.
         datasets: over which, in order.
-        everything: whether these are all data sets of the table with this protocol.
+        others: the other data sets of the table with this protocol and metric.
         score: mean and spread over seeds of the mean over data sets; where data sets have other seeds than each other,
             and for oracles, the mean alone, of 0 seeds.
         oracle: whether it is a guess without a model.
@@ -30,7 +30,7 @@ class Mean:
     protocol: str
     metric: str
     datasets: tuple[str, ...]
-    everything: bool
+    others: tuple[str, ...]
     score: Spread
     oracle: bool = False
 
@@ -47,8 +47,8 @@ def make_means(rows: Sequence[Row], oracles: Sequence[Oracle]) -> list[Mean]:
         names = tuple(dict.fromkeys(row.dataset for row in members))
         guesses = [one for one in oracles if one.protocol == protocol and metric == METRIC and one.dataset in names]
         for datasets in _blocks(names, guesses):
-            everything = datasets == names
-            block = [*_of_mixers(members, datasets, everything), *_of_oracles(guesses, datasets, everything)]
+            others = tuple(name for name in names if name not in datasets)
+            block = [*_of_mixers(members, datasets, others), *_of_oracles(guesses, datasets, others)]
             found += block if any(not one.oracle for one in block) else []
     return found
 
@@ -62,7 +62,7 @@ def _blocks(names: tuple[str, ...], oracles: Sequence[Oracle]) -> list[tuple[str
     return [block for block in dict.fromkeys([names, *of_oracles]) if len(block) > 1]
 
 
-def _of_mixers(rows: Sequence[Row], datasets: tuple[str, ...], everything: bool) -> Iterable[Mean]:
+def _of_mixers(rows: Sequence[Row], datasets: tuple[str, ...], others: tuple[str, ...]) -> Iterable[Mean]:
     for label in dict.fromkeys(row.label for row in rows):
         own = [row for row in rows if row.label == label and row.dataset in datasets]
         if tuple(row.dataset for row in own) == datasets and all(row.score for row in own):
@@ -72,7 +72,7 @@ def _of_mixers(rows: Sequence[Row], datasets: tuple[str, ...], everything: bool)
                 protocol=first.protocol,
                 metric=first.metric,
                 datasets=datasets,
-                everything=everything,
+                others=others,
                 score=_over_seeds(own),
             )
 
@@ -87,7 +87,7 @@ def _over_seeds(rows: Sequence[Row]) -> Spread:
     return spread
 
 
-def _of_oracles(oracles: Sequence[Oracle], datasets: tuple[str, ...], everything: bool) -> Iterable[Mean]:
+def _of_oracles(oracles: Sequence[Oracle], datasets: tuple[str, ...], others: tuple[str, ...]) -> Iterable[Mean]:
     for key in dict.fromkeys(one.key for one in oracles):
         own = [one for one in oracles if one.key == key and one.dataset in datasets]
         if tuple(one.dataset for one in own) == datasets:
@@ -97,7 +97,7 @@ def _of_oracles(oracles: Sequence[Oracle], datasets: tuple[str, ...], everything
                 protocol=own[0].protocol,
                 metric=METRIC,
                 datasets=datasets,
-                everything=everything,
+                others=others,
                 score=mean,
                 oracle=True,
             )

@@ -151,7 +151,13 @@ def means(report: Report) -> Table:
 
 
 def _over(one: Mean) -> str:
-    return f"all {len(one.datasets)}" if one.everything else f"{len(one.datasets)}: {', '.join(one.datasets)}"
+    """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
+    if not one.others:
+        return f"all {len(one.datasets)}"
+    count = f"{len(one.datasets)} of {len(one.datasets) + len(one.others)}"
+    if len(one.others) <= len(one.datasets):
+        return f"{count}, not {', '.join(one.others)}"
+    return f"{count}: {', '.join(one.datasets)}"
 
 
 def _mean(one: Mean) -> str:

@@ -94,7 +94,7 @@ def test_every_format_shows_them(study):
     assert any(line.split() == ["all", "3", "agf", "honest", "2", "50.00", "±", "0.00"] for line in shown.splitlines())
     text = markdown.render(report)
     assert "| all 3 | agf | honest | 2 | 50.00 ± 0.00 |" in text
-    assert "| *2: A, B* | *oracle: 1-NN* | *honest* | *–* | *50.00* |" in text
+    assert "| *2 of 3, not C* | *oracle: 1-NN* | *honest* | *–* | *50.00* |" in text
     assert "Means over data sets" in page.render(report)
     rows = [row for row in csv.DictReader(io.StringIO(sheet.render(report))) if "mean" in row["kind"]]
     assert [rows[0][key] for key in ("dataset", "mixer", "seeds", "score_mean")] == [
