@@ -49,6 +49,7 @@ class Image(Dataset):
             class_names=classes,
             sizes=self._sizes(),
             equal_length=shifted,
+            benchmark="image",
             notes=tuple(note for note in (self._facts["note"], _PADDING if not shifted else "") if note),
         )
 

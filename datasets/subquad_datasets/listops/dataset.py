@@ -57,6 +57,7 @@ class ListOps(Dataset):
             num_classes=10,
             class_names=tuple("0123456789"),
             sizes={**sizes, "trainval": sum(sizes.values())},
+            benchmark="listops",
             notes=(*facts["notes"], *self._clipped(), _oracle_note(facts["oracles"])),
         )
 

@@ -65,6 +65,7 @@ class Pathfinder(Dataset):
             class_names=("apart", "connected"),
             sizes={**sizes, "trainval": sum(sizes.values())},
             equal_length=config.pixels == "shifted",
+            benchmark="pathfinder" if (config.resolution, config.difficulty) == (32, "hard") else "",
             notes=(f"Pathfinder {config.resolution}, {config.difficulty}", *facts["notes"], *black),
         )
 

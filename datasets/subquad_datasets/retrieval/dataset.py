@@ -48,6 +48,7 @@ class Retrieval(Dataset):
             pairs=True,
             class_names=("other", "same"),
             sizes={**sizes, "trainval": sum(sizes.values())},
+            benchmark="retrieval",
             notes=(*self._kind(), *self._clipped(self._open("train", "validation"), "TRAIN")),
         )
 

@@ -51,6 +51,7 @@ class Text(Dataset):
             num_classes=len(facts["classes"]),
             class_names=tuple(facts["classes"]),
             sizes=self._sizes(),
+            benchmark="text",
             notes=(*self._kind(facts), *self._clipped(lengths, "TRAIN")),
         )
 

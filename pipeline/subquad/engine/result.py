@@ -41,6 +41,7 @@ def result_of(
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
         "notes": [*spec.notes, *(final.notes if final else ())],
+        **({"published_keys": {"benchmark": spec.benchmark}} if spec.benchmark else {}),
     }
 
 
