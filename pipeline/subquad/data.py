@@ -39,8 +39,8 @@ class DataSpec:
         equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
         pairs: samples are pairs of sequences: batches have `inputs_b` and `keep_b` besides `inputs` and `keep`.
         position_labels: positions are labelled, not sequences: `labels` are (B, L), `NO_LABEL` where there is none.
-        benchmark: name of the data set in published tables, where it is not the one in our own; "" where it is, or where
-            nothing is published.
+        benchmark: name of the data set in published tables, where it is not that of our own; "" where it is, or
+            where nothing is published.
         notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
     """
 
