@@ -30,6 +30,7 @@ EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.j
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
 BEST, LAST, PREDICTIONS, CELLS = "best.json", "last.json", "predictions.safetensors", "cells"
 PLAN, ERROR, LOCK, STOP = "plan.json", "error.txt", "lock", "stop"
+SEARCH, TRIAL = "search.yaml", "trial.json"
 
 RecordKind = Literal["train", "eval", "system", "event"]
 

@@ -339,6 +339,24 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
 
 
 @pytest.mark.ci
+def test_a_trial_on_two_workers_is_judged_too(study, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [3e-3, 1e-9]}}")
+    settings = ["matrix.mixer=[softmax]", "train.eval_every_epochs=null", "train.eval_every_steps=4", "scale.workers=2"]
+    more = ["--searcher", "grid", "searcher.shuffle=false", "--scheduler", "asha", "--final-seeds", "1"]
+    assert main(tune(*settings, *more)) == 0, capsys.readouterr()
+    assert [one["status"] for one in trials(only_search(tmp_path)).values()] == ["finished", "pruned"]
+
+
+@pytest.mark.ci
+def test_searches_and_trials_are_not_resumed_as_runs(study, tmp_path, capsys):
+    assert main(tune("--budget", "1-trial", "matrix.mixer=[softmax]", "--final-seeds", "1")) == 0
+    search = only_search(tmp_path)
+    for folder, what in ((search, "a search"), (search / "trials" / "softmax" / "00000", "a trial of a search")):
+        assert main(["resume", str(folder)]) == 2
+        assert f"is {what}: go on with subquad tune --resume {search}\n" in capsys.readouterr().err
+
+
+@pytest.mark.ci
 def test_the_same_command_again_is_a_new_search(study, tmp_path):
     for _ in range(2):
         assert main(tune("--budget", "1-trial", "--final-seeds", "1", "matrix.mixer=[softmax]")) == 0

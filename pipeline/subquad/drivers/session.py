@@ -21,7 +21,9 @@ from subquad.runs import (
     CELLS,
     EXPERIMENT,
     LOCK,
+    SEARCH,
     STUDY,
+    TRIAL,
     is_run,
     is_study,
     new_folder,
@@ -95,6 +97,11 @@ def reopen(folder: Path) -> Session:
         ConfigError: its experiment file does not load.
     """
     folder = folder.resolve()
+    if (folder / SEARCH).exists():
+        raise RunError(f"{folder} is a search: go on with subquad tune --resume {folder}")
+    if (folder / TRIAL).exists():  # resumed as a run it would open the test split
+        search = folder.parent.parent.parent
+        raise RunError(f"{folder} is a trial of a search: go on with subquad tune --resume {search}")
     if not is_study(folder) and not is_run(folder):
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:

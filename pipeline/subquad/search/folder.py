@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from subquad.runs import ATTEMPTS, Record, read_json, read_records, read_result, write_json
+from subquad.runs import ATTEMPTS, SEARCH, TRIAL, Record, read_json, read_records, read_result, write_json
 from subquad.search.searcher import Goal
 from subquad.search.trial import Evaluation, State, Trial
 
-SEARCH, SUMMARY, TRIAL = "search.yaml", "search.json", "trial.json"
+SUMMARY = "search.json"
 TRIALS, BEST, FINAL = "trials", "best", "final"
 
 
