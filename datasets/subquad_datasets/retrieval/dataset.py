@@ -18,10 +18,13 @@ from subquad_datasets.retrieval.generate import pack_generated
 from subquad_datasets.retrieval.pack import Parts, pack, read_digests
 from subquad_datasets.retrieval.source import Source, find_pairs, need_pairs
 from subquad_datasets.retrieval.split import PairSplit, open_pairs
+from subquad_datasets.text.source import refuse_same
 from subquad_datasets.text.split import CutSplit
 
 VOCAB_SIZE = 257
-VERSION = 1
+VERSION = 2
+OFFICIAL_PAIRS = {"train": 147_086, "validation": 18_090, "test": 17_437}
+"""Rows of the released files; no checksums of them were published."""
 
 
 class Retrieval(Dataset):
@@ -74,6 +77,7 @@ class Retrieval(Dataset):
     def _parts(self) -> Parts:
         train, validation = need_pairs(self.config, "train"), need_pairs(self.config, "validation")
         _check_kind(train, validation)
+        refuse_same(train.path, validation.path)
         return ("train", train), ("validation", validation)
 
     @cached_property
@@ -97,6 +101,7 @@ class Retrieval(Dataset):
             return self._generate({"test": self.config.test_size})
         source = need_pairs(self.config, "test")
         _check_kind(self._parts[0][1], source)
+        refuse_same(self._parts[0][1].path, source.path)
         parts, config = (("test", source),), self.config
         key = {**self._key(parts), "after": training.name}
         return prepare_once(
@@ -119,8 +124,9 @@ class Retrieval(Dataset):
 
     def _test(self) -> CutSplit:
         folder = self._prepare_test(self._training)
-        split = open_pairs(folder, ("test",), self.config.max_len)
-        notes = [*_dropped(read_manifest(folder).facts), *self._clipped(split, "TEST")]
+        facts, split = read_manifest(folder).facts, open_pairs(folder, ("test",), self.config.max_len)
+        aan = self.config.path is not None and self._parts[0][1].kind == "aan"
+        notes = [*(_incomplete(facts) if aan else ()), *_left(facts), *self._clipped(split, "TEST")]
         return CutSplit(split, self.config.cut, tuple(notes))
 
     def _kind(self) -> list[str]:
@@ -128,11 +134,11 @@ class Retrieval(Dataset):
             return ["stand-in data: generated pairs of documents of invented words, not the AAN files"]
         kind, name = self._parts[0][1].kind, Path(self.config.path).name
         if kind == "aan":
-            return []
+            return [*_incomplete(self._facts), *_left(self._facts)]
         what = (
             f"{self.config.first} and {self.config.second} of the same document or not" if _is_drawn(kind) else "pairs"
         )
-        return [f"stand-in data: {what}, from {name}, not the AAN files", *_dropped(self._facts)]
+        return [f"stand-in data: {what}, from {name}, not the AAN files", *_left(self._facts)]
 
     def _clipped(self, split: PairSplit, name: str) -> list[str]:
         count, cut = split.clipped(self.config.cut), self.config.cut
@@ -148,10 +154,25 @@ def _check_kind(train: Source, other: Source) -> None:
         raise DataError(f"{other.path}: is of another layout ({other.kind}) than {train.path} ({train.kind})")
 
 
-def _dropped(facts: Mapping[str, Any]) -> list[str]:
-    found = ((name, facts[name]["dropped"]) for name in ("train", "validation", "test") if name in facts)
+def _incomplete(facts: Mapping[str, Any]) -> list[str]:
+    """What tells official files from the released ones: nothing but their numbers of rows is known."""
+    found = ((name, facts[name]["pairs"], count) for name, count in OFFICIAL_PAIRS.items() if name in facts)
     return [
-        f"{count} documents of {name} left out: their text stands in an earlier split or twice in this one"
-        for name, count in found
-        if count
+        f"stand-in data: {name} has {pairs:,} pairs, the released AAN file {count:,}"
+        for name, pairs, count in found
+        if pairs != count
     ]
+
+
+def _left(facts: Mapping[str, Any]) -> list[str]:
+    """Documents that were left out, and pairs that were left in with a text of blanks."""
+    parts = {name: facts[name] for name in OFFICIAL_PAIRS if name in facts}
+    dropped = [
+        f"{part['dropped']} documents of {name} left out: their text stands in an earlier split or twice in this one"
+        for name, part in parts.items()
+        if part["dropped"]
+    ]
+    blank = [
+        f"{one} pairs of {name} hold a text of blanks only" for name, p in parts.items() if (one := p.get("blank"))
+    ]
+    return dropped + blank

@@ -16,6 +16,7 @@ from subquad_datasets.retrieval.documents import digest, draw_pairs, fresh, read
 from subquad_datasets.retrieval.source import Source
 from subquad_datasets.retrieval.split import write_pairs
 from subquad_datasets.retrieval.tsv import read_pairs
+from subquad_datasets.text.source import sums
 
 MAX_BYTES = 10_000
 """What the published code reads of a document before anything else."""
@@ -33,7 +34,11 @@ def pack(folder: Path, parts: Parts, config: Config, earlier: Collection[bytes] 
         earlier: digests of the documents of splits that were packed before, which documents leave out.
 
     Returns:
-        facts: {split: {"pairs": n, "matching": n, "dropped": documents}}.
+        facts: {split: {"pairs": n, "matching": n, "dropped": documents, "blank": pairs with a text of blanks only,
+            "sources": sha256 of what was read}}.
+
+    Raises:
+        DataError: malformed sources, or pairs of TRAIN with one label only.
     """
     facts: dict[str, Any] = {}
     with PackedWriter(folder, "texts", labels=False) as writer:
@@ -45,8 +50,12 @@ def pack(folder: Path, parts: Parts, config: Config, earlier: Collection[bytes] 
                 pairs, labels = _pack_tsv(texts, source, config)
             else:
                 pairs, labels, dropped = _pack_documents(texts, source, config, seen, config.pair_seed + number)
+            if name == "train":
+                _check_labels(source, labels)
             write_pairs(folder, name, pairs, labels)
-            facts[name] = {"pairs": len(labels), "matching": int(labels.sum()), "dropped": dropped}
+            blank = int(np.isin(pairs, texts.blank).any(axis=1).sum())
+            facts[name] = {"pairs": len(labels), "matching": int(labels.sum()), "dropped": dropped, "blank": blank}
+            facts[name]["sources"] = sums(source.files(config))
     np.save(folder / DIGESTS, np.frombuffer(b"".join(sorted(seen)), dtype=np.uint8).reshape(-1, 16))
     return facts
 
@@ -60,11 +69,15 @@ class _Texts:
     """The column of texts: a text that came before is not written again.
 
     Kept in memory: a digest and a row number for each distinct text, about 150 bytes.
+
+    Attributes:
+        blank: rows of texts that hold nothing but blanks.
     """
 
     def __init__(self, writer: PackedWriter):
         self._writer = writer
         self._rows: dict[bytes, int] = {}
+        self.blank: list[int] = []
 
     def row(self, text: bytes) -> int:
         """The text's row in the column."""
@@ -73,15 +86,20 @@ class _Texts:
         if key not in self._rows:
             self._rows[key] = len(self._rows)
             self._writer.append(text)
+            if text.isspace():
+                self.blank.append(self._rows[key])
         return self._rows[key]
+
+
+def _check_labels(source: Source, labels: np.ndarray) -> None:
+    if labels.min() == labels.max():
+        raise DataError(f"{source.path}: all {len(labels)} pairs have the label {labels[0]}; TRAIN needs both")
 
 
 def _pack_tsv(texts: _Texts, source: Source, config: Config) -> tuple[np.ndarray, np.ndarray]:
     columns = 5 if source.kind == "aan" else None
     rows = _tsv_rows(texts, read_pairs(source.path, utf8=config.check_utf8, columns=columns))
     found = np.fromiter(chain.from_iterable(rows), dtype=np.int64).reshape(-1, 3)
-    if not len(found):
-        raise DataError(f"{source.path}: no pairs")
     return found[:, :2], found[:, 2]
 
 

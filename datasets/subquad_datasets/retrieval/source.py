@@ -35,11 +35,15 @@ class Source:
     kind: Kind
     path: Path
 
+    def files(self, config: Config) -> list[Path]:
+        """What the contents depend on."""
+        if self.kind != "folders":
+            return [self.path]
+        return [path for pair in part_files(self.path, config) for path in pair]
+
     def fingerprint(self, config: Config) -> str:
         """Names, sizes and times of the files: another one, other contents."""
-        if self.kind != "folders":
-            return fingerprint([self.path])
-        return fingerprint(path for pair in part_files(self.path, config) for path in pair)
+        return fingerprint(self.files(config))
 
 
 def find_pairs(config: Config, part: SplitPart) -> Source | None:

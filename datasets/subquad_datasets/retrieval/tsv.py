@@ -19,9 +19,11 @@ def read_pairs(path: Path, *, utf8: bool, columns: int | None = None) -> Iterato
         columns: 3 or 5; None: as many as the first row has.
 
     Raises:
-        DataError: another number of columns, another label, an empty text, bad UTF-8; with file and line.
+        DataError: another number of columns, another label, an empty text, bad UTF-8, a last line without
+            an end, no rows; with file and line.
     """
-    for number, raw in raw_lines(path):
+    number = 0
+    for number, raw in raw_lines(path, ended=True):
         cells = raw.split(b"\t")
         if columns is None and len(cells) in _COLUMNS:
             columns = len(cells)
@@ -34,6 +36,8 @@ def read_pairs(path: Path, *, utf8: bool, columns: int | None = None) -> Iterato
         if not first or not second:
             raise fault(path, number, f"column {len(cells) - (not first)} is empty, a text is needed")
         yield _label(path, number, cells[0]), first, second
+    if not number:
+        raise fault(path, 1, "the file is empty, pairs are needed")
 
 
 def _label(path: Path, number: int, cell: bytes) -> int:

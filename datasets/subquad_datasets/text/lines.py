@@ -31,11 +31,14 @@ def find_file(folder: Path, *names: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def raw_lines(path: Path, *, ended: bool = False) -> Iterator[tuple[int, bytes]]:
     """Numbered lines, from 1, without their line ends.
 
+    Args:
+        ended: refuse a last line without an end; for files where nothing else tells that they were cut off.
+
     Raises:
-        DataError: a byte order mark, or a damaged or unreadable file.
+        DataError: a byte order mark, or a damaged, unreadable or cut off file.
     """
     number = 0
     try:
@@ -43,6 +46,8 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             for number, raw in enumerate(stream, start=1):
                 if number == 1 and raw.startswith(_BYTE_ORDER_MARKS):
                     raise fault(path, 1, "starts with a byte order mark; save the file as UTF-8 without one")
+                if ended and not raw.endswith(b"\n"):
+                    raise fault(path, number, "the line has no end: the file is cut off (if not, add a newline)")
                 yield number, raw.rstrip(b"\r\n")
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise fault(path, number + 1, f"the compressed file is damaged or cut off ({error})") from error

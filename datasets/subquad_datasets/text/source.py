@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.errors import DataError
+from subquad_datasets.prepared import sha256_of
 from subquad_datasets.text.lines import check_utf8, json_rows
 
 UNLABELLED = "unsup"
@@ -79,6 +81,28 @@ def fingerprint(paths: Iterable[Path]) -> str:
         stat = os.stat(path)
         found.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return found.hexdigest()
+
+
+def sums(paths: Sequence[Path]) -> dict[str, str]:
+    """sha256 of what was read: of a file, by its name; of several one for all, by their common folder.
+
+    That one is the sum of what `sha256sum` prints for the files, named below the folder, in the order in which they are
+    read: `<sha256>  <name>` and a newline for each.
+    """
+    if len(paths) == 1:
+        return {paths[0].name: sha256_of(paths[0])}
+    folder = Path(os.path.commonpath(paths))
+    found = hashlib.sha256()
+    for path in paths:
+        line = f"{sha256_of(path)}  {path.relative_to(folder).as_posix()}\n"
+        found.update(line.encode("utf-8", "surrogateescape"))
+    return {f"{folder.name}: {len(paths)} files": found.hexdigest()}
+
+
+def refuse_same(train: Path, other: Path) -> None:
+    """Refuse a file that is byte for byte that of TRAIN; files of another size are not read."""
+    if train.is_file() and other.is_file() and filecmp.cmp(train, other, shallow=False):
+        raise DataError(f"{other}: has the very same content as {train}, which TRAIN is read from")
 
 
 def list_files(folder: Path, *endings: str) -> list[Path]:

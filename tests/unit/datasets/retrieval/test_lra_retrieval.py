@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import os
@@ -18,8 +19,8 @@ from subquad.data import SplitName, TestKey
 from subquad.errors import DataError
 from subquad_datasets.retrieval import PLUGIN, Config
 from subquad_datasets.retrieval.dataset import Retrieval
-from subquad_datasets.retrieval.pack import MAX_BYTES
 from subquad_datasets.retrieval.documents import draw_pairs
+from subquad_datasets.retrieval.pack import MAX_BYTES
 
 TRAIN = (
     "1.0\tP1\tP2\tone text\tits twin\n0.0\tP1\tP3\tone text\tsomething else\n1.0\tP3\tP2\tsomething else\tits twin\n"
@@ -98,7 +99,45 @@ def test_the_official_files(make: Make, data: Path, inside: str):
     spec = dataset.describe()
     assert (spec.vocab_size, spec.num_classes, spec.class_names) == (257, 2, ("other", "same"))
     assert spec.sizes == {"train": 3, "validation": 2, "trainval": 5}
-    assert spec.notes == ()
+    assert spec.notes == (
+        "stand-in data: train has 3 pairs, the released AAN file 147,086",
+        "stand-in data: validation has 2 pairs, the released AAN file 18,090",
+    )
+    assert dataset.split("test", KEY).notes == (  # type: ignore[attr-defined]
+        "stand-in data: test has 1 pairs, the released AAN file 17,437",
+    )
+
+
+def test_files_with_as_many_rows_as_the_released_ones_are_no_stand_in(make: Make, data: Path, monkeypatch):
+    monkeypatch.setattr("subquad_datasets.retrieval.dataset.OFFICIAL_PAIRS", {"train": 3, "validation": 2, "test": 2})
+    write_tsv(data)
+    assert make().describe().notes == ()
+    assert make().split("test", KEY).notes == (  # type: ignore[attr-defined]
+        "stand-in data: test has 1 pairs, the released AAN file 2",
+    )
+
+
+def test_the_manifest_holds_the_sums_of_the_sources(make: Make, data: Path, tmp_path: Path):
+    write_tsv(data)
+    make().prepare()
+    facts = [json.loads(path.read_text())["facts"] for path in (tmp_path / "root").rglob("manifest.json")]
+    found = {name: sum for parts in facts for part in parts.values() for name, sum in part["sources"].items()}
+    assert found == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in data.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["eval", "test"])
+def test_the_rows_of_train_again_are_refused(make: Make, data: Path, name: str):
+    write_tsv(data)
+    (data / f"new_aan_pairs.{name}.tsv").write_bytes((data / "new_aan_pairs.train.tsv").read_bytes())
+    with pytest.raises(
+        DataError, match=rf"pairs\.{name}\.tsv: has the very same content as .*pairs\.train\.tsv, which"
+    ):
+        make().prepare()
+
+
+def test_texts_of_blanks_are_counted(make: Make, data: Path):
+    write_tsv(data, train=TRAIN + "0.0\ta\tb\t  \tc\n")
+    assert "1 pairs of train hold a text of blanks only" in make().describe().notes
 
 
 def test_shapes_and_types(make: Make, data: Path):
@@ -134,8 +173,8 @@ def test_the_published_cut(make: Make, data: Path):
     dataset = make(max_len=16, max_tokens=8)
     assert read(dataset, "train")[1] == ("one text", "somethin", 0)
     assert dataset.load("train").fetch(np.array([0]), epoch=0, seed=0)["inputs_b"].shape == (1, 16)
-    assert dataset.describe().notes == ("3 of 5 TRAIN pairs hold a text cut at 8 bytes",)
-    assert dataset.split("test", KEY).notes == ("1 of 1 TEST pairs hold a text cut at 8 bytes",)  # type: ignore[attr-defined]
+    assert dataset.describe().notes[2:] == ("3 of 5 TRAIN pairs hold a text cut at 8 bytes",)
+    assert dataset.split("test", KEY).notes[1:] == ("1 of 1 TEST pairs hold a text cut at 8 bytes",)  # type: ignore[attr-defined]
 
 
 def test_the_split_travels_to_loader_processes(make: Make, data: Path):
@@ -231,7 +270,11 @@ def test_test_is_sealed_and_does_not_reach_the_description(make: Make, data: Pat
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (TRAIN + "1.0\tP3\tP2\tcut", r"train\.tsv:4: 4 columns, must be 5 \(label, id, id, text, text\); is the file"),
+        (TRAIN + "1.0\tP3\tP2\tthree\tits tw", r"train\.tsv:4: the line has no end: the file is cut off"),
+        (
+            TRAIN + "1.0\tP3\tP2\tcut\n",
+            r"train\.tsv:4: 4 columns, must be 5 \(label, id, id, text, text\); is the file",
+        ),
         (TRAIN + "1.0\ta\tb\tc\td\te\n", r"train\.tsv:4: 6 columns, must be 5"),
         (TRAIN + "\n", r"train\.tsv:4: 1 columns, must be 5"),
         (TRAIN + "2.0\ta\tb\tc\td\n", r"train\.tsv:4: label '2\.0' must be 0 or 1, also as 0\.0 or 1\.0$"),
@@ -240,7 +283,8 @@ def test_test_is_sealed_and_does_not_reach_the_description(make: Make, data: Pat
         (TRAIN + "1.0\ta\tb\t\td\n", r"train\.tsv:4: column 4 is empty, a text is needed"),
         (TRAIN + "1.0\ta\tb\tc\t\n", r"train\.tsv:4: column 5 is empty, a text is needed"),
         (TRAIN.encode() + b"1.0\ta\tb\tc\xff\td\n", r"train\.tsv:4: byte 0xff at column 10 is not UTF-8$"),
-        ("", r"train\.tsv: no pairs$"),
+        ("", r"train\.tsv:1: the file is empty, pairs are needed$"),
+        ("1.0\ta\tb\tc\td\n" * 2, r"train\.tsv: all 2 pairs have the label 1; TRAIN needs both$"),
     ],
 )
 def test_bad_rows(make: Make, data: Path, tmp_path: Path, train: str | bytes, message: str):
@@ -253,7 +297,7 @@ def test_bad_rows(make: Make, data: Path, tmp_path: Path, train: str | bytes, me
 
 
 def test_other_bytes_on_request(make: Make, data: Path):
-    write_tsv(data, train=b"1.0\ta\tb\tc\xff\td\n")
+    write_tsv(data, train=b"1.0\ta\tb\tc\xff\td\n0.0\ta\tb\tc\te\n")
     batch = make(check_utf8=False).load("train").fetch(np.array([0]), epoch=0, seed=0)
     assert batch["inputs"][0, :3].tolist() == [ord("c") + 1, 256, 0]
 
