@@ -8,16 +8,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from subquad.drivers.session import data_root
-from subquad.engine.cost import count
-from subquad.engine.parts import build_dataset
+from subquad.drivers.preflight import check_paths, naming
 from subquad.engine.run import make_plan
-from subquad.experiment import Cell, Plan
+from subquad.experiment import Checked, Plan
+from subquad.experiment.schema import Experiment
+from subquad.search.materials import Materials
 
 
 def show_costs(plan: Plan, *, as_json: bool) -> None:
     """Print the resolved text, then parameters, steps and FLOPs of each run."""
-    rows = [_costs(cell) for cell in plan.cells]
+    check_paths(plan)
+    rows = _costs(plan)
     if as_json:
         click.echo(json.dumps({"name": plan.name, "study": plan.study, "experiment": plan.text, "runs": rows}))
         return
@@ -40,11 +41,27 @@ def show_costs(plan: Plan, *, as_json: bool) -> None:
     console.print("FLOPs: forward and backward, of matrix products and attention only", soft_wrap=True)
 
 
-def _costs(cell: Cell) -> dict:
-    dataset = build_dataset(cell.experiment, data_root())
-    course, cost = make_plan(cell.experiment.experiment, dataset), count(cell.experiment, dataset.describe())
+def _costs(plan: Plan) -> list[dict]:
+    """A row per cell. Cells that differ in nothing but their seed cost the same, and are counted once."""
+    materials, rows = Materials(), list[dict]()
+    counted: dict[str, dict] = {}
+    for cell in plan.cells:
+        key = _without_seed(cell.experiment.experiment)
+        if key not in counted:
+            with naming(cell, plan):
+                counted[key] = _count(cell.experiment, materials)
+        rows.append({"label": cell.label, **counted[key]})
+    return rows
+
+
+def _without_seed(experiment: Experiment) -> str:
+    return experiment.model_dump_json(exclude={"name": True, "train": {"seed"}, "tracking": True})
+
+
+def _count(checked: Checked, materials: Materials) -> dict:
+    dataset, _ = materials.data(checked)
+    course, cost = make_plan(checked.experiment, dataset), materials.cost(checked)
     return {
-        "label": cell.label,
         "samples": course.num_samples,
         "steps": course.total_steps,
         "steps_per_epoch": course.steps_per_epoch,

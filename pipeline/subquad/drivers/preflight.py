@@ -3,40 +3,76 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from subquad.data import DataSpec
 from subquad.drivers.session import data_root
 from subquad.engine.parts import build_dataset, build_model, build_task
 from subquad.engine.run import make_plan
-from subquad.errors import ConfigError, UserError
-from subquad.experiment import Checked, Plan
+from subquad.errors import ConfigError, DataError, UserError
+from subquad.experiment import Cell, Checked, Plan
+from subquad.experiment.paths import path_fields
 from subquad.experiment.schema import Scale
 
 
 def preflight(plan: Plan, *, local: bool) -> None:
-    """Refuse what cannot run on this machine or with the data there are.
+    """Refuse what cannot run on this machine or with the data there are; what takes no time is looked at first.
 
     Raises:
         ConfigError: more CPUs or GPUs are asked than there are.
-        DataError: a data set cannot be read, or cannot be split as the protocol wants.
+        DataError: a data set is not there, cannot be read, or cannot be split as the protocol wants.
         PluginError: a model cannot be built.
     """
+    for cell in plan.cells:
+        with naming(cell, plan):
+            check_room(cell.experiment.experiment.scale, cpus=not local)
+    check_paths(plan)
     specs: dict[str, DataSpec] = {}
     built: set[str] = set()
     for cell in plan.cells:
         experiment = cell.experiment.experiment
-        check_room(experiment.scale, cpus=not local)
         buckets = experiment.train.bucket_batches > 0
         data = f"{experiment.dataset.model_dump_json()} {experiment.protocol} {buckets}"
         model = f"{data} {experiment.task} {experiment.backbone} {experiment.mixer}"
-        try:
+        with naming(cell, plan):
             if data not in specs:
                 specs[data] = _check_data(cell.experiment)
             if model not in built:
                 _check_model(cell.experiment, specs[data])
                 built.add(model)
-        except UserError as error:
-            raise type(error)(f"{error}{f' (cell {cell.label})' if plan.study else ''}") from error
+
+
+@contextmanager
+def naming(cell: Cell, plan: Plan) -> Iterator[None]:
+    """What a user did wrong in a cell of a study is told with the cell's label."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{error}{_of(cell, plan)}") from error
+
+
+def _of(cell: Cell, plan: Plan) -> str:
+    return f" (cell {cell.label})" if plan.study else ""
+
+
+def check_paths(plan: Plan) -> None:
+    """Refuse data paths that do not exist, of all cells, before the data of any are generated or downloaded.
+
+    Raises:
+        DataError: the first such path, its cell and the setting to give.
+    """
+    for cell in plan.cells:
+        config = cell.experiment.dataset_config
+        for field in path_fields(type(config)):
+            given = getattr(config, field)
+            if given and "://" not in given and not Path(given).exists():
+                label = cell.axes.get("dataset")
+                setting = f"matrix.dataset.{label}.params" if label else "dataset.params"
+                raise DataError(
+                    f"dataset.params.{field}: {given} does not exist{_of(cell, plan)}; give {setting}.{field}=FOLDER"
+                )
 
 
 def _check_data(checked: Checked) -> DataSpec:
