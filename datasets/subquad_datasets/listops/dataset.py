@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,20 @@ import numpy as np
 from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.generate import different
+from subquad_datasets.listops.noted import NotedSplit
 from subquad_datasets.listops.official import FILES, OFFICIAL_SIZES, find_files, read_rows
 from subquad_datasets.listops.oracles import oracles
 from subquad_datasets.listops.tokens import VOCABULARY
 from subquad_datasets.listops.trees import TRIES, Shape
 from subquad_datasets.packed import PackedSplit, PackedWriter, write_packed
 from subquad_datasets.prepared import prepare_once, read_manifest, sha256_of
+from subquad_datasets.text.source import refuse_same
 
 VERSION = 1
 """Of what is prepared: raise it where the same key would give other bytes."""
+
+FILES_VERSION = 2
+"""The same of what is read from files."""
 
 TRAIN_STREAM, TEST_STREAM = 0, 1
 _ANY_LENGTH = 1
@@ -68,7 +74,8 @@ class ListOps(Dataset):
             DataError: damaged prepared data, or a malformed TEST file.
         """
         if name == "test":
-            return PackedSplit(self._test_folder(), "test", self._max_len)
+            folder = self._test_folder()
+            return NotedSplit(folder, "test", self._max_len, notes=read_manifest(folder).facts.get("test_notes", ()))
         both = PackedSplit(self._folder, "trainval", self._max_len)
         return both if name == "trainval" else _part(both, name, read_manifest(self._folder).facts["sizes"]["train"])
 
@@ -87,21 +94,23 @@ class ListOps(Dataset):
 
     @cached_property
     def _files(self) -> dict[str, Path]:
-        return find_files(Path(self.config.path or ""))
+        files = find_files(Path(self.config.path or ""))
+        for name in ("validation", "test"):
+            refuse_same(files["train"], files[name])
+        return files
 
     @cached_property
     def _folder(self) -> Path:
         if self.config.path is None:
             return prepare_once(self._home, {"version": VERSION, "generated": self._recipe()}, self._generate)
         sources = {name: _identity(self._files[name]) for name in ("train", "validation")}
-        return prepare_once(self._home, {"version": VERSION, "files": sources}, self._read_trainval)
+        return prepare_once(self._home, {"version": FILES_VERSION, "files": sources}, self._read_trainval)
 
     def _test_folder(self) -> Path:
         if self.config.path is None:
             return self._folder
-        return prepare_once(
-            self._home, {"version": VERSION, "files": {"test": _identity(self._files["test"])}}, self._read_test
-        )
+        sources = {"test": _identity(self._files["test"])}
+        return prepare_once(self._home, {"version": FILES_VERSION, "files": sources}, self._read_test)
 
     def _recipe(self) -> dict[str, Any]:
         """Every parameter that decides what is generated."""
@@ -132,22 +141,27 @@ class ListOps(Dataset):
                 for ids, label in read_rows(self._files[name]):
                     writer.append(ids, label)
                     sizes[name] += 1
-        notes = [
-            f"{FILES[name]} has {size:,} rows, the official file {OFFICIAL_SIZES[name]:,}"
-            for name, size in sizes.items()
-            if size != OFFICIAL_SIZES[name]
-        ]
         sources = {self._files[name].name: sha256_of(self._files[name]) for name in sizes}
-        return {**_facts(part, sizes["train"], notes), "sources": sources}
+        return {**_facts(part, sizes["train"], _incomplete(sizes)), "sources": sources}
 
     def _read_test(self, part: Path) -> dict[str, Any]:
         rows = [*read_rows(self._files["test"])]
         write_packed(part, "test", (ids for ids, _ in rows), (label for _, label in rows))
-        return {"sources": {FILES["test"]: sha256_of(self._files["test"])}}
+        sources = {FILES["test"]: sha256_of(self._files["test"])}
+        return {"test_notes": _incomplete({"test": len(rows)}), "sources": sources}
 
     def _clipped(self) -> list[str]:
         clipped = int((self.load("trainval").uncut_lengths > self._max_len).sum())
         return [f"{clipped} sequences of TRAIN are cut at {self._max_len} tokens"] if clipped else []
+
+
+def _incomplete(sizes: Mapping[str, int]) -> list[str]:
+    """What tells official files from the released ones: nothing but their numbers of rows is known."""
+    return [
+        f"stand-in data: {FILES[name]} has {size:,} rows, the official file {OFFICIAL_SIZES[name]:,}"
+        for name, size in sizes.items()
+        if size != OFFICIAL_SIZES[name]
+    ]
 
 
 def _part(both: PackedSplit, name: SplitName, train: int) -> PackedSplit:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from subquad.errors import DataError
+from subquad_datasets.listops.reduce import value
 from subquad_datasets.listops.tokens import END_ID, FIRST_OPERATOR, encode, stranger
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -76,7 +77,13 @@ def _parse(path: Path, number: int, line: bytes) -> tuple[bytes, int]:
     opened, closed = len(ids) - len(ids.translate(None, _OPERATORS)), ids.count(END_ID)
     if not ids or opened != closed:
         raise fault(path, number, f"{opened} lists are opened and {closed} closed in {len(ids)} tokens")
-    return ids, int(target)
+    try:
+        found = value(ids)
+    except ValueError as error:
+        raise fault(path, number, str(error)) from None
+    if found != int(target):
+        raise fault(path, number, f"the label is {int(target)}, but the expression is worth {found}")
+    return ids, found
 
 
 def _check_utf8(path: Path, number: int, line: bytes) -> None:

@@ -16,6 +16,7 @@ from subquad_datasets.listops.dataset import ListOps
 from subquad_datasets.listops.oracles import counts_by_root, roots
 from subquad_datasets.packed import PackedSplit
 
+TRAIN = ["7\t7", "8\t8"]
 KEY = TestKey("lra-listops", "test of the data set")
 
 
@@ -115,8 +116,8 @@ def test_official_files(official, tmp_path):
     spec = dataset.describe()
     assert (spec.max_len, spec.sizes) == (2000, {"train": 4, "validation": 2, "trainval": 6})
     assert spec.notes == (
-        "basic_train.tsv has 4 rows, the official file 96,000",
-        "basic_val.tsv has 2 rows, the official file 2,000",
+        "stand-in data: basic_train.tsv has 4 rows, the official file 96,000",
+        "stand-in data: basic_val.tsv has 2 rows, the official file 2,000",
         "on the validation part the commonest value scores 50.0 %, the outermost operator alone 50.0 %",
     )
     train = everything(dataset.split("train"))
@@ -129,7 +130,24 @@ def test_official_files(official, tmp_path):
     assert train["inputs"].shape == (4, 2000)
     assert train["labels"].tolist() == [3, 3, 5, 7]
     assert everything(dataset.split("validation"))["labels"].tolist() == [3, 2]
-    assert everything(dataset.split("test", KEY))["labels"].tolist() == [6]
+    test = dataset.split("test", KEY)
+    assert everything(test)["labels"].tolist() == [6]
+    for split in (test, pickle.loads(pickle.dumps(test))):  # noqa: S301  (our own bytes)
+        assert split.notes == ("stand-in data: basic_test.tsv has 1 rows, the official file 2,000",)
+
+
+def test_files_of_the_official_sizes_are_no_stand_in(official, tmp_path, monkeypatch):
+    monkeypatch.setattr("subquad_datasets.listops.dataset.OFFICIAL_SIZES", {"train": 4, "validation": 2, "test": 1})
+    dataset = ListOps(Config(path=str(official())), tmp_path / "root")
+    assert not any("stand-in" in note for note in dataset.describe().notes)
+    assert dataset.split("test", KEY).notes == ()
+
+
+@pytest.mark.parametrize(("part", "file"), [("validation", "val"), ("test", "test")])
+def test_the_rows_of_train_again_are_refused(official, tmp_path, part, file):
+    dataset = ListOps(Config(path=str(official(train=TRAIN, **{part: TRAIN}))), tmp_path / "root")
+    with pytest.raises(DataError, match=rf"basic_{file}\.tsv: has the very same content as .*basic_train\.tsv, which"):
+        dataset.prepare()
 
 
 def test_the_official_test_file_is_read_when_it_is_opened(official, tmp_path):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_listops import OPERATORS, draw_tree, parenthesised
+from plain_listops import value as plain_value
 
 from subquad.errors import DataError
 from subquad_datasets.listops.official import find_files, read_rows
+from subquad_datasets.listops.reduce import value
 from subquad_datasets.listops.tokens import VOCABULARY, decode, encode, stranger
 
 HEADER = b"Source\tTarget\r\n"
@@ -80,6 +84,14 @@ def test_rows_are_read(tmp_path, end):
         (HEADER + "( ٣ )\t3\r\n".encode(), r":2: word 2 is '٣'"),
         (HEADER + "7\t٣\r\n".encode(), r":2: the label is '٣', expected a digit"),
         (HEADER + b"( ( [MIN 3 ) 4 )\t3\r\n", r":2: 1 lists are opened and 0 closed in 3 tokens"),
+        (
+            HEADER + b"] 2 3 [MAX\t3\r\n",
+            r":2: not one well-formed expression; with its lists worked out it reads \] 2 3",
+        ),
+        (HEADER + GOOD + b"[MAX 2 3 ] [MIN 1 2 ]\t3\r\n", r":3: not one well-formed expression; .* it reads 3 1$"),
+        (HEADER + b"2 3 4\t2\r\n", r":2: not one well-formed expression; .* it reads 2 3 4$"),
+        (HEADER + b"[SM 1 [MAX ] ]\t1\r\n", r":2: a list without arguments, \[MAX \]$"),
+        (HEADER + GOOD + b"[MAX 2 3 ]\t7\r\n", r":3: the label is 7, but the expression is worth 3$"),
         (HEADER + b"\t3\r\n", r":2: 0 lists are opened and 0 closed in 0 tokens"),
     ],
 )
@@ -128,3 +140,15 @@ def test_the_fast_check_agrees_with_looking_at_each_word(noise):
     words = {"(", ")", "]", *"0123456789", "[MIN", "[MAX", "[MED", "[SM"}
     for text in (noise, f"( ( [MIN 3 ) {noise} ) ] )", noise.replace("[", "[MIN ").replace("M", "[SM ")):
         assert (stranger(text.encode()) == "") == words.issuperset(text.split())
+
+
+def test_values_agree_with_a_recursive_evaluator():
+    source = random.Random(0)
+    for _ in range(300):
+        tree = [source.choice(OPERATORS), *(draw_tree(source, 2, 6, 12) for _ in range(source.randint(1, 40)))]
+        assert value(encode(parenthesised(tree).encode())) == plain_value(tree)
+
+
+def test_a_digit_alone_is_an_expression_and_a_deep_one_is_no_recursion():
+    assert [value(encode(b"%d" % digit)) for digit in range(10)] == list(range(10))
+    assert value(encode(b"[SM 1 " * 2_000 + b"4 " + b"] " * 2_000)) == 4
