@@ -66,6 +66,9 @@ def _reasons(row: Row, cell: Cell, published: PublishedRow) -> tuple[str, ...]:
 
 
 def _differences(row: Row, cell: Cell, condition: Condition) -> Iterator[str]:
+    if condition.never:
+        yield condition.never
+        return
     protocol, words = condition.protocol
     if row.protocol != protocol:
         yield f"{_SELECTION.get(row.protocol, row.protocol)}, published: {words}"
@@ -73,8 +76,10 @@ def _differences(row: Row, cell: Cell, condition: Condition) -> Iterator[str]:
     variants = [{f"mixer.params.{key}": (key, value) for key, value in one.items()} for one in condition.mixer]
     yield from min((list(_unlike(cell, one)) for one in variants), key=len, default=[])
     samples = cell.result.test.samples if cell.result and cell.result.test else None
-    if samples is not None and condition.samples is not None and samples != condition.samples:
+    if samples is not None and samples != condition.samples:
         yield f"{samples} test samples, published {condition.samples}"
+    if row.counted and condition.seeds is not None and len(row.seeds) < condition.seeds:
+        yield f"{len(row.seeds)} of the {condition.seeds} seeds that the published mean has"
 
 
 def _unlike(cell: Cell, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:

@@ -20,13 +20,17 @@ class Condition:
         protocol: the protocol, and what it reports in words.
         expect: key of experiment.yaml -> (word for it, value).
         mixer: parameters of the mixer; any of these will do, none: not compared.
-        samples: test samples, None where not known.
+        samples: test samples.
+        seeds: runs behind a printed mean, None where it says nothing of them.
+        never: why no run is comparable, "" where one can be.
     """
 
     protocol: tuple[str, str]
     expect: Mapping[str, tuple[str, Any]]
     mixer: tuple[Mapping[str, Any], ...]
-    samples: int | None
+    samples: int
+    seeds: int | None = None
+    never: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +70,33 @@ def find(mixer: str, benchmark: str, metric: str) -> list[PublishedRow]:
 def condition(row: PublishedRow, mixer: str) -> Condition | None:
     """Conditions of a published row, None where they are not known."""
     for rule in _rules()["conditions"]:
-        if rule["source"] == row.source and row.table in rule["tables"]:
+        if _names(rule, row):
             return _condition(rule, row.benchmark, mixer)
     return None
 
 
+def _names(rule: Mapping[str, Any], row: PublishedRow) -> bool:
+    return (
+        rule["source"] == row.source
+        and row.table in rule["tables"]
+        and row.benchmark in rule["samples"]
+        and row.model in rule.get("models", [row.model])
+    )
+
+
 def _condition(rule: Mapping[str, Any], benchmark: str, mixer: str) -> Condition:
-    expect = {**rule["expect"], **rule["except"].get(benchmark, {})}
-    protocol, words = rule["protocol"]
+    own = rule["except"].get(benchmark, {})
+    expect = {**own, **rule["expect"], **own}  # the benchmark's own come first
+    protocol, words = rule.get("protocols", {}).get(benchmark, rule["protocol"])
     for key, (_, value) in expect.items():
         words = words.replace(f"{{{key}}}", str(value))
     return Condition(
         protocol=(protocol, words),
         expect={key: (word, value) for key, (word, value) in expect.items()},
         mixer=tuple(rule["mixer"].get(mixer, {}).get(benchmark, ())),
-        samples=rule["samples"].get(benchmark),
+        samples=rule["samples"][benchmark],
+        seeds=rule.get("seeds"),
+        never=rule.get("never", ""),
     )
 
 

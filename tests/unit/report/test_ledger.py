@@ -119,9 +119,9 @@ def test_a_number_that_is_no_target_is_never_comparable(factory):
 
 
 def test_unknown_conditions_are_not_comparable(factory):
-    found = beside(factory, mixer="softmax", dataset="lra-text", published="text", protocol="paper")
+    found = beside(factory, mixer="softmax", dataset="mine", published="average", protocol="paper")
     assert {one.published.source for one in found} == {"wi2025agf", "francois2025cur"}
-    assert all(one.verdict == "not comparable: conditions unknown" for one in found)
+    assert all(one.reasons[0] == "conditions unknown" for one in found)
 
 
 def test_an_unfinished_run_is_not_comparable(factory):
