@@ -17,11 +17,11 @@ from subquad_datasets.packed import PackedSplit, PackedWriter
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.text import Config
 from subquad_datasets.text.generate import GeneratedTexts
-from subquad_datasets.text.source import Source, find_texts, need_texts
+from subquad_datasets.text.source import Source, find_texts, need_texts, sums
 from subquad_datasets.text.split import CutSplit
 
 VOCAB_SIZE = 257
-VERSION = 1
+VERSION = 2
 Texts = Source | GeneratedTexts
 _IMDB = {"neg": 12_500, "pos": 12_500}
 
@@ -39,8 +39,8 @@ class Text(Dataset):
     def prepare(self) -> None:
         """Pack TRAIN, and TEST where there is one, so that a fault in either shows before anything is trained."""
         _ = self._train_folder
-        if source := self._find("test"):
-            self._prepared("test", source)
+        if self._find("test"):
+            self._test_folder()
 
     def describe(self) -> DataSpec:
         facts, lengths = self._facts, self._train.uncut_lengths
@@ -52,7 +52,7 @@ class Text(Dataset):
             class_names=tuple(facts["classes"]),
             sizes=self._sizes(),
             benchmark="text",
-            notes=(*self._kind(facts), *self._clipped(lengths, "TRAIN")),
+            notes=(*self._kind(facts), *_blank(facts, "TRAIN"), *self._clipped(lengths, "TRAIN")),
         )
 
     def load(self, name: SplitName) -> CutSplit:
@@ -97,6 +97,12 @@ class Text(Dataset):
     def _train_folder(self) -> Path:
         return self._prepared("train", self._need("train"))
 
+    def _test_folder(self) -> Path:
+        folder = self._prepared("test", self._need("test"))
+        if self.config.path is not None and read_manifest(folder).files == read_manifest(self._train_folder).files:
+            raise DataError(f"{self.config.path}: the texts and labels of TEST are the very same as those of TRAIN")
+        return folder
+
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
         return check_prepared(self._train_folder).facts
@@ -110,14 +116,16 @@ class Text(Dataset):
         return stratified_validation(self._train.labels, self.config.validation_fraction, self.config.split_seed)
 
     def _test(self) -> CutSplit:
-        folder = self._prepared("test", self._need("test"))
-        classes, known = read_manifest(folder).facts["classes"], self._facts["classes"]
-        if classes != known:
-            raise DataError(f"{self.config.path}: TEST has the classes {classes}, TRAIN has {known}")
+        folder = self._test_folder()
+        facts, classes = read_manifest(folder).facts, self._facts["classes"]
+        if facts["classes"] != classes:
+            raise DataError(f"{self.config.path}: TEST has the classes {facts['classes']}, TRAIN has {classes}")
         split = PackedSplit(folder, "texts", self.config.max_len, shift=1)
-        return CutSplit(split, self.config.cut, tuple(self._clipped(split.uncut_lengths, "TEST")))
+        kind = [] if self._kind(self._facts) else self._kind(facts, "TEST: ")  # one such note is enough
+        notes = (*kind, *_blank(facts, "TEST"), *self._clipped(split.uncut_lengths, "TEST"))
+        return CutSplit(split, self.config.cut, notes)
 
-    def _kind(self, facts: Mapping[str, Any]) -> list[str]:
+    def _kind(self, facts: Mapping[str, Any], which: str = "") -> list[str]:
         """Whether these can be the IMDb reviews: classes and numbers are known, sums were never published."""
         if self.config.path is None:
             return ["stand-in data: generated texts of invented words, not the IMDb reviews"]
@@ -125,7 +133,7 @@ class Text(Dataset):
         if counts == _IMDB:
             return []
         seen = ", ".join(f"{count} {name}" for name, count in counts.items())
-        return [f"stand-in data: texts of {Path(self.config.path).name} ({seen}), not the IMDb reviews"]
+        return [f"stand-in data: {which}texts of {Path(self.config.path).name} ({seen}), not the IMDb reviews"]
 
     def _clipped(self, lengths: np.ndarray, name: str) -> list[str]:
         count = int((lengths > self.config.cut).sum())
@@ -133,12 +141,20 @@ class Text(Dataset):
 
 
 def _pack(folder: Path, source: Texts, utf8: bool) -> dict[str, Any]:
-    counts = Counter[int]()
+    counts, blank = Counter[int](), 0
     with PackedWriter(folder, "texts") as writer:
         for text, label in source.texts(utf8=utf8):
             writer.append(text, label)
             counts[label] += 1
+            blank += text.isspace()
     found = [counts[label] for label in range(len(source.classes))]
     if 0 in found and isinstance(source, Source):
         raise DataError(f"{source.files[found.index(0)][0]}: no texts of class {source.classes[found.index(0)]}")
-    return {"classes": list(source.classes), "counts": found}
+    facts = {"classes": list(source.classes), "counts": found, "blank": blank}
+    if isinstance(source, Source):
+        facts["sources"] = sums([path for paths in source.files for path in paths])
+    return facts
+
+
+def _blank(facts: Mapping[str, Any], name: str) -> list[str]:
+    return [f"{facts['blank']} {name} texts hold blanks only"] if facts["blank"] else []

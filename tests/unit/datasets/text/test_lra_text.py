@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import lzma
 import os
 import pickle
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +92,44 @@ def test_the_folders_of_aclimdb(make: Make, reviews: Path):
 def test_packed_files(make: Make, tmp_path: Path, opener, ending):
     write_packed(tmp_path / "data", "train", opener=opener, ending=ending)
     assert read(make(), "trainval") == (ALL, [0] * 6 + [1] * 6)
+
+
+def test_a_test_split_of_another_size_is_labelled_when_it_is_opened(make: Make, reviews: Path, monkeypatch):
+    monkeypatch.setattr("subquad_datasets.text.dataset._IMDB", {"neg": 6, "pos": 6})
+    assert make().describe().notes == ()
+    assert make(max_len=40).split("test", KEY).notes == (  # type: ignore[attr-defined]
+        "stand-in data: TEST: texts of data (1 neg, 1 pos), not the IMDb reviews",
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_texts_of_train_again_are_refused(make: Make, tmp_path: Path, packed: bool):
+    write = write_packed if packed else write_folders
+    for split in ("train", "test"):
+        write(tmp_path / "data", split)
+    with pytest.raises(DataError, match="data: the texts and labels of TEST are the very same as those of TRAIN"):
+        make().prepare()
+    with pytest.raises(DataError, match="the very same as those of TRAIN"):
+        make().split("test", KEY)
+
+
+def test_the_manifest_holds_one_sum_of_all_texts(make: Make, reviews: Path, tmp_path: Path):
+    make().describe()
+    (manifest,) = (tmp_path / "root").rglob("manifest.json")
+    listed = subprocess.run(
+        ["sha256sum", *sorted(str(path.relative_to(reviews / "train")) for path in reviews.glob("train/*/*.txt"))],
+        cwd=reviews / "train",
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert json.loads(manifest.read_text())["facts"]["sources"] == {
+        "train: 12 files": hashlib.sha256(listed).hexdigest()
+    }
+
+
+def test_texts_of_blanks_are_counted(make: Make, reviews: Path):
+    (reviews / "train" / "pos" / "1_7.txt").write_text(" \n\t")
+    assert make().describe().notes[1:] == ("1 TRAIN texts hold blanks only",)
 
 
 def test_endings_in_capitals(make: Make, reviews: Path):
