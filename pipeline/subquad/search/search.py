@@ -26,7 +26,7 @@ from subquad.search.searchers import searcher
 from subquad.search.settings import Settings
 from subquad.search.subjects import Subject, axes_of, subjects_of
 from subquad.search.written import empty_space, plain_space, read_space
-from subquad.space import Space, check, declared
+from subquad.space import NothingToSearch, Space, check, declared
 
 FORMAT = 1
 
@@ -75,8 +75,8 @@ def _space(subject: Subject, names: str, *, several: bool, cwd: Path | None) -> 
     said = declared(names, subject.checked, cwd=cwd)
     try:
         return check(said, subject.checked, drop=several)
-    except ConfigError as error:
-        if several and "nothing of it can be searched" in str(error):
+    except NothingToSearch:
+        if several:
             return empty_space(said.name)
         raise
 

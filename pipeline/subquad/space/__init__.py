@@ -4,7 +4,7 @@
 """
 
 from subquad.space.auto import auto
-from subquad.space.check import check
+from subquad.space.check import NothingToSearch, check
 from subquad.space.constraint import Constraint
 from subquad.space.declared import Declared, merge
 from subquad.space.dimension import Condition, Dimension
@@ -18,6 +18,7 @@ __all__ = [
     "Constraint",
     "Declared",
     "Dimension",
+    "NothingToSearch",
     "Point",
     "Space",
     "auto",

@@ -19,6 +19,10 @@ from subquad.space.space import Space
 from subquad.space.suits import suiting
 
 
+class NothingToSearch(ConfigError):
+    """A space that leaves an experiment no dimension."""
+
+
 def check(declared: Declared, experiment: Checked, *, drop: bool = False) -> Space:
     """A space that can be searched, of what files say and one experiment.
 
@@ -46,7 +50,7 @@ def check(declared: Declared, experiment: Checked, *, drop: bool = False) -> Spa
     for constraint in constraints:
         _check_constraint(constraint, kept, fields)
     if not kept:
-        raise ConfigError(one_line(f"space {declared.name}: nothing of it can be searched in this experiment"))
+        raise NothingToSearch(one_line(f"space {declared.name}: nothing of it can be searched in this experiment"))
     left_out = tuple(dim for dim in declared.dims if dim not in kept)
     space = Space(declared.name, kept, constraints, rest, left_out)
     space.draw(0, 0)  # refuses constraints that leave nothing
