@@ -23,7 +23,13 @@ class UeaConfig(Config):
     )
     download: bool = param(False, meaning="fetch the files with sktime's downloader where they are not here yet")
     validation_fraction: float = param(0.2, meaning="share of TRAIN, by class, that selects checkpoints", gt=0, lt=1)
-    split_seed: int = param(0, meaning="draw of the validation part", ge=0, lt=2**32)
+    test_fraction: float | None = param(
+        None,
+        meaning="share of TRAIN, by class, that takes TEST's place where there is no TEST file; null: TEST is needed",
+        gt=0,
+        lt=1,
+    )
+    split_seed: int = param(0, meaning="draw of the validation part, and of a test part", ge=0, lt=2**32)
     normalize: bool = param(True, meaning="z-score each channel with TRAIN's mean and standard deviation")
     missing: Literal["refuse", "interpolate"] = param(
         "refuse", meaning="missing values (? or NaN): an error, or linear interpolation within series and channel"

@@ -16,6 +16,7 @@ from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, to_arrays
 from subquad_datasets.uea.download import download, verify
 from subquad_datasets.uea.header import Header, check_agree
+from subquad_datasets.uea.held_out import check_testable, hold_out, no_test, note
 from subquad_datasets.uea.source import Files, archive_problems, bundled_folder, find_below, find_in, not_here
 from subquad_datasets.uea.ts import Cases, read_ts
 
@@ -46,15 +47,25 @@ class Train:
 class UeaDataset(Dataset):
     """One problem of the UEA archive. TRAIN is read once, TEST only by `load("test")`.
 
+    With `test_fraction` a part of the TRAIN file is TEST: neither training nor statistics see it.
+
     Reference: Bagnall et al., 2018, arXiv:1811.00075; preparation as in Zerveas et al., 2021, arXiv:2010.02803.
     """
 
     config: UeaConfig
 
     def prepare(self) -> None:
-        """Download, where `download` is set and the files are nowhere yet."""
-        if self._find() is None and self.config.download and self.config.problem in archive_problems():
+        """Download, where `download` is set and the files are nowhere yet.
+
+        Raises:
+            DataError: there is no test split, though every protocol ends with it.
+        """
+        found = self._find()
+        if found is None and self.config.download and self.config.problem in archive_problems():
             download(self.config.problem, self._downloaded)
+            found = self._find()
+        if found is not None:
+            check_testable(found, self.config.test_fraction)
 
     def describe(self) -> DataSpec:
         train = self._train
@@ -127,18 +138,25 @@ class UeaDataset(Dataset):
             )
         if found is None:
             raise not_here(self.config.problem)
+        if found.test is not None:
+            check_testable(found, self.config.test_fraction)
         return found
 
     @cached_property
     def _train(self) -> Train:
-        path = self._files.train
+        path, told = self._files.train, _file_notes(self._files)
         cases = self._read(path)
+        if self.config.test_fraction is not None:
+            whole, (cases, held) = cases, self._hold_out(cases)
+            told = [*told, note(held, whole)]
+        elif self._files.test is None:
+            told = [*told, f"no TEST file: not to be reported as {self._files.stem}"]
         normalizer = fit_normalizer(cases.values) if self.config.normalize else no_normalizer(cases.values.shape[1])
         _check_finite(path, normalizer.std)
         max_len = self.config.max_len or int(cases.lengths.max())
         arrays = to_arrays(cases, normalizer, max_len)
         _check_finite(path, arrays["inputs"])
-        notes = [*_file_notes(self._files), *_train_notes(cases, normalizer), *_case_notes("TRAIN", cases, max_len)]
+        notes = [*told, *_train_notes(cases, normalizer), *_case_notes("TRAIN", cases, max_len)]
         return Train(arrays, normalizer, max_len, cases.header, tuple(notes), _digest(cases))
 
     @cached_property
@@ -148,16 +166,20 @@ class UeaDataset(Dataset):
 
     def _test(self) -> SeriesSplit:
         files, train = self._files, self._train
-        if files.test is None:
-            raise DataError(
-                f"{files.train.parent}: {files.stem}_TEST.ts is missing, so there is no test split "
-                f"and no result on these files can be reported as {files.stem}"
-            )
-        cases = self._read(files.test)
-        _check_test(files.test, cases, train)
+        if self.config.test_fraction is not None:
+            path, (_, cases) = files.train, self._hold_out(self._read(files.train))
+        elif files.test is not None:
+            path, cases = files.test, self._read(files.test)
+            _check_test(path, cases, train)
+        else:
+            raise no_test(files)
         arrays = to_arrays(cases, train.normalizer, train.max_len)
-        _check_finite(files.test, arrays["inputs"])
+        _check_finite(path, arrays["inputs"])
         return SeriesSplit(arrays, tuple(_case_notes("TEST", cases, train.max_len)))
+
+    def _hold_out(self, cases: Cases) -> tuple[Cases, Cases]:
+        assert self.config.test_fraction is not None
+        return hold_out(cases, self.config.test_fraction, self.config.split_seed)
 
     def _read(self, path: Path) -> Cases:
         verify(path)
@@ -185,8 +207,7 @@ def _digest(cases: Cases) -> str:
 
 
 def _file_notes(files: Files) -> list[str]:
-    notes = [] if files.stem == files.problem else [f"the files of {files.problem} are named {files.stem}"]
-    return notes if files.test else [*notes, f"no TEST file: not to be reported as {files.stem}"]
+    return [] if files.stem == files.problem else [f"the files of {files.problem} are named {files.stem}"]
 
 
 def _train_notes(cases: Cases, normalizer: Normalizer) -> list[str]:
@@ -201,4 +222,5 @@ def _train_notes(cases: Cases, normalizer: Normalizer) -> list[str]:
 def _case_notes(name: str, cases: Cases, max_len: int) -> list[str]:
     clipped = int((cases.lengths > max_len).sum())
     notes = [f"{clipped} of {len(cases)} {name} series clipped to {max_len} steps"] if clipped else []
-    return [*notes, f"{cases.filled} {name} values interpolated"] if cases.filled else notes
+    filled = int(cases.filled.sum())
+    return [*notes, f"{filled} {name} values interpolated"] if filled else notes

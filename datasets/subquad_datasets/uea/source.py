@@ -59,9 +59,15 @@ def find_below(path: Path, problem: str) -> Files:
         here = [folder.name for folder in path.iterdir() if folder.is_dir()] + _stems(path)
         raise DataError(
             f"dataset.params.path: {path} has neither {problem}/{problem}_TRAIN.ts nor {problem}_TRAIN.ts "
-            f"(endings {', '.join(SUFFIXES)}){did_you_mean(problem, here)}"
+            f"(endings {', '.join(SUFFIXES)}){did_you_mean(problem, here) or _longer(problem, here)}"
         )
     return found
+
+
+def _longer(problem: str, here: list[str]) -> str:
+    """A name that goes on after the one given: Heartbeat_train204 for Heartbeat."""
+    found = sorted(name for name in here if name.lower().startswith(problem.lower()))
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def bundled_folder() -> Path | None:

@@ -26,17 +26,22 @@ class Cases:
         lengths: (N,) int64.
         labels: (N,) int64.
         header: classes and channels.
-        filled: values that were interpolated.
+        filled: (N,) int64, values that were interpolated.
     """
 
     values: np.ndarray
     lengths: np.ndarray
     labels: np.ndarray
     header: Header
-    filled: int
+    filled: np.ndarray
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def take(self, chosen: np.ndarray) -> Cases:
+        """The series with these sorted indices, (n,)."""
+        steps = np.isin(np.repeat(np.arange(len(self)), self.lengths), chosen)
+        return Cases(self.values[steps], self.lengths[chosen], self.labels[chosen], self.header, self.filled[chosen])
 
 
 def read_ts(path: Path, *, missing: Missing = "refuse") -> Cases:
@@ -70,5 +75,5 @@ def _stack(header: Header, rows: list[Row]) -> Cases:
         lengths=np.array([row.values.shape[1] for row in rows], dtype=np.int64),
         labels=np.array([row.label for row in rows], dtype=np.int64),
         header=header,
-        filled=sum(row.filled for row in rows),
+        filled=np.array([row.filled for row in rows], dtype=np.int64),
     )

@@ -128,10 +128,12 @@ def test_train_only_folder_cannot_be_tested(write, tmp_path: Path) -> None:
     assert len(dataset.load("trainval")) == 4
     with pytest.raises(
         DataError,
-        match=r"Heartbeat_train204: Heartbeat_TEST\.ts is missing, so there is no test split "
-        r"and no result on these files can be reported as Heartbeat$",
+        match=r"Heartbeat_train204: Heartbeat_TEST\.ts is missing, and every protocol tests on it: add the file, "
+        r"or give dataset\.params\.test_fraction=0\.3 to hold back a part of TRAIN \(stand-in data\)$",
     ):
         dataset.split("test", KEY)
+    with pytest.raises(DataError, match=r"Heartbeat_TEST\.ts is missing"):
+        dataset.prepare()
 
 
 def test_test_file_with_other_classes(toy, write) -> None:
@@ -203,7 +205,7 @@ def test_plugin_descriptor_builds_the_dataset(tmp_path: Path) -> None:
     assert PLUGIN.config is UeaConfig
 
 
-SHARED = Path(os.environ.get("SUBQUAD_SHARED", "nowhere")) / "data" / "uea"
+SHARED = Path(os.environ.get("SUBQUAD_REAL_DATA", "nowhere")) / "uea"
 ARCHIVE = {  # TRAIN, TEST, channels, length, classes
     "ArticularyWordRecognition": (275, 300, 9, 144, 25),
     "AtrialFibrillation": (15, 15, 2, 640, 3),

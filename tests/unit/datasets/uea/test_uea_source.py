@@ -63,6 +63,12 @@ def test_path_that_does_not_hold_the_problem(write, tmp_path: Path) -> None:
         find_below(tmp_path / "nowhere", "Handwriting")
 
 
+def test_name_that_goes_on_is_suggested(write, tmp_path: Path) -> None:
+    write("Heartbeat_train204/Heartbeat_TRAIN.ts", "")
+    with pytest.raises(DataError, match=r"; did you mean 'Heartbeat_train204'\?$"):
+        find_below(tmp_path, "Heartbeat")
+
+
 def test_unknown_problem_names_the_nearest(tmp_path: Path) -> None:
     dataset = UeaDataset(UeaConfig(problem="JapaneseVowles"), tmp_path)
     with pytest.raises(

@@ -79,7 +79,7 @@ def test_interpolation_is_linear_inside_and_constant_at_both_ends(write) -> None
     cases = read_ts(write("a.ts", "?,1,NaN,?,4,?:1,2,3,4,5,6:up\n"), missing="interpolate")
     np.testing.assert_allclose(cases.values[:, 0], [1, 1, 2, 3, 4, 4], rtol=1e-15)
     np.testing.assert_array_equal(cases.values[:, 1], [1, 2, 3, 4, 5, 6])
-    assert cases.filled == 4
+    assert cases.filled.sum() == 4
 
 
 def test_interpolation_stays_within_series_and_channel(write) -> None:
