@@ -10,12 +10,12 @@ from subquad.tracking import Summary, sync
 
 
 @click.command("sync")
-@click.argument("folders", metavar="RUN|STUDY...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="RUN|STUDY|SEARCH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--uri", help="MLflow store; default: where the run was tracked.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
-    """Send MLflow everything of these runs and studies that it does not have yet."""
+    """Send MLflow everything of these runs, studies and searches that it does not have yet."""
     delivered = True
     for folder in folders:
         summary = sync(folder, uri=uri, timeout=timeout)

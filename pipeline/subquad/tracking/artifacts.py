@@ -21,25 +21,30 @@ def send_run_artifacts(store: Store, run_id: str, run: Path) -> None:
     """The run's settings, environment, result, metrics and curves."""
     from subquad.tracking.plots import draw_run
 
-    _send_texts(store, run_id, run)
-    if (run / METRICS).exists():
-        store.send_file(run_id, run / METRICS)
+    send_files(store, run_id, run)
     with tempfile.TemporaryDirectory() as out:
         _send_plots(store, run_id, draw_run(run, Path(out)))
+
+
+def send_files(store: Store, run_id: str, run: Path) -> None:
+    """What the run wrote: settings, environment, result, metrics."""
+    send_masked(store, run_id, run, _TEXTS)
+    if (run / METRICS).exists():
+        store.send_file(run_id, run / METRICS)
 
 
 def send_study_artifacts(store: Store, run_id: str, study: Path) -> None:
     """The study's settings and one plot of all its cells."""
     from subquad.tracking.plots import draw_study
 
-    _send_texts(store, run_id, study)
+    send_masked(store, run_id, study, _TEXTS)
     with tempfile.TemporaryDirectory() as out:
         _send_plots(store, run_id, draw_study(below(study), study.name, Path(out)))
 
 
-def _send_texts(store: Store, run_id: str, folder: Path) -> None:
-    """As text and not as file, so that no address in them carries a password."""
-    for name in _TEXTS:
+def send_masked(store: Store, run_id: str, folder: Path, names: Sequence[str]) -> None:
+    """Those of these files that are there: as text and not as file, so that no address in them carries a password."""
+    for name in names:
         if (folder / name).exists():
             store.send_text(run_id, mask((folder / name).read_text(encoding="utf-8")), name)
 

@@ -34,8 +34,9 @@ class Plan:
         uri: the MLflow store, absolute, with its credentials.
         experiment: name of the MLflow experiment.
         artifacts: folder for artefacts where the store is a database; None: the server decides.
-        runs: the runs; the cells of a study, or one.
+        runs: the runs; the cells of a study, or one. None for a search, whose trials are found in its folder.
         study: the study's folder, None for one run alone.
+        search: the search's folder; then there is no study.
         poll_s: seconds between looks at metrics.jsonl.
         retry_s: seconds until a store that did not answer is tried again.
     """
@@ -45,6 +46,7 @@ class Plan:
     artifacts: Path | None
     runs: tuple[TrackedRun, ...]
     study: Path | None = None
+    search: Path | None = None
     poll_s: float = 2.0
     retry_s: float = 15.0
 
@@ -56,7 +58,7 @@ class Plan:
     def from_json(line: str) -> Plan:
         data = json.loads(line)
         runs = tuple(TrackedRun(**{**run, "folder": Path(run["folder"])}) for run in data.pop("runs"))
-        paths = {key: data[key] and Path(data[key]) for key in ("artifacts", "study")}
+        paths = {key: data[key] and Path(data[key]) for key in ("artifacts", "study", "search")}
         return Plan(**{**data, **paths}, runs=runs)
 
 

@@ -46,6 +46,8 @@ class Courier(ABC):
         self._uri, self._experiment = uri, experiment
         self._spool = Spool(run.folder)
         self._attached_to: tuple[Store, str | None] | None = None
+        self.settled = False
+        """Whether all of it was sent and nothing can come any more; only trials of a search ever are."""
 
     @abstractmethod
     def outcome(self, *, final: bool) -> Outcome | None:
@@ -58,6 +60,11 @@ class Courier(ABC):
     @abstractmethod
     def started(self) -> bool:
         """Whether there is anything to carry yet."""
+
+    def began(self) -> float:
+        """When it began, seconds since 1970: its first record, or the folder itself."""
+        first = next(read_records(self.folder), None)
+        return first.time if first else self.folder.stat().st_mtime
 
     def prepare(self) -> None:
         """Write down what MLflow shall be told, so that any process can do it later.
@@ -116,9 +123,7 @@ class Courier(ABC):
         """Find the run again, or make it."""
         state = store.run(progress.run_id) if progress.run_id else None
         if state is None:
-            made = store.find(progress.key) or store.create(
-                progress.label, progress.key, parent_run_id, _started(self.folder)
-            )
+            made = store.find(progress.key) or store.create(progress.label, progress.key, parent_run_id, self.began())
             progress = recreated(progress, made, parent_run_id)
         elif state.parent_run_id != parent_run_id:
             progress = replace(progress, parent_run_id=parent_run_id, described=False)
@@ -227,9 +232,3 @@ def _to_close(progress: Progress, end: Outcome, final: bool) -> bool:
 def _id(progress: Progress) -> str:
     assert progress.run_id is not None, "attached before anything is sent"
     return progress.run_id
-
-
-def _started(folder: Path) -> float:
-    """When the run began: its first record, or the folder itself."""
-    first = next(read_records(folder), None)
-    return first.time if first else folder.stat().st_mtime

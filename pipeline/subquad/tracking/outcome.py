@@ -12,7 +12,8 @@ from subquad.runs import ENVIRONMENT, METRICS, RESULT, is_study, read_json, read
 from subquad.tracking.points import Point, final_points
 from subquad.tracking.secrets import mask
 
-STATUS = {"finished": "FINISHED", "failed": "FAILED"}
+STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
+"""A trial that was ended early did what it was meant to do; the tag `subquad.status` tells it from others."""
 
 
 @dataclass(frozen=True)

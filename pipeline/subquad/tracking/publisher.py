@@ -25,7 +25,13 @@ _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 
 
 def open_publisher(
-    tracking: Tracking, *, root: Path, name: str, runs: Sequence[TrackedRun], study: Path | None
+    tracking: Tracking,
+    *,
+    root: Path,
+    name: str,
+    runs: Sequence[TrackedRun],
+    study: Path | None,
+    search: Path | None = None,
 ) -> Publisher | NullPublisher:
     """A publisher for these runs; one that does nothing where tracking is off or MLflow is not installed.
 
@@ -35,6 +41,7 @@ def open_publisher(
         name: the MLflow experiment's name, unless `tracking` names one.
         runs: the run directories; for a study its cells, which may not exist yet.
         study: the study's folder; None for one run alone.
+        search: a search's folder, written down already; its trials are found there, so there are no `runs`.
 
     Raises:
         ConfigError: `tracking.uri` is no store.
@@ -57,6 +64,7 @@ def open_publisher(
             artifacts=artifact_folder(uri, root),
             runs=absolute,
             study=study and study.resolve(),
+            search=search and search.resolve(),
         )
     )
 
