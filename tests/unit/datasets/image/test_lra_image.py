@@ -339,11 +339,11 @@ def test_parameters():
     assert PLUGIN.build == f"{Image.__module__}:{Image.__name__}"
 
 
-SHARED = os.environ.get("SUBQUAD_DATA")
+SHARED = os.environ.get("SUBQUAD_REAL_DATA")
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not SHARED, reason="SUBQUAD_DATA is not set: the folder with real data")
+@pytest.mark.skipif(not SHARED, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
 def test_cifar_10_as_jpeg(tmp_path: Path):
     config = Config(path=str(Path(SHARED or "") / "cifar10_jpeg" / "cifar10_jpeg.tar.xz"))
     dataset = Image(config, tmp_path)

@@ -105,9 +105,9 @@ def test_the_independently_written_expressions(name):
 
     Those with LRA's operators go through our encoder and evaluator, all of them through the plain one.
     """
-    root = os.environ.get("SUBQUAD_DATA")
+    root = os.environ.get("SUBQUAD_REAL_DATA")
     if root is None:
-        pytest.skip("SUBQUAD_DATA is not set: the folder with listops_nangia/")
+        pytest.skip("SUBQUAD_REAL_DATA is not set: the folder with listops_nangia/")
     with lzma.open(Path(root) / "listops_nangia" / f"test_{name}.tsv.xz", "rt", encoding="ascii") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     labels = [int(label) for label, _ in rows]

@@ -336,11 +336,11 @@ def test_parameters():
     assert PLUGIN.build == f"{Retrieval.__module__}:{Retrieval.__name__}"
 
 
-SHARED = os.environ.get("SUBQUAD_DATA")
+SHARED = os.environ.get("SUBQUAD_REAL_DATA")
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not SHARED, reason="SUBQUAD_DATA is not set: the folder with real data")
+@pytest.mark.skipif(not SHARED, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
 def test_articles_and_abstracts(tmp_path: Path):
     config = Config(path=str(Path(SHARED or "") / "pubmed_sumpubmed"), max_len=4096, max_tokens=4000)
     dataset = Retrieval(config, tmp_path)

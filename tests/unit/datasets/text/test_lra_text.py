@@ -308,11 +308,11 @@ def test_parameters():
     assert PLUGIN.build == f"{Text.__module__}:{Text.__name__}"
 
 
-DATA = os.environ.get("SUBQUAD_DATA")
+DATA = os.environ.get("SUBQUAD_REAL_DATA")
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not DATA, reason="SUBQUAD_DATA is not set: the folder with real data")
+@pytest.mark.skipif(not DATA, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
 def test_the_imdb_reviews(tmp_path: Path):
     config = Config(path=str(Path(DATA or "") / "imdb"), max_len=1024, max_tokens=1000)
     dataset = Text(config, tmp_path)

@@ -57,10 +57,10 @@ def test_a_search_that_would_take_long_is_left_out(toy: Callable[..., UeaDataset
 
 
 @pytest.mark.extended
-@pytest.mark.skipif("SUBQUAD_DATA" not in os.environ, reason="reads the archive below SUBQUAD_DATA/uea")
+@pytest.mark.skipif("SUBQUAD_REAL_DATA" not in os.environ, reason="reads the archive below SUBQUAD_REAL_DATA/uea")
 @pytest.mark.parametrize("problem", sorted(PUBLISHED))
 def test_published_accuracies(problem: str, tmp_path: Path):
     """One nearest neighbour, Euclidean, not normalised, as printed beside the archive's results."""
-    path = str(Path(os.environ["SUBQUAD_DATA"]) / "uea")
+    path = str(Path(os.environ["SUBQUAD_REAL_DATA"]) / "uea")
     found = oracles(UeaDataset(UeaConfig(problem=problem, path=path), tmp_path))
     assert round(found["one_nn"], 3) == PUBLISHED[problem]

@@ -14,7 +14,7 @@ from subquad_datasets.uea.source import bundled_folder
 from subquad_datasets.uea.ts import read_ts
 
 REGRESSION = ("Covid3Month", "Tecator")
-SHARED = Path(os.environ.get("SUBQUAD_SHARED", "nowhere")) / "data" / "uea"
+SHARED = Path(os.environ.get("SUBQUAD_REAL_DATA", "nowhere")) / "uea"
 
 
 def bundled_files() -> list[Path]:
@@ -67,4 +67,4 @@ def test_archive_files_equal_sktime(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_archive_files_are_there() -> None:
-    assert len(list(SHARED.glob("*/*.ts.xz"))) == 21, "set SUBQUAD_SHARED to the folder that holds data/uea"
+    assert len(list(SHARED.glob("*/*.ts.xz"))) == 21, "set SUBQUAD_REAL_DATA to the folder that holds uea/"
