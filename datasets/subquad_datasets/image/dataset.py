@@ -18,7 +18,8 @@ from subquad_datasets.image.source import Source, SplitPart
 from subquad_datasets.image.split import PixelSplit
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 
-VERSION = 1
+VERSION = 2
+STAND_IN = "stand-in data: "
 
 
 class Image(Dataset):
@@ -37,7 +38,7 @@ class Image(Dataset):
         known, tar = self._facts["tests"], Path(self.config.path or "").is_file()
         # A tar is not opened again: listing a compressed one means reading all of it.
         if known if tar else self._source.find("test"):
-            self._prepared("test")
+            self._test_folder()
 
     def describe(self) -> DataSpec:
         shifted, classes = self._shifted, tuple(self._facts["classes"])
@@ -131,11 +132,19 @@ class Image(Dataset):
             )
 
     def _test(self) -> PixelSplit:
+        folder = self._test_folder()
+        facts, classes = read_manifest(folder).facts, self._facts["classes"]
+        if facts["classes"] != classes:
+            raise DataError(f"{self.config.path}: TEST has the classes {facts['classes']}, TRAIN has {classes}")
+        # Where TRAIN is a stand-in the description says so already.
+        alone = facts["note"].startswith(STAND_IN) and not self._facts["note"].startswith(STAND_IN)
+        return PixelSplit(folder, self._shifted, notes=(facts["note"],) if alone else ())
+
+    def _test_folder(self) -> Path:
         folder = self._prepared("test")
-        classes, known = read_manifest(folder).facts["classes"], self._facts["classes"]
-        if classes != known:
-            raise DataError(f"{self.config.path}: TEST has the classes {classes}, TRAIN has {known}")
-        return PixelSplit(folder, self._shifted)
+        if read_manifest(folder).files == read_manifest(self._train_folder).files:
+            raise DataError(f"{self.config.path}: the images and labels of TEST are the very same as those of TRAIN")
+        return folder
 
 
 _PADDING = "pixels official: black pixels count as padding, as in the published code"

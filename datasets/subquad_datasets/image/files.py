@@ -16,7 +16,8 @@ from subquad_datasets.image.gray import to_gray
 from subquad_datasets.image.tars import open_tar, read_member
 from subquad_datasets.text.source import list_files
 
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+ENDINGS = (".png", ".jpg", ".jpeg")
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 _Place = tuple[str, str, str]
 """Class, file name, and the whole name."""
@@ -41,27 +42,23 @@ class ImageFiles:
         """Class names, sorted."""
         return tuple(sorted({place[0] for place in self.places}))
 
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """ "JPEG", "PNG", or both."""
-        return tuple(sorted({FORMATS[PurePosixPath(place[1]).suffix.lower()] for place in self.places}))
-
     def files(self) -> list[Path]:
         """What the contents depend on."""
         return [self.path] if self.tarred else [self.path / place[2] for place in self.places]
 
-    def images(self, side: int) -> tuple[np.ndarray, np.ndarray]:
-        """(N, side * side) uint8 gray values, row by row, and (N,) int64 labels.
+    def images(self, side: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """(N, side * side) uint8 gray values, row by row, (N,) int64 labels, and what formats there were.
 
         Raises:
             DataError: an image cannot be read or has another size.
         """
         index = {place[2]: number for number, place in enumerate(self.places)}
-        gray = np.empty((len(index), side * side), dtype=np.uint8)
+        gray, formats = np.empty((len(index), side * side), dtype=np.uint8), set[str]()
         for name, data in self._contents(index):
             gray[index[name]] = decode(data, f"{self.path}/{name}", side)
+            formats.add(format_of(data))
         label = {name: number for number, name in enumerate(self.classes)}
-        return gray, np.array([label[place[0]] for place in self.places], dtype=np.int64)
+        return gray, np.array([label[place[0]] for place in self.places], dtype=np.int64), sorted(formats)
 
     def _contents(self, wanted: dict[str, int]) -> Iterator[tuple[str, bytes]]:
         """Each wanted file; a tar in its own order, since going back in a compressed one means starting anew."""
@@ -86,7 +83,7 @@ def find_images(path: Path, members: list[tarfile.TarInfo] | None, split: str) -
     """
     if members is None:
         folders = [one for one in (path / split).iterdir() if one.is_dir()] if (path / split).is_dir() else []
-        names = [f"{split}/{one.name}/{file.name}" for one in folders for file in list_files(one, *FORMATS)]
+        names = [f"{split}/{one.name}/{file.name}" for one in folders for file in list_files(one, *ENDINGS)]
     else:
         names = [member.name for member in members if member.isfile()]
     places = tuple(sorted(place for name in names if (place := _place(name, split))))
@@ -103,7 +100,7 @@ def decode(data: bytes, name: str, side: int) -> np.ndarray:
         DataError: Pillow is not installed, the image cannot be read, or it has another size.
     """
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise DataError("lra-image needs Pillow for PNG and JPEG files: pip install pillow") from None
     try:
@@ -113,15 +110,22 @@ def decode(data: bytes, name: str, side: int) -> np.ndarray:
             colours = np.asarray(image.convert("RGB"))
     except DataError:
         raise
+    except UnidentifiedImageError:  # its text is the address of a Python object
+        raise DataError(f"{name}: not a readable PNG or JPEG image (another format, or damaged)") from None
     except Exception as error:  # a damaged image fails in any way there is
         raise DataError(f"{name}: not a readable PNG or JPEG image ({error})") from error
     return to_gray(colours).reshape(-1)
 
 
+def format_of(data: bytes) -> str:
+    """ "PNG" or "JPEG", of an image that `decode` takes: by content, as a name does not make a lossy copy exact."""
+    return "PNG" if data.startswith(_PNG) else "JPEG"
+
+
 def _place(name: str, split: str) -> _Place | None:
     """Class, file name and whole name where a path ends in `<split>/<class>/<image>`."""
     parts = PurePosixPath(name).parts
-    if len(parts) < 3 or parts[-3] != split or PurePosixPath(name).suffix.lower() not in FORMATS:
+    if len(parts) < 3 or parts[-3] != split or PurePosixPath(name).suffix.lower() not in ENDINGS:
         return None
     return parts[-2], parts[-1], name
 

@@ -14,7 +14,7 @@ from subquad_datasets.image.archive import Archive, find_archive
 from subquad_datasets.image.files import ImageFiles, find_images
 from subquad_datasets.image.split import write_images
 from subquad_datasets.image.tars import list_members
-from subquad_datasets.text.source import fingerprint
+from subquad_datasets.text.source import fingerprint, sums
 
 SplitPart = Literal["train", "test"]
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -70,19 +70,20 @@ class Source:
         """Write a split's images; a build of `prepare_once`.
 
         Returns:
-            facts: "classes", "counts" of each class, "ordered" (whether the order is not class by class), "note", and
-            "tests" (whether there are images of TEST too).
+            facts: "classes", "counts" of each class, "ordered" (whether the order is not class by class), "note",
+            "tests" (whether there are images of TEST too), and "sources" (sha256 of what was read).
         """
         found = self.need(split)
         if isinstance(found, Archive):
             gray, labels, classes, other = found.images(split, self.side)
             note = _archive_note(other)
         else:
-            gray, labels = found.images(self.side)
-            classes, note = found.classes, _files_note(found, split)
+            gray, labels, formats = found.images(self.side)
+            classes, note = found.classes, _files_note(found, split, formats)
         write_images(folder, gray, labels)
         counts = np.bincount(labels, minlength=len(classes)).tolist()
-        facts = {"ordered": isinstance(found, Archive), "note": note, "tests": bool(self.find("test"))}
+        facts: dict[str, Any] = {"ordered": isinstance(found, Archive), "note": note, "tests": bool(self.find("test"))}
+        facts["sources"] = sums(found.files())
         return {"classes": list(classes), "counts": counts, **facts}
 
 
@@ -92,11 +93,11 @@ def _archive_note(other: list[str]) -> str:
     return f"stand-in data: laid out as CIFAR-10, but {', '.join(other)} differ from the released files (md5)"
 
 
-def _files_note(found: ImageFiles, split: SplitPart) -> str:
-    formats = " and ".join(found.formats)
+def _files_note(found: ImageFiles, split: SplitPart, formats: list[str]) -> str:
+    seen = " and ".join(formats)
     counts = Counter(place[0] for place in found.places)
     if counts != dict.fromkeys(CLASSES, _PER_CLASS[split]):
-        return f"stand-in data: {len(found.places)} {split} images of {found.path.name} ({formats}), not CIFAR-10"
-    if found.formats == ("PNG",):
+        return f"stand-in data: {len(found.places)} {split} images of {found.path.name} ({seen}), not CIFAR-10"
+    if formats == ["PNG"]:
         return "CIFAR-10 (PNG files, not compared with the released archive)"
-    return f"stand-in data: CIFAR-10 ({formats}), a lossy copy of the released images"
+    return f"stand-in data: CIFAR-10 ({seen}), a lossy copy of the released images"

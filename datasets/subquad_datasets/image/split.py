@@ -23,17 +23,19 @@ class PixelSplit(Split):
         folder: holds `pixels.npy` (N, L) uint8 and `labels.npy` (N,) int64.
         shifted: token = value + 1 and nothing is padding; else token = value and 0 is padding.
         rows: (n,) int64, the images of this split; None: all.
+        notes: what a reader of a number on this split needs.
     """
 
     folder: Path
     shifted: bool
     rows: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __reduce__(self) -> Any:
-        return type(self), (self.folder, self.shifted, self.rows)
+        return type(self), (self.folder, self.shifted, self.rows, self.notes)
 
     @cached_property
     def labels(self) -> np.ndarray:

@@ -30,6 +30,9 @@ from subquad_datasets.prepared import prepare_once, read_manifest, sha256_of
 VERSION = 1
 """Of what is prepared: raise it where the same key would give other bytes."""
 
+FILES_VERSION = 2
+"""The same of what is read from files."""
+
 _STREAMS = {"train": 0, "validation": 1, "test": 2}
 _FIRST_TENTHS = (8, 9)
 _BLOCKS_WORTH_A_PROCESS = 2
@@ -135,22 +138,29 @@ class Pathfinder(Dataset):
         files = metadata_files(self._official)
         sums = hashlib.sha256("".join(f"{path.name} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
         cut = self.config.model_dump(include={"resolution", "difficulty", "split", "split_seed"})
-        return {"version": VERSION, "folder": str(self._official.resolve()), "metadata": sums, "column": column, **cut}
+        return {
+            "version": FILES_VERSION,
+            "folder": str(self._official.resolve()),
+            "metadata": sums,
+            "column": column,
+            **cut,
+        }
 
     def _read_trainval(self, part: Path) -> dict[str, Any]:
         train, validation, _ = self._cut()
         both = np.concatenate([train, validation])
-        self._write(part, "trainval", both)
+        sources = self._write(part, "trainval", both)
         sizes = {"train": len(train), "validation": len(validation)}
-        return {"sizes": sizes, "notes": self._notes(), "skipped": list(self._listing.skipped)}
+        return {"sizes": sizes, "notes": self._notes(), "skipped": list(self._listing.skipped), "sources": sources}
 
     def _read_test(self, part: Path) -> dict[str, Any]:
-        self._write(part, "test", self._cut()[2])
-        return {}
+        return {"sources": self._write(part, "test", self._cut()[2])}
 
-    def _write(self, part: Path, column: str, rows: np.ndarray) -> None:
-        size = self.config.resolution
-        write_pixels(part, column, len(rows), size**2, read_images(self._listing, rows, size))
+    def _write(self, part: Path, column: str, rows: np.ndarray) -> dict[str, str]:
+        """Pack these images; sha256 over what was read of them, a line `<sha256>  <name>` for each."""
+        size, lines = self.config.resolution, hashlib.sha256()
+        write_pixels(part, column, len(rows), size**2, read_images(self._listing, rows, size, lines.update))
+        return {f"{self._official.name}: {len(rows)} images": lines.hexdigest()}
 
     def _cut(self) -> list[np.ndarray]:
         """Rows of the listing for train, validation and test, each in the listing's order."""
@@ -169,7 +179,8 @@ class Pathfinder(Dataset):
             notes.append(f"{skipped} known empty image skipped")
         if count + skipped != OFFICIAL_COUNT:
             notes.append(
-                f"{FOLDERS[config.difficulty]} lists {count + skipped:,} images, the release {OFFICIAL_COUNT:,}"
+                f"stand-in data: {FOLDERS[config.difficulty]} lists {count + skipped:,} images, "
+                f"the release {OFFICIAL_COUNT:,}"
             )
         return notes
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import io
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +19,16 @@ _THREADS = 8
 """Files are small: their latency counts, and Pillow decodes without holding the interpreter."""
 
 
-def read_images(listing: Listing, rows: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def read_images(
+    listing: Listing, rows: np.ndarray, size: int, note: Callable[[bytes], object]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of images: (n, size * size) uint8 pixels and (n,) uint8 labels.
 
     Args:
         listing: what there is.
         rows: images of the listing, in the order wanted.
         size: height and width.
+        note: gets a line for each image as `sha256sum` prints it, in the order of `rows`.
 
     Raises:
         DataError: an image is missing, unreadable, of another size or not gray; or Pillow is missing.
@@ -32,31 +37,39 @@ def read_images(listing: Listing, rows: np.ndarray, size: int) -> Iterator[tuple
     with ThreadPoolExecutor(_THREADS) as threads:
         for start in range(0, len(rows), _IN_BLOCK):
             block = rows[start : start + _IN_BLOCK]
-            images = threads.map(lambda row: read_image(pillow, listing, row, size), block.tolist())
-            yield np.stack(list(images)), listing.labels[block]
+            found = list(threads.map(lambda row: read_image(pillow, listing, row, size), block.tolist()))
+            for row, (_, digest) in zip(block.tolist(), found, strict=True):
+                note(f"{digest}  {listing.names[row]}\n".encode())
+            yield np.stack([pixels for pixels, _ in found]), listing.labels[block]
 
 
-def read_image(pillow: ModuleType, listing: Listing, row: int, size: int) -> np.ndarray:
-    """(size * size,) uint8."""
+def read_image(pillow: ModuleType, listing: Listing, row: int, size: int) -> tuple[np.ndarray, str]:
+    """(size * size,) uint8, and sha256 of the file."""
     path: Path = listing.folder / listing.names[row]
     try:
-        with pillow.open(path, formats=("PNG",)) as image:
+        data = path.read_bytes()
+        with pillow.open(io.BytesIO(data), formats=("PNG",)) as image:
             if image.size != (size, size) or image.mode != "L":
                 width, height = image.size
                 raise DataError(
                     f"{path}: {width} x {height} pixels of mode {image.mode}, not {size} x {size} of mode L"
                 )
-            return np.asarray(image, dtype=np.uint8).ravel()
+            return np.asarray(image, dtype=np.uint8).ravel(), hashlib.sha256(data).hexdigest()
     except FileNotFoundError as error:
         raise DataError(f"{listing.lines[row]}: {path} is missing") from error
+    except pillow.UnidentifiedImageError as error:  # its text is the address of a Python object
+        raise DataError(f"{path}: cannot be read as a PNG ({_kind(path)})") from error
     except (
         OSError,
         SyntaxError,
         ValueError,
         pillow.DecompressionBombError,
     ) as error:  # Pillow has no exception of its own for broken data
-        reason = "an empty file" if path.stat().st_size == 0 else str(error)
-        raise DataError(f"{path}: cannot be read as a PNG ({reason})") from error
+        raise DataError(f"{path}: cannot be read as a PNG ({error})") from error
+
+
+def _kind(path: Path) -> str:
+    return "an empty file" if path.stat().st_size == 0 else "another format, or damaged"
 
 
 def import_pillow() -> ModuleType:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import pickle
+import shutil
 import tarfile
 from collections.abc import Callable
 from fractions import Fraction
@@ -293,10 +296,46 @@ def test_bad_image_files(make: Make, data: Path):
     with pytest.raises(DataError, match=r"007\.png: 5 x 5 pixels, must be 4 x 4 \(params\.side\)"):
         make().prepare()
     bad.write_bytes(encode(layouts.images(0, 1, 4)[0], "GIF"))
-    with pytest.raises(DataError, match=r"007\.png: not a readable PNG or JPEG image"):
+    with pytest.raises(DataError, match=r"007\.png: not a readable PNG or JPEG image \(another format, or damaged\)$"):
         make().prepare()
     bad.write_bytes(good)
     make().prepare()
+
+
+def test_a_format_is_told_by_content(make: Make, data: Path, tmp_path: Path):
+    write_files(data, "JPEG", ".png")
+    assert make().describe().notes == ("stand-in data: 10 train images of data (JPEG), not CIFAR-10",)
+
+
+def test_a_lossy_test_split_is_labelled_when_it_is_opened(make: Make, data: Path, monkeypatch: pytest.MonkeyPatch):
+    from subquad_datasets.image import source
+
+    monkeypatch.setattr(source, "CLASSES", ("a", "b"))
+    monkeypatch.setattr(source, "_PER_CLASS", {"train": 5, "test": 1})
+    write_files(data)
+    assert make().describe().notes == ("CIFAR-10 (PNG files, not compared with the released archive)",)
+    assert make().load("test").notes == ()
+    (data / "test" / "b" / "011.png").write_bytes(encode(layouts.images(0, 1, SIDE)[0], "JPEG"))
+    again = make().load("test")
+    for split in (again, pickle.loads(pickle.dumps(again))):  # noqa: S301  (our own bytes)
+        assert split.notes == ("stand-in data: CIFAR-10 (JPEG and PNG), a lossy copy of the released images",)
+
+
+def test_the_images_of_train_again_are_refused(make: Make, data: Path):
+    write_files(data)
+    shutil.rmtree(data / "test")
+    shutil.copytree(data / "train", data / "test")
+    with pytest.raises(DataError, match="data: the images and labels of TEST are the very same as those of TRAIN"):
+        make().prepare()
+
+
+def test_the_manifest_holds_the_sum_of_a_tar(make: Make, data: Path, tmp_path: Path):
+    write_files(data)
+    path = tmp_path / "images.tar"
+    pack_tar(data, path, "w")
+    make(path=str(path)).prepare()
+    found = [json.loads(each.read_text())["facts"]["sources"] for each in (tmp_path / "root").rglob("manifest.json")]
+    assert found == 2 * [{"images.tar": hashlib.sha256(path.read_bytes()).hexdigest()}]
 
 
 def test_bad_tars(make: Make, data: Path, tmp_path: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 
 import numpy as np
@@ -53,8 +55,21 @@ def test_description_of_official_images(release, pathfinder):
     assert spec.notes == (
         "Pathfinder 32, hard",
         "split: shuffled with split_seed 0, then 80/10/10 %",
-        "curv_contour_length_14 lists 20 images, the release 200,000",
+        "stand-in data: curv_contour_length_14 lists 20 images, the release 200,000",
     )
+
+
+def test_the_manifest_holds_one_sum_of_all_images(release, pathfinder):
+    root = release()
+    dataset = pathfinder(path=root, split="google")
+    dataset.prepare()
+    folder = find_folder(root, 32, "hard")
+    names = [f"imgs/{number // 10}/sample_{number % 10}.png" for number in range(18)]
+    listed = "".join(f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    (manifest,) = dataset.root.rglob("manifest.json")
+    assert json.loads(manifest.read_text())["facts"]["sources"] == {
+        "curv_contour_length_14: 18 images": hashlib.sha256(listed.encode()).hexdigest()
+    }
 
 
 def test_the_known_empty_image_is_skipped_and_counted(release, pathfinder, monkeypatch):
@@ -86,7 +101,9 @@ def test_test_images_are_not_touched_before_test_is_opened(release, pathfinder):
     dataset = pathfinder(path=root, split="google")
     dataset.prepare()
     assert dataset.describe().sizes["trainval"] == 18
-    with pytest.raises(DataError, match=r"imgs/1/sample_8.png: cannot be read as a PNG"):
+    with pytest.raises(
+        DataError, match=r"imgs/1/sample_8.png: cannot be read as a PNG \(another format, or damaged\)$"
+    ):
         dataset.split("test", KEY)
 
 
@@ -147,7 +164,11 @@ def test_faulty_images_are_named_and_a_second_run_completes(release, pathfinder)
         with pytest.raises(DataError, match=match):
             pathfinder(path=root, split="google").prepare()
 
-    for content, reason in ((b"", "an empty file"), (b"junk", "cannot identify"), (whole[:200], "truncated")):
+    for content, reason in (
+        (b"", "an empty file"),
+        (b"junk", "another format, or damaged"),
+        (whole[:200], "truncated"),
+    ):
         picture.write_bytes(content)
         refused(rf"sample_2.png: cannot be read as a PNG \(.*{reason}")
     Image.new("L", (64, 64)).save(picture)
