@@ -138,16 +138,23 @@ def _spread(values: Iterable[float | None]) -> Spread | None:
     return Spread.of([value for value in values if value is not None and math.isfinite(value)])
 
 
-def status_of(row: Row) -> str:
-    """What became of a row's runs: `2 finished, 1 failed (three non-finite steps in a row)`."""
+def status_of(row: Row, *, reasons: bool = True) -> str:
+    """What became of a row's runs: `2 finished, 1 failed (three non-finite steps in a row)`.
+
+    Args:
+        reasons: say why, in brackets.
+    """
     counted = {cell.folder for cell in row.counted}
-    states = Counter(_state(cell, cell.folder in counted) for cell in row.cells)
+    found = (_state(cell, cell.folder in counted) for cell in row.cells)
+    states = Counter(f"{state} ({reason})" if reason and reasons else state for state, reason in found)
     order = sorted(states, key=lambda state: (state != "finished", state))
     return ", ".join(f"{states[state]} {state}" for state in order)
 
 
-def _state(cell: Cell, counted: bool) -> str:
-    reason = cell.result.reason if cell.result else None
+def _state(cell: Cell, counted: bool) -> tuple[str, str]:
+    """The state and its reason."""
     if cell.status == "finished" and not counted:
-        return "finished again (a newer run of the seed counts)" if cell.counts else "finished without a test score"
-    return f"{cell.status} ({clean(reason)})" if reason else cell.status
+        again = ("finished again", "a newer run of the seed counts")
+        return again if cell.counts else ("finished without a test score", "")
+    reason = cell.result.reason if cell.result else None
+    return cell.status, clean(reason) if reason else ""

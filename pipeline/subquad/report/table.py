@@ -40,9 +40,13 @@ class _Column:
     of_oracle: Callable[[Oracle], str] = lambda _: text.DASH
 
 
-def results(report: Report) -> Table:
-    """One line per row, with the published rows in short; after those of a data set and protocol their oracles."""
-    columns, lines, oracles = _columns(report), list[tuple[str, ...]](), set[int]()
+def results(report: Report, *, reasons: bool = True) -> Table:
+    """One line per row, with the published rows in short; after those of a data set and protocol their oracles.
+
+    Args:
+        reasons: the status says why a run did not finish.
+    """
+    columns, lines, oracles = _columns(report, reasons), list[tuple[str, ...]](), set[int]()
     for family in report.families:
         lines += [tuple(column.cell(row, beside) for column in columns) for row, beside in family.rows]
         oracles |= set(range(len(lines), len(lines) + len(family.oracles)))
@@ -55,7 +59,7 @@ def results(report: Report) -> Table:
     )
 
 
-def _columns(report: Report) -> list[_Column]:
+def _columns(report: Report, reasons: bool) -> list[_Column]:
     rows = report.rows
     metrics = {row.metric for row in rows} | ({METRIC} if report.oracles else set())
     score = f"test {_with_unit(next(iter(metrics)))}" if len(metrics) == 1 else "test score"
@@ -73,7 +77,7 @@ def _columns(report: Report) -> list[_Column]:
         _Column("last epoch", lambda row, _: text.spread(row.last_score, row.metric), numeric=True),
         _Column("macro-F1 (%)", lambda row, _: text.spread(row.macro_f1, "macro_f1"), numeric=True),
         _Column("published", lambda _, beside: "; ".join(_in_short(one) for one in beside) or text.DASH),
-        _Column("status", lambda row, _: status_of(row), of_oracle=lambda one: f"{one.samples:,} test samples"),
+        _Column("status", lambda row, _: status_of(row, reasons=reasons), of_oracle=lambda one: f"n = {one.samples:,}"),
         _Column("parameters", lambda row, _: text.count(row.parameters), numeric=True),
         _Column("training", lambda row, _: _training(row), numeric=True),
         _Column("FLOPs/step", lambda row, _: text.si(row.flops_per_step), numeric=True),
@@ -200,6 +204,15 @@ def protocols(report: Report) -> list[tuple[str, str]]:
     """What each protocol in the table means, and oracle rows."""
     found = sorted({(row.protocol, row.protocol_label) for row in report.rows})
     return [*found, ("oracle", MEANING)] if report.oracles else found
+
+
+def unfinished(report: Report) -> list[str]:
+    """Why runs did not finish, or do not count: a line for each row that has such a reason."""
+    return [
+        f"{row.dataset}, {row.name} ({row.protocol}): {status_of(row)}"
+        for row in report.rows
+        if status_of(row) != status_of(row, reasons=False)
+    ]
 
 
 def notes(report: Report) -> list[str]:

@@ -20,8 +20,10 @@ _REASONS = 3
 
 
 def to_terminal(report: Report, console: Console) -> None:
-    """Print the table, what its protocols mean, the published rows with their verdicts, and the headlines."""
-    _print_table(table.results(report), console)
+    """Print the table, why runs failed, what its protocols mean, published rows with their verdicts, headlines."""
+    _print_table(table.results(report, reasons=False), console)
+    for line in table.unfinished(report):  # in the narrow column they would take a line a word
+        _line(console, line, "red")
     if report.means:
         _print_means(table.means(report), console)
     for name, label in table.protocols(report):

@@ -70,7 +70,7 @@ def test_markdown_has_the_rows_after_the_mixers_in_italics(listops):
     assert rows[3].startswith(
         rf"| *lra-listops* | *oracle: root operator* | *honest* | *–* | *36.40 \[{ends(0.364, 2000)[1:-1]}\]* |"
     )
-    assert "| *2,000 test samples* |" in rows[2]
+    assert "| *n = 2,000* |" in rows[2]
     assert {row.count(" | ") for row in rows[:4]} == {rows[0].count(" | ")}
     assert "- oracle: a guess without a trained model, learned on TRAIN: accuracy" in text
 
@@ -92,7 +92,7 @@ def test_terminals_show_them(listops, width: int):
         assert word in shown
     assert f"36.40 {ends(0.364, 2000)}" in shown
     assert ("parameters" in shown) is (width == 160)
-    assert ("2,000 test samples" in shown) is (width == 160)
+    assert ("n = 2,000" in shown) is (width == 160)
     assert ("2 finished" in shown) is (width == 160)  # oracles do not make the status column worth its width
 
 

@@ -70,6 +70,24 @@ def test_markdown_names_are_inert(factory, name: str):
     assert "<" not in shown
 
 
+@pytest.mark.parametrize("width", [80, 160])
+def test_terminal_says_why_in_a_line_below_the_table(factory, width: int):
+    folder = factory.study()
+    reason = "the loss was not finite in three steps in a row, from step 40 on; a smaller train.lr may help"
+    factory.cell(folder, seed=0)
+    factory.cell(folder, seed=1, status="failed", reason=reason)
+    lines = [line.rstrip() for line in terminal(build([folder]), width).splitlines()]
+    protocol = next(number for number, line in enumerate(lines) if line.startswith("honest: "))
+    assert lines[protocol - 1] == f"JapaneseVowels, agf (honest): 1 finished, 1 failed ({reason})"
+    head = lines[: protocol - 1]
+    assert len(head) == (2 if width == 160 else 4)  # at 80 columns the headers and the two states take two lines each
+    assert "finite" not in "".join(head)
+
+
+def test_terminal_says_nothing_more_where_all_is_well(factory):
+    assert "1 finished" not in terminal(build([factory.run("one")]), 80)
+
+
 def test_csv_is_rfc_4180_with_plain_numbers(study):
     raw = sheet.render(build([study]))
     assert raw.count("\r\n") == raw.count("\n") == 4
