@@ -28,15 +28,16 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
-    def refuse_idle(self, keys: Sequence[str], reason: str) -> None:
+    def refuse_idle(self, keys: Sequence[str], reason: str, remedy: str = "") -> None:
         """Raise ValueError where one of these settings is not at its default: it has no effect with `reason`.
 
-        For validators: a setting that cannot take effect is refused, never ignored.
+        For validators: a setting that cannot take effect is refused, never ignored. `remedy` is what to do, "" to leave
+        the setting at its default.
         """
         for key in keys:
             default = type(self).model_fields[key].default
             if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: leave it at {default}")
+                raise ValueError(f"{key} has no effect with {reason}: {remedy or f'leave it at {default}'}")
 
 
 class MixerConfig(Config):

@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.remedies import LEAVE_OUT
 
 FRACTION = 0.1
 
@@ -47,7 +48,7 @@ class Config(PluginConfig):
     @model_validator(mode="after")
     def _refuse(self) -> Config:
         if self.path is not None:
-            self.refuse_idle(("train_size", "test_size", "seed"), "path: the images are read")
+            self.refuse_idle(("train_size", "test_size", "seed"), "path: the images are read", LEAVE_OUT)
         elif self.side < LEAST_SIDE:
             raise ValueError(f"side {self.side} is too small for generated shapes: use {LEAST_SIDE} or more, or a path")
         if self.validation == "last" and self.split_seed:

@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.remedies import LEAVE_OUT
 
 _OF_GENERATOR = (
     *("train_size", "validation_size", "test_size", "min_length", "max_length"),
@@ -48,7 +49,7 @@ class Config(PluginConfig):
     @model_validator(mode="after")
     def _possible(self) -> Config:
         if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the files are read")
+            self.refuse_idle(_OF_GENERATOR, "path: the files are read", LEAVE_OUT)
         if self.max_length - self.min_length < 2:
             raise ValueError(
                 f"min_length {self.min_length} and max_length {self.max_length} are both excluded and leave no length "

@@ -12,6 +12,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.remedies import LEAVE_OUT
 
 _OF_GENERATOR = ("train_size", "validation_size", "test_size", "seed", "processes")
 
@@ -51,7 +52,7 @@ class Config(PluginConfig):
     @model_validator(mode="after")
     def _nothing_idle(self) -> Config:
         if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the images are read")
+            self.refuse_idle(_OF_GENERATOR, "path: the images are read", LEAVE_OUT)
         else:
             self.refuse_idle(("split", "split_seed"), "path null: generated splits are drawn apart")
         if self.split == "google":

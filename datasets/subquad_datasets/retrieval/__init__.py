@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.remedies import LEAVE_OUT
 from subquad_datasets.text import LengthConfig
 
 _OF_GENERATOR = ("train_size", "validation_size", "test_size", "seed")
@@ -36,7 +37,7 @@ class Config(LengthConfig):
     @model_validator(mode="after")
     def _nothing_idle(self) -> Config:
         if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the pairs are read")
+            self.refuse_idle(_OF_GENERATOR, "path: the pairs are read", LEAVE_OUT)
         else:
             self.refuse_idle(_OF_FILES, "path null: pairs are generated")
         return self

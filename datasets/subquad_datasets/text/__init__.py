@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
+from subquad_datasets.remedies import LEAVE_OUT
 
 
 class LengthConfig(PluginConfig):
@@ -58,7 +59,7 @@ class Config(LengthConfig):
     @model_validator(mode="after")
     def _nothing_idle(self) -> Config:
         if self.path is not None:
-            self.refuse_idle(("train_size", "test_size", "seed"), "path: the texts are read")
+            self.refuse_idle(("train_size", "test_size", "seed"), "path: the texts are read", LEAVE_OUT)
         else:
             self.refuse_idle(("check_utf8",), "path null: generated texts are ASCII")
         return self

@@ -129,7 +129,7 @@ def test_writing_refuses_what_does_not_fit(tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(ValidationError, match="train_size has no effect with path: the images are read"):
+    with pytest.raises(ValidationError, match="train_size has no effect with path: the images are read: with a path"):
         Config(path="here", train_size=5)
     with pytest.raises(ValidationError, match="split has no effect with path null: generated splits are drawn apart"):
         Config(split="google")

@@ -107,7 +107,7 @@ def test_the_data_set_without_a_path(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["train_size", "validation_size", "test_size", "seed"])
 def test_generator_settings_with_a_path_are_refused(name: str):
-    with pytest.raises(ValidationError, match=f"{name} has no effect with path: the pairs are read"):
+    with pytest.raises(ValidationError, match=f"{name} has no effect with path: the pairs are read: with a path"):
         Config.model_validate({"path": "x", name: 7})
 
 

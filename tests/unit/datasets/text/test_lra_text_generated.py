@@ -111,7 +111,7 @@ def test_each_size_prepares_its_own_split_anew(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["train_size", "test_size", "seed"])
 def test_generator_settings_with_a_path_are_refused(name: str):
-    with pytest.raises(ValidationError, match=f"{name} has no effect with path: the texts are read"):
+    with pytest.raises(ValidationError, match=f"{name} has no effect with path: the texts are read: with a path"):
         Config.model_validate({"path": "x", name: 7})
 
 
