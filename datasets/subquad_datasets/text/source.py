@@ -101,7 +101,11 @@ def sums(paths: Sequence[Path]) -> dict[str, str]:
 
 def refuse_same(train: Path, other: Path) -> None:
     """Refuse a file that is byte for byte that of TRAIN; files of another size are not read."""
-    if train.is_file() and other.is_file() and filecmp.cmp(train, other, shallow=False):
+    try:
+        same = train.is_file() and other.is_file() and filecmp.cmp(train, other, shallow=False)
+    except OSError:  # whoever reads the file says what is wrong with it
+        return
+    if same:
         raise DataError(f"{other}: has the very same content as {train}, which TRAIN is read from")
 
 
