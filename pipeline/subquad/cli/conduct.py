@@ -19,6 +19,7 @@ from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
 from subquad.report import Report, build, to_terminal, write
 from subquad.runs import ATTEMPTS, read_result
+from subquad.tracking import Summary as Tracked
 
 
 def writable(root: Path) -> Path:
@@ -91,7 +92,7 @@ def tell(session: Session, outcome: Outcome, console: Console) -> None:
             _write_report(report, session.folder, console)
     lines = [f"files   {short(session.folder)}"]
     if outcome.tracking.uri:
-        lines.append(f"MLflow  {_tracking_line(outcome)}")
+        lines.append(f"MLflow  {tracking_line(outcome.tracking)}")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     sys.stdout.flush()
 
@@ -103,8 +104,8 @@ def _write_report(report: Report, folder: Path, console: Console) -> None:
         console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _tracking_line(outcome: Outcome) -> str:
-    tracking = outcome.tracking
+def tracking_line(tracking: Tracked) -> str:
+    """Where a session's runs are, or why they are not there yet."""
     run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
     if tracking.delivered:
         return f"{tracking.uri}, run {run} (open with: subquad ui)"

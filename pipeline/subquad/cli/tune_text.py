@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from subquad.cli.conduct import short, summary, tell
+from subquad.cli.conduct import short, summary, tell, tracking_line
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.runs import plain
@@ -100,7 +100,11 @@ def _show(ended: Ended, console: Console) -> None:
     for one in ended.summary["subjects"]:
         for text in _told(one):
             _line(console, f"{one['label']}: {text}")
+    for text in ended.drawn.left_out:
+        _line(console, f"not drawn: {text}")
     _line(console, f"search  {short(Path(ended.summary['folder']))}")
+    if ended.tracking.uri:
+        _line(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         tell(*ended.final, console)
 

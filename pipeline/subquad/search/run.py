@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from subquad.search import executor
 from subquad.search.folder import FINAL, SUMMARY, Trials, place_of, trial_folder
 from subquad.search.judge import Judge
 from subquad.search.loop import Agenda, Lane
+from subquad.search.pictures import Drawn
 from subquad.search.prepare import Prepared
 from subquad.search.search import Search, scheduler_of, searcher_of, tickets, trials_of
+from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial
 from subquad.search.winner import Winners, final_plan, winner_of, write_best
+from subquad.tracking import Summary as Tracked
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,15 @@ class Ended:
         summary: the contents of search.json.
         signum: the signal that stopped it, 0 where none did.
         final: the final study, and what became of it; None where it was not reached.
+        drawn: the search's pictures; none before its trials are done.
+        tracking: what became of the search's own runs in MLflow.
     """
 
     summary: dict[str, Any]
     signum: int
     final: tuple[Session, Outcome] | None = None
+    drawn: Drawn = field(default_factory=Drawn)
+    tracking: Tracked = field(default_factory=lambda: Tracked(delivered=True))
 
 
 def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended:
@@ -59,17 +66,30 @@ def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended
 
     Raises:
         RunError: another process has the search, or one of its trials was edited.
+        UserError: tracking is asked for and cannot work.
     """
     with exclusive(folder):
-        search, trials = prepared.search, trials_of(prepared.search, folder)
-        _tidy(search, trials, folder)
-        lanes = _lanes(prepared)
-        signum = _train(prepared, folder, trials, lanes, watch, local=local)
-        summary = _summarize(search, folder, trials, lanes)
-        winners = _winners(search, trials)
-        if signum or not any(trial for _, trial in winners):
-            return Ended(summary, signum)
-        return _conclude(search, folder, winners, summary, watch, local=local)
+        publisher = publisher_of(prepared.search, folder)
+        publisher.start()
+        try:
+            ended = _run(prepared, folder, watch, local=local)
+        finally:
+            tracking = publisher.close()
+        return replace(ended, tracking=tracking)
+
+
+def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended:
+    search, trials = prepared.search, trials_of(prepared.search, folder)
+    _tidy(search, trials, folder)
+    lanes = _lanes(prepared)
+    signum = _train(prepared, folder, trials, lanes, watch, local=local)
+    summary = _summarize(search, folder, trials, lanes)
+    if signum:
+        return Ended(summary, signum)
+    winners, drawn = _winners(search, trials), draw_search(search, trials, folder)
+    if not any(trial for _, trial in winners):
+        return Ended(summary, 0, drawn=drawn)
+    return replace(_conclude(search, folder, winners, summary, watch, local=local), drawn=drawn)
 
 
 def _lanes(prepared: Prepared) -> list[Lane]:
