@@ -28,6 +28,9 @@ _SETTINGS = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Under `uv run` Ray would start every worker through uv again, from an uploaded copy of the working directory.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from subquad.drivers.payload import Payload
 from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.engine.run import Judge
 from subquad.errors import SubquadError, TrainingFailed, UserError
 from subquad.experiment.schema import Scale
 from subquad.ray.cluster import local_cluster
@@ -41,24 +42,26 @@ def run_ray(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: 
         tempfile.TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as storage,
         local_cluster(scale),
     ):
-        outcome = _fit_in_thread(payloads, scale, stop, storage, system, received)
+        outcome = in_thread(lambda: trainer(payloads, scale, stop, storage, system).fit().return_value, received)
     _raise(outcome, received)
     return received.signum
 
 
-def _fit_in_thread(
-    payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool, received: Received
-) -> dict[str, Any]:
-    """Fit in a side thread: there Ray leaves the signal handlers alone, and this thread can answer them."""
+def in_thread(fit: Callable[[], Any], received: Received) -> dict[str, Any]:
+    """Fit in a side thread: there Ray leaves the signal handlers alone, and this thread can answer them.
+
+    Returns:
+        what it "returned" or "raised"; nothing where it had not ended some time after a signal.
+    """
     outcome: dict[str, Any] = {}
 
-    def fit() -> None:
+    def run() -> None:
         try:
-            outcome["returned"] = _trainer(payloads, scale, stop, storage, system).fit().return_value
+            outcome["returned"] = fit()
         except BaseException as error:  # also what Ray raises as SystemExit
             outcome["raised"] = error
 
-    thread = threading.Thread(target=fit, name="ray-train", daemon=True)
+    thread = threading.Thread(target=run, name="ray", daemon=True)
     thread.start()
     waited = 0.0
     while thread.is_alive() and waited < GRACE_SECONDS:
@@ -67,14 +70,26 @@ def _fit_in_thread(
     return outcome
 
 
-def _trainer(payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool):
+def trainer(
+    payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool, judge: Judge | None = None
+):
+    """A Ray Train run over the payloads.
+
+    Args:
+        payloads: the runs; they share one group of workers.
+        scale: number of workers and what each gets.
+        stop: file that stops them, with a signal's number in it.
+        storage: folder for Ray's own files.
+        system: sample system metrics.
+        judge: of trials, see `Signals`.
+    """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     resources = {"CPU": scale.cpus_per_worker} | ({"GPU": scale.gpus_per_worker} if scale.gpus_per_worker else {})
     return TorchTrainer(
         _worker_main,
-        train_loop_config={"payloads": list(payloads), "stop": str(stop), "system": system},
+        train_loop_config={"payloads": list(payloads), "stop": str(stop), "system": system, "judge": judge},
         torch_config=TorchConfig(
             backend="nccl" if scale.gpus_per_worker else "gloo", timeout_s=int(scale.hang_timeout_s)
         ),
@@ -96,14 +111,15 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
 
     from subquad.drivers.work import work
     from subquad.engine.group import Group
-    from subquad.engine.run import Signals
+    from subquad.engine.run import Signals, never
     from subquad.tracking import SystemSampler
 
     context = ray.train.get_context()
     group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     sampler = SystemSampler().latest if config["system"] and group.first else dict
     try:
-        work(config["payloads"], group, Signals(stop_file_watch(Path(config["stop"])), sampler), restarts=True)
+        signals = Signals(stop_file_watch(Path(config["stop"])), sampler, config["judge"] or never)
+        work(config["payloads"], group, signals, restarts=True)
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}
     return {}

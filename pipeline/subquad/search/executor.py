@@ -42,6 +42,10 @@ def failed(ticket: Ticket, reason: str) -> None:
 
 def make(*, local: bool) -> Executor:
     """The executor that suits: without Ray, trials are trained one after the other in this process."""
-    from subquad.search.local import LocalExecutor
+    if local:
+        from subquad.search.local import LocalExecutor
 
-    return LocalExecutor()
+        return LocalExecutor()
+    from subquad.ray.tune import TuneExecutor
+
+    return TuneExecutor()

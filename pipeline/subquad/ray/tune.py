@@ -1,0 +1,152 @@
+"""Trials through Ray Tune: several at once, each in a process of its own or as a Ray Train run with several workers.
+
+What is tried and what is ended early is decided by the search, from its folder; Tune has the processes. Trials with
+one worker train inside Tune's own processes, which are used again. For trials with several, that process only waits
+for a Ray Train run, so it reserves nothing: if it held a CPU, such processes could keep each other's workers out.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from subquad.drivers.payload import Payload
+from subquad.drivers.preflight import available_cpus
+from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.errors import SubquadError, TrainingFailed, UserError
+from subquad.experiment.schema import Scale
+from subquad.ray.cluster import local_cluster
+from subquad.ray.train import in_thread, trainer
+from subquad.runs import write_text
+from subquad.search.executor import Ended, Executor, NextTicket
+from subquad.search.judge import Judge
+from subquad.search.trial_queue import TrialQueue
+
+MEMORY_OF_A_DRIVER = 1e6
+"""Bytes that a process which only waits reserves: Ray wants it to ask for something."""
+
+
+class TuneExecutor(Executor):
+    """As many trials at once as this machine has CPUs and GPUs for, on a Ray cluster of our own."""
+
+    def run(self, next_ticket: NextTicket, judge: Judge | None, ended: Ended) -> int:
+        """See `Executor.run`. A trial whose process died goes on from its newest checkpoint.
+
+        Raises:
+            UserError: Ray is not installed, or a trial is in other hands.
+            TrainingFailed: Ray gave up.
+        """
+        with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
+            stop = Path(storage) / "stop"
+            with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
+                queue = TrialQueue(next_ticket, ended, available_cpus(), _gpus())
+                while not received.signum and queue.more():
+                    with local_cluster(Scale()):
+                        outcome = _fit(queue, judge, stop, received)
+                    if not received.signum:
+                        _take_back(queue, outcome)
+            return received.signum
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received) -> dict[str, Any]:
+    """Let Tune train until the queue is empty.
+
+    Raises:
+        Exception: what went wrong in the search itself, after trials that ran were saved.
+    """
+    try:
+        from ray import tune
+
+        from subquad.ray.searcher import QueueSearcher
+    except ImportError as error:
+        raise UserError("Ray Tune is not installed: `pip install 'subquad[tune]'`, or search with --local") from error
+    broken: list[Exception] = []
+
+    def give_up(error: Exception) -> None:
+        broken.append(error)
+        write_text(stop, str(int(signal.SIGTERM)))
+
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(_trial, judge=judge, stop=str(stop)), _resources),
+        tune_config=tune.TuneConfig(
+            search_alg=QueueSearcher(queue, lambda: bool(received.signum or broken), give_up),
+            num_samples=-1,
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=tune.RunConfig(name="search", storage_path=str(stop.parent), verbose=0),
+    )
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it tells of trials that died, which go again
+    outcome = in_thread(tuner.fit, received)
+    if broken:
+        raise broken[0]
+    return outcome
+
+
+def _take_back(queue: TrialQueue, outcome: dict[str, Any]) -> None:
+    """After the cluster has gone: what still ran goes again, on another one."""
+    if queue.idle and "raised" in outcome:
+        error = outcome["raised"]
+        last = str(error).strip().splitlines()
+        raise TrainingFailed(
+            f"Ray Tune gave up: {type(error).__name__}: {last[-1] if last else ''}; `subquad tune --resume` goes on"
+        ) from error
+    queue.all_back()
+
+
+def _resources(config: dict[str, Any]):
+    from ray.tune import PlacementGroupFactory
+
+    scale = _scale(config["payload"])
+    if scale.workers > 1:
+        return PlacementGroupFactory([{"CPU": 0, "memory": MEMORY_OF_A_DRIVER}])
+    gpus = {"GPU": scale.gpus_per_worker} if scale.gpus_per_worker else {}
+    return PlacementGroupFactory([{"CPU": scale.cpus_per_worker} | gpus])
+
+
+def _scale(payload: Payload) -> Scale:
+    return Scale.model_validate(payload.experiment["scale"])
+
+
+def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, str]:
+    """A trial in its process. A user's mistake is returned, as Tune would print what is raised."""
+    payload = config["payload"]
+    train = _train_here if _scale(payload).workers == 1 else _train_ranks
+    try:
+        return train(payload, judge, Path(stop))
+    except SubquadError as error:
+        return {"error": str(error), "kind": type(error).__name__}
+
+
+def _train_here(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, str]:
+    from subquad.drivers.local import device_of
+    from subquad.drivers.work import work
+    from subquad.engine.group import Group
+    from subquad.engine.run import Signals, never
+    from subquad.tracking import SystemSampler
+
+    sampler = SystemSampler().latest if _sampled(payload) else dict
+    signals = Signals(stop_file_watch(stop), sampler, judge or never)
+    work([payload], Group(device=device_of(0, _scale(payload))), signals, restarts=False)
+    return {"error": "", "kind": ""}
+
+
+def _train_ranks(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, str]:
+    """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
+    storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
+    fitted = trainer([payload], _scale(payload), stop, storage, _sampled(payload), judge).fit()
+    return {"error": "", "kind": ""} | (fitted.return_value or {})
+
+
+def _sampled(payload: Payload) -> bool:
+    tracking = payload.experiment["tracking"]
+    return tracking["enabled"] and tracking["system_metrics"]

@@ -1,0 +1,125 @@
+"""Several trials at once: which one starts, which one goes again after its process died."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from subquad.drivers.preflight import check_room
+from subquad.engine import attempts
+from subquad.engine.ticket import Ticket
+from subquad.errors import ConfigError, RunError
+from subquad.experiment.schema import Scale
+from subquad.runs import read_result
+from subquad.search.executor import Ended, NextTicket, failed
+
+ROUNDING = 1e-6
+"""Shares of a device are sums of fractions."""
+
+
+@dataclass(frozen=True)
+class _Running:
+    ticket: Ticket
+    starts: int
+
+
+class TrialQueue:
+    """Gives out trials as long as CPUs and GPUs last, and takes them back.
+
+    No trial is drawn before there is room for one like the trial before it: a point is suggested from what is known
+    when it starts. One that needs more waits until there is room.
+
+    Args:
+        next_ticket: see `Executor.run`.
+        ended: see `Executor.run`.
+        cpus: that trials may use together.
+        gpus: that trials may use together.
+    """
+
+    def __init__(self, next_ticket: NextTicket, ended: Ended, cpus: float, gpus: float):
+        self._next, self._ended = next_ticket, ended
+        self._cpus, self._gpus = cpus, gpus
+        self._waiting: deque[Ticket] = deque()
+        self._running: dict[str, _Running] = {}
+        self._like: Scale | None = None
+        self._asked = False
+        """No further trial was given, and none has ended since."""
+
+    def start(self, key: str) -> Ticket | None:
+        """A trial to start now, under the caller's name for it; None: no room, or none left."""
+        if not self._room(self._like) or not self.more() or not self._room(_scale(self._waiting[0])):
+            return None
+        ticket = self._waiting.popleft()
+        self._running[key] = _Running(ticket, len(attempts.read(ticket.folder)))
+        return ticket
+
+    def more(self) -> bool:
+        """Whether a trial waits; where none does, the next one is drawn."""
+        while not self._waiting and not self._asked:
+            ticket = self._next()
+            self._asked = ticket is None
+            if ticket is not None and self._possible(ticket):
+                self._like = _scale(ticket)
+                self._waiting.append(ticket)
+        return bool(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no trial runs."""
+        return not self._running
+
+    def back(self, key: str, said: Mapping[str, str] | None) -> None:
+        """Take a trial back.
+
+        Args:
+            key: as it was started.
+            said: "error", "" where it ended or was stopped, and "kind", the error's class; None: its process died.
+
+        Raises:
+            RunError: another process writes this trial.
+        """
+        one = self._running.pop(key)
+        self._asked = False
+        if said and said["error"]:
+            if said["kind"] == RunError.__name__:
+                raise RunError(said["error"])
+            failed(one.ticket, said["error"])
+        if read_result(one.ticket.folder) is not None:
+            self._ended(one.ticket)
+        elif said is None:
+            self._again(one)
+
+    def all_back(self) -> None:
+        """Take all trials back after all processes died."""
+        for key in list(self._running):
+            self.back(key, None)
+
+    def _again(self, one: _Running) -> None:
+        """The trial counts its attempts itself (scale.max_failures); what is left is one that dies before it begins."""
+        if len(attempts.read(one.ticket.folder)) > one.starts:
+            self._waiting.appendleft(one.ticket)
+            return
+        failed(one.ticket, "its process died before it could begin")
+        self._ended(one.ticket)
+
+    def _possible(self, ticket: Ticket) -> bool:
+        try:
+            check_room(_scale(ticket), cpus=True)
+        except ConfigError as error:
+            failed(ticket, str(error))
+            self._ended(ticket)
+            return False
+        return True
+
+    def _room(self, wanted: Scale | None) -> bool:
+        if wanted is None or self.idle:
+            return True
+        scales = [wanted, *(_scale(one.ticket) for one in self._running.values())]
+        cpus = sum(one.workers * one.cpus_per_worker for one in scales)
+        gpus = sum(one.workers * one.gpus_per_worker for one in scales)
+        return cpus <= self._cpus + ROUNDING and gpus <= self._gpus + ROUNDING
+
+
+def _scale(ticket: Ticket) -> Scale:
+    return ticket.checked.experiment.scale

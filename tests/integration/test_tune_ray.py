@@ -1,0 +1,110 @@
+"""`subquad tune` through Ray Tune: several trials at once, their processes killed, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+from small_run import SMALL, cli
+
+from subquad.runs import read_json, read_records, read_result, runs_below
+
+pytestmark = pytest.mark.ci
+
+
+@pytest.fixture
+def nothing_left(monkeypatch):
+    """No process of ours stays behind."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("SUBQUAD_TEST_MARK", mark)
+    yield
+    _, alive = psutil.wait_procs(marked(mark), timeout=40)
+    assert not alive, [process.cmdline() for process in alive]
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("SUBQUAD_TEST_MARK") == mark:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def study(tmp_path: Path, nothing_left) -> Path:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "space.yaml").write_text("dims: {train.lr: {loguniform: [1e-4, 1e-2]}}")
+    return tmp_path
+
+
+def tune(root: Path, *more: str) -> list[str]:
+    return ["tune", "small.yaml", "--space", "./space.yaml", "--final-seeds", "1", "--root", str(root), *more]
+
+
+def only_search(root: Path) -> Path:
+    (folder,) = (root / "runs" / "small-search").iterdir()
+    return folder
+
+
+def trials(search: Path) -> dict[str, dict]:
+    """What each trial is and came to, without what a clock has a part in."""
+    found = {}
+    for path in sorted(search.glob("trials/*/*/trial.json")):
+        evals = [(one.step, dict(one.metrics)) for one in read_records(path.parent) if one.kind == "eval"]
+        found[path.parent.name] = {"trial": read_json(path), "evaluations": evals, **status(path.parent)}
+    return found
+
+
+def status(run: Path) -> dict:
+    result = read_result(run) or {}
+    return {name: result.get(name) for name in ("status", "best", "test")}
+
+
+def processes(search: Path) -> list[int]:
+    lines = [line for path in search.glob("trials/*/*/attempts.jsonl") for line in path.read_text().splitlines()]
+    return [json.loads(line)["pid"] for line in lines]
+
+
+def test_a_search_with_a_killed_worker_has_the_local_numbers(study):
+    """Random points and no scheduler, so it makes no difference how many trials run at once."""
+    cli(tune(study / "local", "--budget", "4-trials", "--local"), study)
+    done = cli(tune(study / "ray", "--budget", "4-trials"), study, fault=f"kill@step:9:{study / 'killed'}")
+    local, through_ray = only_search(study / "local"), only_search(study / "ray")
+    assert (study / "killed").exists()
+    assert len(processes(through_ray)) == 5
+    assert trials(through_ray) == trials(local)
+    assert [status(run) for run in runs_below(through_ray / "final")] == [
+        status(run) for run in runs_below(local / "final")
+    ]
+    assert done.stderr == ""
+    assert sorted(path.name for path in through_ray.iterdir()) == sorted(path.name for path in local.iterdir())
+    assert "Configuration for experiment" not in done.stdout
+
+
+def test_a_signal_saves_all_trials_and_they_go_on(study):
+    """Two trials at once, where there are two CPUs; both save, and both go on from there."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", "subquad.cli.main", *tune(study, "--budget", "2-trials")]
+    more = ["train.epochs=50000", "scale.cpus_per_worker=0.5"]
+    with subprocess.Popen([*command, *more], cwd=study, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment, start_new_session=True) as process:  # fmt: skip
+        while len(list(study.glob("runs/small-search/*/trials/small/*/metrics.jsonl"))) < 2:
+            assert process.poll() is None, process.communicate()
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert "stopped by SIGINT; go on with: subquad tune --resume runs/small-search/" in told
+    assert "Traceback" not in told
+    for trial in only_search(study).glob("trials/small/*"):
+        assert list(trial.glob("checkpoints/step-*"))
+        assert read_result(trial) is None

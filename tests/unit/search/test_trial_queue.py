@@ -1,0 +1,157 @@
+"""Which trials run at once, and which go again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_run import SMALL
+
+from subquad.drivers.preflight import available_cpus
+from subquad.drivers.session import write_down
+from subquad.engine import attempts
+from subquad.engine.attempts import Attempt
+from subquad.engine.ticket import Ticket
+from subquad.errors import RunError
+from subquad.experiment import load
+from subquad.runs import RESULT, read_result, write_json
+from subquad.search.trial_queue import TrialQueue
+
+ENDED = {"error": "", "kind": ""}
+
+
+@pytest.fixture
+def ticket(tmp_path: Path) -> Callable[..., Ticket]:
+    (tmp_path / "small.yaml").write_text(SMALL)
+
+    def make(label: str, cpus: float = 0.5) -> Ticket:
+        (cell,) = load(str(tmp_path / "small.yaml"), [f"scale.cpus_per_worker={cpus}"]).cells
+        folder = tmp_path / "trials" / label
+        made = Ticket(folder, label, {}, cell.experiment, "0", uuid.uuid4().hex, tmp_path, tmp_path, trial=True)
+        write_down(made)
+        return made
+
+    return make
+
+
+class Search:
+    """Gives these tickets, and remembers which it was told of."""
+
+    def __init__(self, *tickets: Ticket, cpus: float = 1.0):
+        self.left = list(tickets)
+        self.ended: list[str] = []
+        self.queue = TrialQueue(
+            lambda: self.left.pop(0) if self.left else None, lambda one: self.ended.append(one.label), cpus, 0.0
+        )
+
+    def start(self, key: str) -> str | None:
+        started = self.queue.start(key)
+        return started and started.label
+
+
+def begin(one: Ticket) -> None:
+    attempts.append(one.folder, Attempt(len(attempts.read(one.folder)) + 1, 0, one.session, 1))
+
+
+def finish(one: Ticket) -> None:
+    write_json(one.folder / RESULT, {"status": "finished"})
+
+
+def test_as_many_as_fit_and_no_point_is_drawn_early(ticket):
+    first = ticket("a")
+    search = Search(first, ticket("b"), ticket("c"))
+    assert [search.start(key) for key in "123"] == ["a", "b", None]
+    assert [one.label for one in search.left] == ["c"]
+    begin(first)
+    finish(first)
+    search.queue.back("1", ENDED)
+    assert search.ended == ["a"]
+    assert search.start("3") == "c"
+
+
+def test_one_that_needs_more_waits_until_there_is_room(ticket):
+    small, large = ticket("small"), ticket("large", cpus=1.0)
+    search = Search(small, large)
+    assert [search.start(key) for key in "12"] == ["small", None]
+    finish(small)
+    search.queue.back("1", ENDED)
+    assert search.start("2") == "large"
+
+
+def test_none_now_is_asked_again_when_another_has_ended(ticket):
+    first = ticket("a")
+    search = Search(first)
+    assert search.start("1") == "a"
+    search.left = []
+    assert search.start("2") is None
+    search.left = [ticket("b")]
+    assert search.start("2") is None
+    finish(first)
+    search.queue.back("1", ENDED)
+    assert search.start("2") == "b"
+
+
+def test_a_trial_whose_process_died_goes_again_before_others(ticket):
+    first = ticket("a")
+    search = Search(first, ticket("b"), cpus=0.5)
+    search.start("1")
+    begin(first)
+    search.queue.back("1", None)
+    assert search.ended == []
+    assert search.start("2") == "a"
+
+
+def test_one_that_dies_before_it_begins_has_failed(ticket):
+    first = ticket("a")
+    search = Search(first)
+    search.start("1")
+    search.queue.all_back()
+    assert search.ended == ["a"]
+    assert (read_result(first.folder) or {})["reason"] == "its process died before it could begin"
+    assert search.queue.idle
+    assert not search.queue.more()
+
+
+def test_a_process_that_dies_after_the_result_takes_nothing_with_it(ticket):
+    first = ticket("a")
+    search = Search(first)
+    search.start("1")
+    begin(first)
+    finish(first)
+    search.queue.back("1", None)
+    assert search.ended == ["a"]
+    assert not search.queue.more()
+
+
+def test_a_stopped_trial_has_not_ended(ticket):
+    search = Search(ticket("a"))
+    search.start("1")
+    search.queue.back("1", ENDED)
+    assert search.ended == []
+    assert not search.queue.more()
+
+
+def test_what_a_user_did_wrong_fails_the_trial(ticket):
+    first = ticket("a")
+    search = Search(first)
+    search.start("1")
+    search.queue.back("1", {"error": "dim 16 is not divisible by heads 3", "kind": "PluginError"})
+    assert search.ended == ["a"]
+    assert (read_result(first.folder) or {})["reason"] == "dim 16 is not divisible by heads 3"
+
+
+def test_a_trial_in_other_hands_ends_the_search(ticket):
+    first = ticket("a")
+    search = Search(first)
+    search.start("1")
+    with pytest.raises(RunError, match="another process is still writing this run"):
+        search.queue.back("1", {"error": "another process is still writing this run", "kind": "RunError"})
+    assert read_result(first.folder) is None
+
+
+def test_what_the_machine_cannot_give_fails_at_once(ticket):
+    search = Search(ticket("large", cpus=available_cpus() + 1), ticket("b"))
+    assert search.start("1") == "b"
+    assert search.ended == ["large"]
