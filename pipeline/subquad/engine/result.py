@@ -19,6 +19,8 @@ PROTOCOL_LABELS = {
     "paper": "best test accuracy over epochs (the published convention; the checkpoint is chosen on the test split)",
 }
 
+TRIAL_LABEL = "a trial of a search: evaluated on a validation part of TRAIN; test not opened"
+
 
 def result_of(
     ticket: Ticket, spec: DataSpec, cost: Cost, plan: Plan, progress: Progress, attempt: int, final: Final | None
@@ -73,7 +75,7 @@ def _identity(ticket: Ticket) -> dict[str, Any]:
         "task": checked.task.found.name,
         "backbone": checked.backbone.found.name,
         "protocol": experiment.protocol,
-        "protocol_label": PROTOCOL_LABELS[experiment.protocol],
+        "protocol_label": TRIAL_LABEL if ticket.trial else PROTOCOL_LABELS[experiment.protocol],
         "seed": experiment.train.seed,
         "metric": task.metric,
         "mode": task.mode,
