@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from subquad.drivers.preflight import check_room
 from subquad.engine import attempts
@@ -42,6 +43,7 @@ class TrialQueue:
         self._cpus, self._gpus = cpus, gpus
         self._waiting: deque[Ticket] = deque()
         self._running: dict[str, _Running] = {}
+        self._unbegun: Counter[Path] = Counter()
         self._like: Scale | None = None
         self._asked = False
         """No further trial was given, and none has ended since."""
@@ -96,11 +98,14 @@ class TrialQueue:
             self.back(key, None)
 
     def _again(self, one: _Running) -> None:
-        """The trial counts its attempts itself (scale.max_failures); what is left is one that dies before it begins."""
-        if len(attempts.read(one.ticket.folder)) > one.starts:
+        """The trial counts its attempts itself (scale.max_failures); counted here is what dies before it begins."""
+        folder, limit = one.ticket.folder, _scale(one.ticket).max_failures
+        begun = len(attempts.read(folder)) > one.starts
+        deaths = self._unbegun[folder] = 0 if begun else self._unbegun[folder] + 1
+        if deaths <= limit:
             self._waiting.appendleft(one.ticket)
             return
-        failed(one.ticket, "its process died before it could begin")
+        failed(one.ticket, f"its process died {deaths} times before it could begin (scale.max_failures: {limit})")
         self._ended(one.ticket)
 
     def _possible(self, ticket: Ticket) -> bool:

@@ -103,13 +103,18 @@ def test_a_trial_whose_process_died_goes_again_before_others(ticket):
     assert search.start("2") == "a"
 
 
-def test_one_that_dies_before_it_begins_has_failed(ticket):
+def test_one_that_always_dies_before_it_begins_has_failed(ticket):
     first = ticket("a")
     search = Search(first)
-    search.start("1")
+    for _ in range(3):
+        assert search.start("1") == "a"
+        search.queue.all_back()
+        assert search.ended == []
+    assert search.start("1") == "a"
     search.queue.all_back()
     assert search.ended == ["a"]
-    assert (read_result(first.folder) or {})["reason"] == "its process died before it could begin"
+    reason = (read_result(first.folder) or {})["reason"]
+    assert reason == "its process died 4 times before it could begin (scale.max_failures: 3)"
     assert search.queue.idle
     assert not search.queue.more()
 
