@@ -38,5 +38,7 @@ def test_loss_and_metrics_are_those_of_classification():
 
 
 def test_a_data_set_without_classes_is_refused():
-    with pytest.raises(DataError, match="^task pair-classification needs a data set with at least 2 classes, this one has 1"):
+    with pytest.raises(
+        DataError, match=r"^task pair-classification needs a data set with at least 2 classes, this one has 1"
+    ):
         build(1)

@@ -30,7 +30,8 @@ def trained(folder) -> None:
     folder.result()
 
 
-def test_a_run_gets_loss_metric_and_learning_rate(run_folder, tmp_path: Path):
+def test_a_run_gets_loss_metric_and_learning_rate(run_folder, tmp_path: Path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)  # another test may have wanted it
     trained(run_folder)
     made = draw_run(run_folder.path, tmp_path / "out")
     assert [path.name for path in made] == ["loss.png", "accuracy.png", "learning_rate.png"]
