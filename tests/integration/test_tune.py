@@ -331,6 +331,8 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
     assert "--budget: the search was started with '1-trial', got '2-trials'" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "small.yaml", "train.lr=0.5"]) == 2
     assert "differs from what the search was started with: train.lr" in capsys.readouterr().err
+    assert main(["tune", "--resume", search, "train.lr=0.5"]) == 2
+    assert "train.lr=0.5 has no effect with --resume" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "scheduler.eta=4"]) == 2
     assert 'scheduler settings: the search was started with {}, got {"eta": 4}' in capsys.readouterr().err
     assert main(["tune", "--resume", str(tmp_path)]) == 2

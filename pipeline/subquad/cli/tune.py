@@ -52,6 +52,8 @@ def command(
     subquad tune methods-copy --space optimizer --searcher tpe --scheduler asha --match flops
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34
     """
+    if resume is not None and target is not None and "=" in target:
+        target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
     overrides, own = _own_settings(overrides)
     options = {name: value for name, value in given.items() if value is not None} | own
     if resume is not None:
@@ -123,6 +125,10 @@ def _resume(
 ) -> int:
     if dry_run:
         raise click.UsageError("--dry-run has no effect with --resume")
+    if overrides and target is None:
+        raise click.UsageError(
+            f"{overrides[0]} has no effect with --resume, which goes on with what the search was started with"
+        )
     from subquad.cli.tune_text import conduct_search
     from subquad.search.prepare import prepare
     from subquad.search.search import read_search, same_target
