@@ -17,7 +17,8 @@ from subquad.errors import DataError
 from subquad_datasets.generated import random_stream
 from subquad_datasets.retrieval import Config
 from subquad_datasets.retrieval.source import Source, part_files
-from subquad_datasets.text.lines import check_utf8, json_rows
+from subquad_datasets.text.lines import json_rows
+from subquad_datasets.text.source import read_text
 
 
 def read_documents(source: Source, config: Config) -> Iterator[tuple[bytes, bytes]]:
@@ -31,7 +32,7 @@ def read_documents(source: Source, config: Config) -> Iterator[tuple[bytes, byte
             yield first, second
         return
     for first, second in part_files(source.path, config):
-        yield _read(first, config.check_utf8), _read(second, config.check_utf8)
+        yield read_text(first, config.check_utf8), read_text(second, config.check_utf8)
 
 
 def digest(text: bytes) -> bytes:
@@ -80,15 +81,3 @@ def draw_pairs(path: Path, count: int, seed: int) -> tuple[np.ndarray, np.ndarra
     own = np.arange(count, dtype=np.int64)
     pairs = np.stack([np.tile(2 * own, 2), 2 * np.concatenate([own, other]) + 1], axis=1)
     return pairs, np.repeat(np.array([1, 0], dtype=np.int64), count)
-
-
-def _read(path: Path, utf8: bool) -> bytes:
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if utf8:
-        check_utf8(path, text)
-    if not text:
-        raise DataError(f"{path}:1: the text is empty")
-    return text

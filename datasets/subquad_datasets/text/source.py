@@ -136,6 +136,15 @@ def _read(path: Path, utf8: bool) -> Iterator[bytes]:
         for _, (text,) in json_rows(path, "text"):
             yield text
         return
+    yield read_text(path, utf8)
+
+
+def read_text(path: Path, utf8: bool) -> bytes:
+    """One text, a file of its own.
+
+    Raises:
+        DataError: it cannot be read, is empty, or is not UTF-8 where that is wanted.
+    """
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -144,4 +153,4 @@ def _read(path: Path, utf8: bool) -> Iterator[bytes]:
         check_utf8(path, text)
     if not text:
         raise DataError(f"{path}:1: the text is empty")
-    yield text
+    return text
