@@ -18,7 +18,7 @@ from subquad.search.scheduler import Scheduler
 from subquad.search.searcher import Goal, Searcher
 from subquad.search.searchers.fresh import identity
 from subquad.search.trial import Evaluation, Trial, best_of
-from subquad.space import Space
+from subquad.space import Point, Space
 
 Curve = tuple[Evaluation, ...]
 MakeSearcher = Callable[[Space, Goal, int], Searcher]
@@ -33,7 +33,7 @@ class Table:
         space: the points.
         goal: what is better.
         total_steps: steps of a whole trial, the last of each curve.
-        curves: by `identity` of the point.
+        curves: by `identity` of the point; a point without one is infeasible.
     """
 
     space: Space
@@ -45,6 +45,11 @@ class Table:
     def steps(self) -> int:
         """Training steps of the whole grid."""
         return self.total_steps * len(self.curves)
+
+    @property
+    def values(self) -> list[float]:
+        """The best value of each point."""
+        return [best.value for curve in self.curves.values() if (best := best_of(curve, self.goal.mode))]
 
     def regret(self, trials: Sequence[Trial]) -> float:
         """How much worse the best finished trial is than the best point, in units of the metric.
@@ -76,12 +81,12 @@ def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, 
     events: list[tuple[int, int]] = []  # the step of the clock at which a trial has its next evaluation
 
     def start(clock: int) -> None:
-        point = searcher.suggest(len(trials), tuple(trials))
-        if point is None:
-            return
-        trial = Trial(subject="", number=len(trials), point=point, state="running", total_steps=table.total_steps)
-        trials.append(trial)
-        heappush(events, (clock + table.curves[identity(point)][0].step, trial.number))
+        while (point := searcher.suggest(len(trials), tuple(trials))) is not None:
+            curve = table.curves.get(identity(point))
+            trials.append(_begun(len(trials), point, table.total_steps if curve else 0))
+            if curve:
+                heappush(events, (clock + curve[0].step, len(trials) - 1))
+                return
 
     for _ in range(workers):
         start(0)
@@ -100,6 +105,12 @@ def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, 
             following = table.curves[identity(trial.point)][len(trial.curve)]
             heappush(events, (clock + following.step - trial.steps, number))
     return trials
+
+
+def _begun(number: int, point: Point, total_steps: int) -> Trial:
+    """A trial that runs, or, without steps, that never will."""
+    state = "running" if total_steps else "infeasible"
+    return Trial(subject="", number=number, point=point, state=state, total_steps=total_steps)
 
 
 def _evaluated(trial: Trial, table: Table) -> Trial:
@@ -158,6 +169,17 @@ def _regret(
     return table.regret(replay(table, searcher, make_scheduler(table.goal), int(share * table.steps), workers))
 
 
+def median_interval(found: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
+    """Median regret, with the ends of its 95 % percentile bootstrap interval.
+
+    Args:
+        found: (S,) regrets by seed.
+        resamples: R.
+        seed: of the resampling.
+    """
+    return _interval(found, np.zeros_like(found), resamples, seed)
+
+
 def median_gap(
     first: np.ndarray, second: np.ndarray, *, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float]:
@@ -169,6 +191,10 @@ def median_gap(
         resamples: R.
         seed: of the resampling.
     """
+    return _interval(first, second, resamples, seed)
+
+
+def _interval(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> tuple[float, float, float]:
     drawn = np.random.Generator(np.random.Philox(seed)).integers(len(first), size=(resamples, len(first)))
     gaps = np.median(first[drawn], axis=1) - np.median(second[drawn], axis=1)
     low, high = np.quantile(gaps, [0.025, 0.975])
