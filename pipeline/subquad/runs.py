@@ -31,6 +31,7 @@ METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result
 BEST, LAST, PREDICTIONS, CELLS = "best.json", "last.json", "predictions.safetensors", "cells"
 PLAN, ERROR, LOCK, STOP = "plan.json", "error.txt", "lock", "stop"
 SEARCH, TRIAL = "search.yaml", "trial.json"
+OWNER, IDENTITY = "owner.json", "identity.json"
 
 RecordKind = Literal["train", "eval", "system", "event"]
 

@@ -20,7 +20,9 @@ from subquad.experiment.schema import Experiment
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
+    IDENTITY,
     LOCK,
+    OWNER,
     SEARCH,
     STUDY,
     TRIAL,
@@ -32,8 +34,6 @@ from subquad.runs import (
     write_json,
     write_text,
 )
-
-OWNER, IDENTITY = "owner.json", "identity.json"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def write_down(ticket: Ticket) -> None:
         write_text(ticket.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
     experiment = ticket.checked.experiment
     write_text(ticket.folder / EXPERIMENT, dump(experiment))
-    write_json(ticket.folder / IDENTITY, {"digest": ticket.digest, "experiment": experiment.model_dump(mode="json")})
+    identity = {"digest": ticket.digest, "axes": ticket.axes, "experiment": experiment.model_dump(mode="json")}
+    write_json(ticket.folder / IDENTITY, identity)
 
 
 def reopen(folder: Path) -> Session:

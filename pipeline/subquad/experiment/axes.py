@@ -40,7 +40,7 @@ class Choice:
         if isinstance(self.value, dict):
             names.append(self.value.get("name"))
         return any(type(name) is type(given) and name == given for name in names) or (
-            _is_number(given) and _is_number(self.value) and given == self.value
+            is_number(given) and is_number(self.value) and given == self.value
         )
 
 
@@ -86,18 +86,24 @@ def parse_axes(matrix: Any, marks: Marks, path: KeyPath = ("matrix",)) -> tuple[
         raise problem(path, f"got {shown(matrix)}, must be {MATRIX_WORDS}", marks)
     axes: list[Axis] = []
     for key, values in matrix.items():
-        axis = _axis(key, values, (*path, key), marks)
-        if twin := next((other for other in axes if _overlap(axis, other)), None):
+        axis = parse_axis(key, values, (*path, key), marks)
+        if twin := next((other for other in axes if overlap(axis, other)), None):
             raise problem((*path, key), f"sets the same as the axis {twin.key}; keep one of them", marks)
         axes.append(axis)
     return tuple(axes)
 
 
-def _overlap(a: Axis, b: Axis) -> bool:
+def overlap(a: Axis, b: Axis) -> bool:
+    """Whether both set the same thing, or one a part of the other's."""
     return a.owns(b.path) or b.owns(a.path)
 
 
-def _axis(key: str, values: Any, path: KeyPath, marks: Marks) -> Axis:
+def parse_axis(key: str, values: Any, path: KeyPath, marks: Marks) -> Axis:
+    """One axis.
+
+    Raises:
+        ConfigError: it sets what no axis can, or its values are no list of different ones.
+    """
     target = axis_path(key)
     if not all(target) or target[0] in _FIXED:
         raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
@@ -186,5 +192,5 @@ def _params(choice: Choice) -> Mapping[str, Any]:
     return choice.value.get("params", {}) if isinstance(choice.value, dict) else {}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -42,6 +42,6 @@ def _parse(text: str, cwd: Path) -> Setting:
 
 
 def _split(key: str) -> tuple[str, ...]:
-    """The path of a key. A key below `matrix` is an axis, itself written with dots."""
+    """The path of a key. A key below `matrix` or `vary` is an axis or a setting, itself written with dots."""
     head, _, rest = key.partition(".")
-    return (head, rest) if head == "matrix" and rest else tuple(key.split("."))
+    return (head, rest) if head in ("matrix", "vary") and rest else tuple(key.split("."))

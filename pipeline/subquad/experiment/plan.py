@@ -11,16 +11,17 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import UserError
-from subquad.experiment.canonical import dump
+from subquad.experiment.canonical import digest, dump
 from subquad.experiment.checked import Checked, Resolve, check, parse
-from subquad.experiment.origins import one_line
+from subquad.experiment.origins import one_line, problem
 from subquad.experiment.overrides import parse_overrides
 from subquad.experiment.scales import at_scale
-from subquad.experiment.study import Study, axes_of, experiment_of, labels_of
+from subquad.experiment.study import Study, axes_of, base_of, experiment_of, label_of, labels_of
 from subquad.experiment.study_file import STUDY_KEYS, parse_study
 from subquad.experiment.study_text import study_text
 from subquad.experiment.target import Recipes, read_target
 from subquad.experiment.tree import Setting, Tree, normalized, overlay
+from subquad.experiment.vary import VARY
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def load(
     if (
         scale_axes
         or any(key in tree.data for key in STUDY_KEYS)
-        or any(setting.path[0] == "matrix" for setting in settings)
+        or any(setting.path[0] in ("matrix", VARY) for setting in settings)
     ):
         return _study(parse_study(tree, settings, scale_axes), source, cwd, remembered)
     return _single(tree, settings, source, cwd, remembered)
@@ -102,15 +103,30 @@ def _single(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, res
 
 
 def _study(study: Study, source: str, cwd: Path, resolve: Resolve) -> Plan:
-    cells = []
+    cells: dict[str, Cell] = {}
     for combination, label in zip(study.cells, labels_of(study), strict=True):
         try:
             checked = _checked(experiment_of(study, combination), cwd, resolve)
         except UserError as error:
             raise type(error)(one_line(f"{error} (cell {label})")) from error
-        cells.append(Cell(label, axes_of(study, combination), checked))
-    text = study_text(study, [cell.experiment for cell in cells], cwd)
-    return Plan(cells[0].experiment.experiment.name, True, tuple(cells), text, source)
+        if not _is_base(checked, cells.get(label_of(base_of(study, combination)))):
+            cells[label] = Cell(label, axes_of(study, combination), checked)
+    made = tuple(cells.values())
+    _refuse_unvaried(study, made)
+    text = study_text(study, [cell.experiment for cell in made], cwd)
+    return Plan(made[0].experiment.experiment.name, True, made, text, source)
+
+
+def _is_base(checked: Checked, base: Cell | None) -> bool:
+    """Whether a variation computes what its base computes: its value is the base's own."""
+    return base is not None and digest(checked.experiment) == digest(base.experiment.experiment)
+
+
+def _refuse_unvaried(study: Study, cells: Sequence[Cell]) -> None:
+    for axis in study.varied:
+        if not any(axis.key in cell.axes[VARY] for cell in cells):
+            message = "every value is the one that its cells have anyway; give another one"
+            raise problem((VARY, axis.key), message, study.marks)
 
 
 def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Checked:

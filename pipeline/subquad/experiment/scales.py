@@ -9,14 +9,15 @@ from subquad.experiment.allowed import shown
 from subquad.experiment.keys import suggest_key
 from subquad.experiment.origins import KeyPath, Origin, one_line, origin_of, problem, shown_key
 from subquad.experiment.tree import Setting, Tree
+from subquad.experiment.vary import VARY
 from subquad.suggest import did_you_mean
 
 FULL = "full"
 """The study as its file has it, unless the file says otherwise."""
 
 SCALES = "scales"
-_PARTS = ("matrix", "cases", "exclude")
-_WORDS = "a mapping of scales to their matrix, cases and exclude, as in smoke: {matrix: {seed: [0]}}"
+_PARTS = ("matrix", "cases", "exclude", VARY)
+_WORDS = "a mapping of scales to their matrix, cases, exclude and vary, as in smoke: {matrix: {seed: [0]}}"
 
 
 def at_scale(tree: Tree, scale: str | None) -> tuple[Tree, list[Setting]]:
@@ -27,11 +28,11 @@ def at_scale(tree: Tree, scale: str | None) -> tuple[Tree, list[Setting]]:
         scale: one that the file has, or "full"; None is the file as it is.
 
     Returns:
-        The study without `scales`, its name and its cases and exclusions followed by those of the scale; and the axes
-        that the scale gives anew.
+        The study without `scales`, with the scale's name and `vary`, its cases and exclusions followed by those of the
+        scale; and the axes that the scale gives anew.
 
     Raises:
-        ConfigError: there is no such scale, or it is not a mapping of `matrix`, `cases` and `exclude`.
+        ConfigError: there is no such scale, or it is not a mapping of `matrix`, `cases`, `exclude` and `vary`.
     """
     known = _known(tree)
     data = {key: value for key, value in tree.data.items() if key != SCALES}
@@ -48,6 +49,11 @@ def at_scale(tree: Tree, scale: str | None) -> tuple[Tree, list[Setting]]:
             data[part] = _joined(data.get(part, []), chosen[part], (*path, part))
             before = len(data[part]) - len(chosen[part])
             marks |= _moved(tree, (*path, part), part, before)
+    if VARY in chosen:
+        data[VARY] = chosen[VARY]
+        depth = len(path)
+        given = {key[depth:]: origin for key, origin in tree.marks.items() if key[: depth + 1] == (*path, VARY)}
+        marks = {key: origin for key, origin in marks.items() if key[:1] != (VARY,)} | given
     name = data["name"] if scale == FULL else f"{data['name']}-{scale}"
     axes = chosen.get("matrix", {})
     return Tree({**data, "name": name}, marks), [
@@ -68,7 +74,7 @@ def _known(tree: Tree) -> dict[str, dict[str, Any]]:
         for part, value in parts.items():
             if part not in _PARTS:
                 raise problem((*path, part), f"unknown key{suggest_key((*path, part), {path: _PARTS})}", tree.marks)
-            kind, word = (dict, "a mapping") if part == "matrix" else (list, "a list")
+            kind, word = (dict, "a mapping") if part in ("matrix", VARY) else (list, "a list")
             if not isinstance(value, kind):
                 raise problem((*path, part), f"got {shown(value)}, must be {word}", tree.marks)
     return scales

@@ -11,6 +11,7 @@ from typing import Any
 from subquad.experiment.axes import Axis, Choice
 from subquad.experiment.origins import KeyPath, Marks, problem
 from subquad.experiment.tree import Setting, Tree, overlay
+from subquad.experiment.vary import VARY, varied_setting, with_variations
 
 MAX_LABEL = 200
 
@@ -57,6 +58,7 @@ class Study:
         exclude: cells that are left out.
         last: settings from the command line, laid over all cells.
         marks: where the axes were given.
+        varied: settings that are changed one at a time around the base, each with its values.
     """
 
     base: Tree
@@ -65,11 +67,17 @@ class Study:
     exclude: tuple[When, ...]
     last: tuple[Setting, ...]
     marks: Marks
+    varied: tuple[Axis, ...] = ()
+
+    @cached_property
+    def all_axes(self) -> tuple[Axis, ...]:
+        """The axes, and one of all variations where settings are varied."""
+        return with_variations(self.axes, self.varied)
 
     @cached_property
     def cells(self) -> tuple[Combination, ...]:
-        """The cells, in order."""
-        return tuple(combinations(self.axes, self.exclude))
+        """The cells, in order; variations that are equal to their base are among them."""
+        return tuple(combinations(self.all_axes, self.exclude))
 
 
 def combinations(axes: Sequence[Axis], exclude: Sequence[When]) -> Iterator[Combination]:
@@ -85,7 +93,7 @@ def labels_of(study: Study) -> list[str]:
     Raises:
         ConfigError: one is too long for a folder's name, or names two cells.
     """
-    labels = ["-".join(choice.label for choice in cell) for cell in study.cells]
+    labels = [label_of(cell) for cell in study.cells]
     seen: set[str] = set()
     for label in labels:
         if len(label) > MAX_LABEL:
@@ -98,19 +106,39 @@ def labels_of(study: Study) -> list[str]:
     return labels
 
 
+def label_of(combination: Combination) -> str:
+    """The labels of a cell's choices, joined."""
+    return "-".join(choice.label for choice in combination)
+
+
 def axes_of(study: Study, combination: Combination) -> dict[str, Any]:
-    """One cell's choice on each axis: a component's label, else the value."""
-    return {
-        axis.key: choice.label if axis.is_component else choice.value
-        for axis, choice in zip(study.axes, combination, strict=True)
-    }
+    """One cell's choice on each axis: a component's label, else the value; under `vary` what it changes of the base."""
+    return {axis.key: _told(axis, choice) for axis, choice in zip(study.all_axes, combination, strict=True)}
+
+
+def _told(axis: Axis, choice: Choice) -> Any:
+    if axis.key == VARY:
+        return choice.value.told
+    return choice.label if axis.is_component else choice.value
+
+
+def base_of(study: Study, combination: Combination) -> Combination:
+    """The same cell with none of its settings varied."""
+    return tuple(
+        axis.choices[0] if axis.key == VARY else choice
+        for axis, choice in zip(study.all_axes, combination, strict=True)
+    )
 
 
 def experiment_of(study: Study, combination: Combination) -> Tree:
-    """One cell's experiment: the base, the axes, the cases that apply, the command line."""
-    chosen = zip(study.axes, combination, strict=True)
-    tree = overlay(study.base, [Setting(axis.path, choice.value, choice.origin) for axis, choice in chosen])
+    """One cell's experiment: the base, the axes, the cases that apply, the command line, what is varied."""
+    chosen = list(zip(study.all_axes, combination, strict=True))
+    axes = [Setting(axis.path, choice.value, choice.origin) for axis, choice in chosen if axis.key != VARY]
+    tree = overlay(study.base, axes)
     for case in study.cases:
-        if case.when.holds(study.axes, combination):
+        if case.when.holds(study.all_axes, combination):
             tree = overlay(tree, case.settings)
-    return overlay(tree, study.last) if study.last else tree
+    varied = [setting for axis, choice in chosen if axis.key == VARY for setting in varied_setting(choice)]
+    for layer in (study.last, varied):
+        tree = overlay(tree, layer) if layer else tree
+    return tree

@@ -1,4 +1,4 @@
-"""Read a study file: `matrix`, `cases` and `exclude`, with the overrides that concern them."""
+"""Read a study file: `matrix`, `vary`, `cases` and `exclude`, with the overrides that concern them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, mark_all,
 from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.study import Case, Study, When, combinations
 from subquad.experiment.tree import COMPONENTS, Setting, Tree, overlay, single
+from subquad.experiment.vary import VARY, parse_vary
+from subquad.experiment.vary import WORDS as VARY_WORDS
 
-STUDY_KEYS = ("matrix", "cases", "exclude", "scales")
+STUDY_KEYS = ("matrix", VARY, "cases", "exclude", "scales")
+_REPLACEABLE = ("matrix", VARY)
+"""Study keys that the command line may give."""
 MAX_CASES = 1_000
 
 
 def parse_study(tree: Tree, overrides: Sequence[Setting], scale_axes: Sequence[Setting] = ()) -> Study:
-    """Read `matrix`, `cases` and `exclude`, and the overrides that belong to them.
+    """Read `matrix`, `vary`, `cases` and `exclude`, and the overrides that belong to them.
 
     Args:
         tree: the file at its scale.
@@ -37,29 +41,35 @@ def parse_study(tree: Tree, overrides: Sequence[Setting], scale_axes: Sequence[S
     if scale_axes:
         declared = _together(declared, parse_axes(scaled.data["matrix"], scaled.marks))
     replaced = _matrix(scaled, [setting for setting in overrides if setting.path[0] == "matrix"])
-    if "matrix" not in replaced.data:
+    varied_tree = _vary(tree, [setting for setting in overrides if setting.path[0] == VARY])
+    if "matrix" not in replaced.data and VARY not in varied_tree.data:
         raise problem(("matrix",), f"missing, must be {MATRIX_WORDS}", tree.marks)
-    axes = parse_axes(replaced.data["matrix"], replaced.marks)
-    _refuse_many(axes, replaced.marks)
+    axes = parse_axes(replaced.data["matrix"], replaced.marks) if "matrix" in replaced.data else ()
+    varied = parse_vary(varied_tree.data[VARY], axes, varied_tree.marks) if VARY in varied_tree.data else ()
+    _refuse_many(axes, varied, replaced.marks)
     known = _together(declared, axes)
     exclude = _whens(tree, known)
     cases = _cases(tree, known)
     _refuse_file_keys(overrides)
-    own = [setting for setting in single(overrides) if setting.path[0] != "matrix"]
+    own = [setting for setting in single(overrides) if setting.path[0] not in _REPLACEABLE]
     for setting in own:
         _refuse_owned(setting, axes, None)
     _refuse_malformed(base)
     base = overlay(base, [setting for setting in own if setting.path[0] in ("name", "format")])
     last = tuple(setting for setting in own if setting.path[0] not in ("name", "format"))
     _refuse_idle(tree, known if declared else axes, exclude, cases)
-    return Study(base, axes, cases, exclude, last, replaced.marks)
+    marks = {**replaced.marks, **{path: one for path, one in varied_tree.marks.items() if path[:1] == (VARY,)}}
+    return Study(base, axes, cases, exclude, last, marks, varied)
 
 
-def _refuse_many(axes: Sequence[Axis], marks: Marks) -> None:
-    count = math.prod(len(axis.choices) for axis in axes)
+def _refuse_many(axes: Sequence[Axis], varied: Sequence[Axis], marks: Marks) -> None:
+    variations = sum(len(axis.choices) for axis in varied)
+    count = math.prod(len(axis.choices) for axis in axes) * (1 + variations)
     if count > MAX_CELLS:
-        sizes = " x ".join(f"{len(axis.choices)} {axis.key}" for axis in axes)
-        raise problem(("matrix",), f"{sizes} makes {count:,} cells, must be at most {MAX_CELLS:,}", marks)
+        sizes = [f"{len(axis.choices)} {axis.key}" for axis in axes]
+        sizes += [f"{1 + variations} vary"] if varied else []
+        message = f"{' x '.join(sizes)} makes {count:,} cells, must be at most {MAX_CELLS:,}"
+        raise problem(("matrix",), message, marks)
 
 
 def _refuse_malformed(base: Tree) -> None:
@@ -76,7 +86,7 @@ def _refuse_malformed(base: Tree) -> None:
 
 def _refuse_file_keys(overrides: Sequence[Setting]) -> None:
     for setting in overrides:
-        if setting.path[0] in STUDY_KEYS[1:]:
+        if setting.path[0] in STUDY_KEYS and setting.path[0] not in _REPLACEABLE:
             raise problem(setting.path, "can only be given in a file", {(): setting.origin})
 
 
@@ -99,6 +109,24 @@ def _matrix(tree: Tree, overrides: Sequence[Setting]) -> Tree:
             matrix = data.setdefault("matrix", {})
             path = ("matrix", _same_axis(str(path[1]), matrix))
             matrix[path[1]] = setting.value
+        marks = {key: origin for key, origin in marks.items() if key[: len(path)] != path}
+        marks |= mark_all(setting.value, path, setting.origin)
+    return Tree(data, marks)
+
+
+def _vary(tree: Tree, overrides: Sequence[Setting]) -> Tree:
+    """The varied settings with those that the command line gives."""
+    data: dict[str, Any] = {VARY: tree.data[VARY]} if VARY in tree.data else {}
+    marks = dict(tree.marks)
+    for setting in overrides:
+        path: KeyPath = setting.path
+        if len(path) > 1:
+            before = data.get(VARY, {})
+            data[VARY] = {**(before if isinstance(before, dict) else {}), str(path[1]): setting.value}
+        elif isinstance(setting.value, dict):
+            data[VARY] = setting.value
+        else:
+            raise problem(path, f"got {shown(setting.value)}, must be {VARY_WORDS}", {(): setting.origin})
         marks = {key: origin for key, origin in marks.items() if key[: len(path)] != path}
         marks |= mark_all(setting.value, path, setting.origin)
     return Tree(data, marks)

@@ -17,6 +17,7 @@ from subquad.experiment.strict_yaml import MAX_NODES, parse
 from subquad.experiment.study import Case, Study, When
 from subquad.experiment.text_file import MAX_BYTES
 from subquad.experiment.tree import COMPONENTS, Setting, get
+from subquad.experiment.vary import VARY
 
 _SURELY_READABLE = 4 * MAX_NODES
 """Characters; each key and value takes at least four in the canonical form."""
@@ -41,9 +42,11 @@ def study_text(study: Study, cells: Sequence[Checked], cwd: Path) -> str:
         (kind, "params", name) for (kind, _), config in configs.items() for name in path_fields(config)
     )
     writer = _Writer(study, configs, paths, cwd)
-    data = writer.base() | {"matrix": {axis.key: writer.choices(axis) for axis in study.axes}}
+    data = writer.base()
+    for key, axes in (("matrix", study.axes), (VARY, study.varied)):
+        data |= {key: {axis.key: writer.choices(axis) for axis in axes}} if axes else {}
     live = [
-        case for case in study.cases if any(case.when.holds(study.axes, combination) for combination in study.cells)
+        case for case in study.cases if any(case.when.holds(study.all_axes, combination) for combination in study.cells)
     ]
     cases = [writer.case(case) for case in live]
     if study.last:

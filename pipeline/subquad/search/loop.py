@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
-from subquad.drivers.session import IDENTITY, same_as_started, write_down
+from subquad.drivers.session import same_as_started, write_down
 from subquad.engine import attempts
 from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, PluginError
-from subquad.runs import read_json
+from subquad.runs import IDENTITY, read_json
 from subquad.search.budget import Budget
 from subquad.search.executor import failed
 from subquad.search.fitting import Fitted, Fitter

@@ -11,6 +11,7 @@ from subquad.experiment import Cell, Checked, Plan
 from subquad.experiment.axes import Axis, axis_path, parse_axes, plain_label
 from subquad.experiment.origins import KeyPath, one_line
 from subquad.experiment.strict_yaml import parse
+from subquad.experiment.vary import VARY
 from subquad.plugin import TaskPlugin
 from subquad.search.searcher import Goal
 from subquad.search.settings import CostBy
@@ -43,9 +44,10 @@ def subjects_of(plan: Plan) -> tuple[Subject, ...]:
     """The subjects of a study in the order of its cells; of a single experiment itself.
 
     Raises:
-        ConfigError: its protocol leaves no validation split to select on, or a rule of it is about seeds.
+        ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, or it has `vary`.
     """
     _refuse_protocols(plan)
+    _refuse_varied(plan)
     if not plan.study:
         (cell,) = plan.cells
         return (Subject(cell.label, {}, cell.experiment),)
@@ -93,6 +95,13 @@ def _label(cell: Cell) -> str:
     if place == 0 and cell.label.startswith(f"{part}-"):
         return cell.label.removeprefix(f"{part}-")
     return cell.label.replace(f"-{part}-", "-") if cell.label.count(f"-{part}-") == 1 else cell.label
+
+
+def _refuse_varied(plan: Plan) -> None:
+    if any(VARY in cell.axes for cell in plan.cells):
+        raise ConfigError(
+            "vary: is for subquad train, which trains every value; leave it out to search, and give a --space"
+        )
 
 
 def _refuse_protocols(plan: Plan) -> None:
