@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.runs import plain
 from subquad.search.prepare import Prepared
+from subquad.search.report.terminal import print_subjects
 from subquad.search.run import Ended, Watch, run
 from subquad.search.trial import Trial, best_of
+from subquad.search.words import point_text
 
 
 def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bool) -> int:
@@ -77,29 +78,12 @@ def _trial_line(prepared: Prepared, trial: Trial) -> str:
     best = best_of(trial.curve, metric.mode)
     value = f"validation {metric.metric} {best.value:.4g} at step {best.step}" if best else ""
     cost = f"{trial.steps} steps, {trial.seconds:.1f} s" if trial.state != "infeasible" else ""
-    parts = [trial.state, value, cost, _point(trial.point), trial.reason]
+    parts = [trial.state, value, cost, point_text(trial.point), trial.reason]
     return f"{trial.subject} {trial.number}: " + "; ".join(part for part in parts if part)
 
 
-def _point(point: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in point.items()
-    )
-
-
 def _show(ended: Ended, console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("subject", no_wrap=True)
-    for header in ("finished", "pruned", "failed", "infeasible", "dims", "steps", "FLOPs", "seconds"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for one in ended.summary["subjects"]:
-        row = [one["label"], *(str(one["trials"][key]) for key in ("finished", "pruned", "failed", "infeasible"))]
-        row += [str(one["dimensions"]), f"{one['steps']:,}", f"{one['flops']:.4g}", f"{one['seconds']:.1f}"]
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
-    for one in ended.summary["subjects"]:
-        for text in _told(one):
-            _line(console, f"{one['label']}: {text}")
+    print_subjects(ended.summary, console)
     for text in ended.drawn.left_out:
         _line(console, f"not drawn: {text}")
     _line(console, f"search  {short(Path(ended.summary['folder']))}")
@@ -107,18 +91,6 @@ def _show(ended: Ended, console: Console) -> None:
         _line(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         tell(*ended.final, console)
-
-
-def _told(subject: Mapping[str, Any]) -> list[str]:
-    """The best trial of a subject, why others did not run, and why there were no more."""
-    best, lines = subject["best"], []
-    if best:
-        where = f"trial {best['number']}, validation {subject['metric']} {best['value']:.4g} at step {best['step']}"
-        lines.append(f"best {where}: {_point(best['point']) or 'nothing was searched'}")
-    if subject["front"] is not None:
-        lines.append(f"not beaten in both objectives: trials {', '.join(map(str, subject['front'])) or 'none'}")
-    lines += subject["reasons"]
-    return lines + ([subject["over"]] if subject["over"] not in ("", "budget used") else [])
 
 
 def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
@@ -147,7 +119,7 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     for row in found["subjects"]:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
-            _line(console, f"{row['label']} {one['number']}: {_point(one['point'])}{reason}")
+            _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
     hours = found["seconds"] / 3600
     _line(
         console,

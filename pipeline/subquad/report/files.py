@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from subquad.errors import ConfigError
 from subquad.report import markdown, page, sheet
 from subquad.report.build import Report
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
+
+Reported = TypeVar("Reported")
 
 WRITERS = {"md": markdown.render, "csv": sheet.render, "html": page.render}
 """Format -> what renders it."""
@@ -36,7 +39,14 @@ def write(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> lis
     Returns:
         the files written, in the order of `formats`.
     """
+    return write_with(WRITERS, report, folder, formats)
+
+
+def write_with(
+    writers: Mapping[str, Callable[[Reported], str]], report: Reported, folder: Path, formats: Sequence[str]
+) -> list[Path]:
+    """The same with other writers, by format."""
     paths = [folder / f"report.{name}" for name in formats]
     for path, name in zip(paths, formats, strict=True):
-        write_text(path, WRITERS[name](report))
+        write_text(path, writers[name](report))
     return paths

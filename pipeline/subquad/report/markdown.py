@@ -21,24 +21,36 @@ def escape(text: str) -> str:
 
 def render(report: Report) -> str:
     """The whole page."""
-    parts = ["# Report", _list(report.headlines), "## Results", _table(table.results(report))]
+    return page("Report", sections(report))
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A page of parts, one below the other."""
+    return "\n\n".join([f"# {title}", *parts]) + "\n"
+
+
+def sections(report: Report) -> list[str]:
+    """The parts of the page below its title."""
+    parts = [bullets(report.headlines), "## Results", grid(table.results(report))]
     if report.means:
-        parts += ["## Means over data sets", _table(table.means(report))]
-    parts += [_list(f"{name}: {label}" for name, label in table.protocols(report))]
+        parts += ["## Means over data sets", grid(table.means(report))]
+    parts += [bullets(f"{name}: {label}" for name, label in table.protocols(report))]
     if notes := table.notes(report):
-        parts += ["Notes:", _list(notes)]
+        parts += ["Notes:", bullets(notes)]
     if (published := table.published(report)).lines:
-        parts += ["## Beside published rows", _table(published)]
+        parts += ["## Beside published rows", grid(published)]
     if (pairs := table.comparisons(report)).lines:
-        parts += ["## Differences between mixers", _table(pairs), METHOD]
-    return "\n\n".join(parts) + "\n"
+        parts += ["## Differences between mixers", grid(pairs), METHOD]
+    return parts
 
 
-def _list(lines: Iterable[str]) -> str:
+def bullets(lines: Iterable[str]) -> str:
+    """A list of foreign text."""
     return "\n".join(f"- {escape(line)}" for line in lines)
 
 
-def _table(content: Table) -> str:
+def grid(content: Table) -> str:
+    """A table of foreign text."""
     marks = ["---:" if index in content.numeric else "---" for index in range(len(content.headers))]
     head = [[escape(header) for header in content.headers], marks]
     body = [[escape(cell) for cell in line] for line in content.lines]

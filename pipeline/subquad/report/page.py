@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from subquad.report import ledger, svg, table
@@ -18,30 +19,42 @@ from subquad.report.provenance import source_of
 
 def render(report: Report) -> str:
     """The whole page."""
+    return fill("page.html.j2", title=_title(report), **content(report))
+
+
+def content(report: Report) -> dict[str, Any]:
+    """What `results.html.j2` shows."""
+    return {
+        "report": report,
+        "results": table.results(report),
+        "means": table.means(report),
+        "published": table.published(report),
+        "comparisons": table.comparisons(report),
+        "protocols": table.protocols(report),
+        "notes": table.notes(report),
+        "sources": _sources(report),
+        "method": METHOD,
+        "panels": [(panel, _draw(panel, index)) for index, panel in enumerate(panels(report))],
+        "provenance": [source_of(cell) for cell in report.cells],
+    }
+
+
+def fill(template: str, *, pictures: bool = False, **values: Any) -> str:
+    """A page that extends `layout.html.j2`; every value is escaped.
+
+    Args:
+        pictures: whether it holds some, as data.
+    """
     css = _file("page.css")
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    return environment.from_string(_file("page.html.j2")).render(
-        report=report,
-        title=_title(report),
-        css=Markup(css),
-        policy=policy(css),
-        results=table.results(report),
-        means=table.means(report),
-        published=table.published(report),
-        comparisons=table.comparisons(report),
-        protocols=table.protocols(report),
-        notes=table.notes(report),
-        sources=_sources(report),
-        method=METHOD,
-        panels=[(panel, _draw(panel, index)) for index, panel in enumerate(panels(report))],
-        provenance=[source_of(cell) for cell in report.cells],
-    )
+    environment = Environment(loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template(template).render(css=Markup(css), policy=policy(css, pictures=pictures), **values)
 
 
-def policy(css: str) -> str:
-    """Content security policy: nothing may load or run, except this very style sheet."""
+def policy(css: str, *, pictures: bool = False) -> str:
+    """Content security policy: nothing may load or run, except this very style sheet and pictures inside the page."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    images = "img-src data:; " if pictures else ""
+    return f"default-src 'none'; {images}style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 def _draw(panel: Panel, index: int) -> list[tuple[Chart, Markup]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 
 from subquad.report import text
 from subquad.report.beside import Beside
@@ -25,12 +26,22 @@ def neutral(value: Value) -> Value:
 
 def render(report: Report) -> str:
     """All records, each ended by CR LF."""
-    records = list[dict[str, Value]]()
+    return lines(records(report))
+
+
+def records(report: Report) -> list[dict[str, Value]]:
+    """A record for each row of the tables; that of a mixer, which comes first, has all columns."""
+    found = list[dict[str, Value]]()
     for family in report.families:
-        records += [_record(row, beside) for row, beside in family.rows] + [_oracle(one) for one in family.oracles]
-    records += [_mean(one) for one in report.means]
+        found += [_record(row, beside) for row, beside in family.rows] + [_oracle(one) for one in family.oracles]
+    return found + [_mean(one) for one in report.means]
+
+
+def lines(records: Sequence[Mapping[str, Value]]) -> str:
+    """Records under the columns that any of them has, in the order in which they come up."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(records[0]), restval=None, lineterminator="\r\n")
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    writer = csv.DictWriter(stream, columns, restval=None, lineterminator="\r\n")
     writer.writeheader()
     writer.writerows({name: neutral(value) for name, value in record.items()} for record in records)
     return stream.getvalue()

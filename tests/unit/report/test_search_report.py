@@ -1,0 +1,216 @@
+"""Reports of searches, at whatever point they stand: subjects, winners, pictures, the final study."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subquad.cli.main import main
+from subquad.experiment import load
+from subquad.runs import METRICS, RESULT, Record, write_json, write_text
+from subquad.search.folder import BEST, FINAL, SUMMARY, trial_folder, write_trial
+from subquad.search.report import read_search_report, to_json, write
+from subquad.search.search import plan_search, write_down
+from subquad.search.settings import Settings
+from subquad.search.trial import Trial
+
+STUDY = """
+name: small
+dataset: {name: recall}
+task: classification
+backbone: {name: encoder, params: {dim: 16, heads: 2}}
+mixer: agf
+matrix: {mixer: [agf, softmax], seed: [0]}
+"""
+SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Folder:
+    """A search's folder, as its driver leaves it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def trial(self, subject: str, number: int, status: str = "", value: float = 0.5, reason: str = "") -> None:
+        """A trial of 20 steps; without a status it runs."""
+        state = "infeasible" if status == "infeasible" else "waiting"
+        point = {"train.lr": 0.001 * (number + 1)}
+        trial = Trial(subject=subject, number=number, point=point, state=state, total_steps=20, reason=reason)
+        write_trial(self.path, trial, point, 1000)
+        folder = trial_folder(self.path, subject, number)
+        if status == "infeasible":
+            return
+        metrics = {"accuracy": value, "loss": 1.0}
+        record = Record(kind="eval", step=20, epoch=1, seconds=2, time=0, split="validation", metrics=metrics)
+        write_text(folder / METRICS, record.line())
+        write_text(folder / "attempts.jsonl", "")
+        if status:
+            write_json(folder / RESULT, {"status": status, "steps": 20, "seconds": 2.0, "reason": reason})
+
+    def over(self, *subjects: str) -> None:
+        """What search.json says: these have no further trial."""
+        labels = ("agf", "softmax")
+        told = [{"label": label, "over": "budget used" if label in subjects else ""} for label in labels]
+        write_json(self.path / SUMMARY, {"subjects": told})
+
+    def picture(self, *names: str) -> None:
+        (self.path / "plots").mkdir(exist_ok=True)
+        for name in names:
+            (self.path / "plots" / name).write_bytes(PNG)
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Folder:
+    """A search that was written down and has no trial yet."""
+    (tmp_path / "small.yaml").write_text(STUDY)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    plan = load(str(tmp_path / "small.yaml"))
+    settings = Settings(
+        str(tmp_path / "space.yaml"), searcher="tpe", scheduler="asha", budget="3-trials", final_seeds=1
+    )
+    return Folder(write_down(plan_search(plan, settings), tmp_path))
+
+
+@pytest.fixture
+def ended(search: Folder, factory) -> Folder:
+    """All trials and the final study are done."""
+    for number, (status, value) in enumerate((("finished", 0.5), ("finished", 0.75), ("pruned", 0.9))):
+        search.trial("agf", number, status, value)
+    search.trial("softmax", 0, "finished", 0.25)
+    search.trial("softmax", 1, "failed", reason="loss <b>is</b> | infinite")
+    search.trial("softmax", 2, "infeasible", reason="heads\x1b[31m do not divide")
+    search.over("agf", "softmax")
+    search.picture("agf-slice.png", "best-so-far.png")
+    write_text(search.path / FINAL / "study.yaml", "name: small\n")
+    for mixer in ("agf", "softmax"):
+        factory.run(search.path / FINAL / "cells" / f"{mixer}-seed0", mixer=mixer)
+    return search
+
+
+def test_a_search_that_ended_has_its_subjects_and_its_final_study(ended: Folder, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(ended.path)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].endswith("searcher tpe, scheduler asha, 3 trials for each of 2 subjects, seed 0; selected on the "
+                             "validation split")  # fmt: skip
+    assert [line.split() for line in shown if line.startswith(("agf  ", "softmax  "))] == [
+        ["agf", "1", "2", "1", "0", "0", "60", "6e+04", "6.0"],
+        ["softmax", "1", "1", "0", "1", "1", "40", "4e+04", "4.0"],
+    ]
+    assert "agf: best trial 1, validation accuracy 0.75 at step 20: train.lr=0.002" in shown
+    assert "softmax: trial 1 failed: loss <b>is</b> | infinite" in shown
+    assert "softmax: trial 2 infeasible: heads\\x1b[31m do not divide" in shown
+    assert "90.00" in "\n".join(shown[shown.index("final study:") :])
+    assert shown[-3:] == [str(ended.path / f"report.{name}") for name in ("md", "csv", "html")]
+    assert not any(line.startswith("unfinished") for line in shown)
+
+
+def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
+    write(read_search_report(ended.path), ended.path, ["md"])
+    text = (ended.path / "report.md").read_text()
+    assert text.startswith(f"# Search small-search/{ended.path.name}\n")
+    assert (
+        "| agf | tpe | asha | 1 | 2 | 1 | 0 | 0 | 60 | 6e+04 | 6.0 | accuracy 75.00 % | trial 1: train.lr=0.002 |"
+        in text
+    )
+    assert "loss &lt;b&gt;is&lt;/b&gt; \\| infinite" in text
+    assert text.index("## Subjects") < text.index("## Final study") < text.index("## Results")
+
+
+def test_a_record_for_each_subject_and_then_the_final_study(ended: Folder):
+    write(read_search_report(ended.path), ended.path, ["csv"])
+    records = list(csv.DictReader(io.StringIO((ended.path / "report.csv").read_text())))
+    assert [(one["kind"], one["subject"] or one["mixer"]) for one in records] == [
+        ("search", "agf"), ("search", "softmax"), ("mixer", "agf"), ("mixer", "softmax")
+    ]  # fmt: skip
+    first = records[0]
+    assert (first["trials_finished"], first["trials_pruned"], first["best_validation"]) == ("2", "1", "0.75")
+    assert (first["flops"], first["best_trial"], first["best_point"]) == ("60000.0", "1", "train.lr=0.002")
+    assert records[2]["score_mean"] == "90.0"
+
+
+def test_the_page_holds_the_pictures_and_loads_nothing(ended: Folder):
+    write(read_search_report(ended.path), ended.path, ["html"])
+    text = (ended.path / "report.html").read_text()
+    data = base64.b64encode(PNG).decode()
+    first, second = (f'<img src="data:image/png;base64,{data}" alt="{name}">' for name in ("best-so-far", "agf-slice"))
+    assert text.index(first) < text.index(second)
+    assert "default-src 'none'; img-src data:; style-src 'sha256-".replace("'", "&#39;") in text
+    assert "loss &lt;b&gt;is&lt;/b&gt; | infinite" in text
+    assert "http" not in text.replace('http-equiv="Content-Security-Policy"', "")
+    assert "<h2>Results</h2>" in text
+
+
+def test_json_has_the_summary_and_the_final_report(ended: Folder, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(ended.path), "--json", "--format", "md"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["finished"] is True
+    assert found["search"]["subjects"][0]["best"]["value"] == 0.75
+    assert [row["score"]["mean"] for row in found["final"]["rows"]] == [0.9, 0.9]
+    assert [Path(path).name for path in found["pictures"]] == ["best-so-far.png", "agf-slice.png"]
+    assert found["files"] == [str(ended.path / "report.md")]
+
+
+def test_the_same_search_gives_the_same_bytes(ended: Folder, tmp_path: Path):
+    report = read_search_report(ended.path)
+    pairs = zip(write(report, tmp_path / "one"), write(read_search_report(ended.path), tmp_path / "two"), strict=True)
+    for one, two in pairs:
+        assert one.read_bytes() == two.read_bytes()
+
+
+def state_of(search: Folder) -> tuple[bool, Any]:
+    report = read_search_report(search.path)
+    return report.finished, report.lines[1:]
+
+
+def test_a_search_without_a_trial_is_unfinished(search: Folder, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(search.path)]) == 0
+    assert "unfinished, still running or interrupted: trials of agf, softmax" in capsys.readouterr().out.splitlines()
+    found = to_json(read_search_report(search.path))
+    assert (found["finished"], found["final"], found["pictures"]) == (False, None, [])
+
+
+def test_trials_that_run_have_a_column(search: Folder):
+    search.trial("agf", 0, "finished")
+    search.trial("agf", 1)
+    search.trial("softmax", 0, "finished")
+    search.over("agf", "softmax")
+    assert state_of(search) == (False, ("unfinished, still running or interrupted: trials of agf",))
+    write(read_search_report(search.path), search.path)
+    text = (search.path / "report.md").read_text()
+    assert "| infeasible | unfinished | steps |" in text
+    assert "| agf | tpe | asha | 1 | 1 | 0 | 0 | 0 | 1 | 40 |" in text
+
+
+def test_a_final_study_that_is_not_done_is_told(search: Folder, factory):
+    search.trial("agf", 0, "finished")
+    search.trial("softmax", 0, "finished")
+    search.over("agf", "softmax")
+    assert state_of(search) == (False, ("unfinished: all trials ended, the final study has not begun",))
+    write_text(search.path / FINAL / "study.yaml", "name: small\n")
+    assert not read_search_report(search.path).finished
+    factory.run(search.path / FINAL / "cells" / "agf-seed0")
+    factory.run(search.path / FINAL / "cells" / "softmax-seed0", mixer="softmax", status="failed", reason="broke")
+    assert state_of(search) == (False, ("unfinished: 1 of 2 runs of the final study finished",))
+
+
+def test_where_no_trial_finished_nothing_is_waited_for(search: Folder):
+    search.trial("agf", 0, "failed", reason="broke")
+    search.trial("softmax", 0, "pruned")
+    search.over("agf", "softmax")
+    assert state_of(search) == (True, ())
+    assert not (search.path / BEST).exists()
+
+
+def test_a_search_beside_other_runs_is_refused(ended: Folder, factory, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(factory.run("one")), str(ended.path)]) == 2
+    assert capsys.readouterr().err == (
+        f"subquad: {ended.path}: is a search, which is reported alone; beside other runs give its final study, "
+        f"{ended.path / 'final'}\n"
+    )
