@@ -15,19 +15,25 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Cell, Checked, Plan
 from subquad.experiment.paths import path_fields
 from subquad.experiment.schema import Scale
+from subquad.ray.need import require_ray
+from subquad.tracking.publisher import check_tracking
 
 
 def preflight(plan: Plan, *, local: bool) -> None:
     """Refuse what cannot run on this machine or with the data there are; what takes no time is looked at first.
 
     Raises:
-        ConfigError: more CPUs or GPUs are asked than there are.
+        UserError: Ray or MLflow is asked for and not installed.
+        ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
         DataError: a data set is not there, cannot be read, or cannot be split as the protocol wants.
         PluginError: a model cannot be built.
     """
+    if not local:
+        require_ray()
     for cell in plan.cells:
         with naming(cell, plan):
             check_room(cell.experiment.experiment.scale, cpus=not local)
+            check_tracking(cell.experiment.experiment.tracking, Path.cwd())
     check_paths(plan)
     specs: dict[str, DataSpec] = {}
     built: set[str] = set()

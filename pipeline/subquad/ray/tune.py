@@ -16,7 +16,7 @@ from typing import Any
 from subquad.drivers.payload import Payload
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Received, listening, stop_file_watch
-from subquad.errors import SubquadError, TrainingFailed, UserError
+from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Scale
 from subquad.ray.cluster import local_cluster
 from subquad.ray.train import in_thread, trainer
@@ -36,7 +36,7 @@ class TuneExecutor(Executor):
         """See `Executor.run`. A trial whose process died goes on from its newest checkpoint.
 
         Raises:
-            UserError: Ray is not installed, or a trial is in other hands.
+            UserError: a trial is in other hands.
             TrainingFailed: Ray gave up.
         """
         with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
@@ -63,12 +63,10 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received)
     Raises:
         Exception: what went wrong in the search itself, after trials that ran were saved.
     """
-    try:
-        from ray import tune
+    from ray import tune
 
-        from subquad.ray.searcher import QueueSearcher
-    except ImportError as error:
-        raise UserError("Ray Tune is not installed: `pip install 'subquad[tune]'`, or search with --local") from error
+    from subquad.ray.searcher import QueueSearcher
+
     broken: list[Exception] = []
 
     def give_up(error: Exception) -> None:

@@ -24,6 +24,25 @@ from subquad.tracking.settings import client_environment
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 
 
+def check_tracking(tracking: Tracking, root: Path) -> str:
+    """The store that runs are sent to, before there are any.
+
+    Args:
+        tracking: the experiment's settings.
+        root: folder that holds `runs/`.
+
+    Raises:
+        ConfigError: `tracking.uri` is no store.
+        UserError: `tracking.uri` is given but MLflow is not installed.
+    """
+    if not tracking.enabled:
+        return ""
+    uri = choose(tracking.uri, root)
+    if tracking.uri is not None and find_spec("mlflow") is None:
+        raise UserError(f"tracking.uri is given, but {_EXTRA}, or set tracking.enabled=false")
+    return uri
+
+
 def open_publisher(
     tracking: Tracking,
     *,
@@ -47,12 +66,10 @@ def open_publisher(
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed.
     """
-    if not tracking.enabled:
+    uri = check_tracking(tracking, root)
+    if not uri:
         return NullPublisher()
-    uri = choose(tracking.uri, root)
     if find_spec("mlflow") is None:
-        if tracking.uri is not None:
-            raise UserError(f"tracking.uri is given, but {_EXTRA}, or set tracking.enabled=false")
         click.echo(f"{_EXTRA} (metrics stay in the run directory)", err=True)
         return NullPublisher()
     absolute = tuple(TrackedRun(run.folder.resolve(), run.label, run.params, run.tags) for run in runs)
