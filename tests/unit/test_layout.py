@@ -27,8 +27,13 @@ PUBLIC = {
 }
 """What plugins may import: the contract, its errors, whole-file writes, nearest names, the contract tests."""
 
-HOMES = {"ray": "pipeline/subquad/ray/", "mlflow": "pipeline/subquad/tracking/mlflow.py"}
-HEAVY = ("torch", "ray", "mlflow", "sktime", "matplotlib")
+HOMES = {
+    "ray": ("pipeline/subquad/ray/",),
+    "mlflow": ("pipeline/subquad/tracking/mlflow.py",),
+    "optuna": ("pipeline/subquad/search/searchers/", "pipeline/subquad/search/pictures/"),
+    "matplotlib": ("pipeline/subquad/tracking/plots.py", "pipeline/subquad/search/pictures/"),
+}
+HEAVY = ("torch", "ray", "mlflow", "sktime", "matplotlib", "optuna")
 NAMES_A_PLUGIN_PACKAGE = re.compile(r"(subquad_plugins|subquad_datasets|subquad_spaces)([.:][\w.:]*)?")
 
 pytestmark = pytest.mark.skipif(not (REPO / "pipeline").is_dir(), reason="runs beside the sources only")
@@ -81,14 +86,14 @@ def plugin_breaches(repo: Path) -> list[str]:
 
 
 def home_breaches(repo: Path) -> list[str]:
-    """Ray and MLflow are imported in one place each."""
+    """What is an extra is imported in the places that need it, and nowhere else."""
     files = [path for root in ROOTS for path in sources(repo, root)]
     return [
         f"{path.name}: {name}"
         for path in files
         for name in imports(path)
-        for package, home in HOMES.items()
-        if is_in(name, package) and not path.relative_to(repo).as_posix().startswith(home)
+        for package, homes in HOMES.items()
+        if is_in(name, package) and not path.relative_to(repo).as_posix().startswith(homes)
     ]
 
 
@@ -130,6 +135,10 @@ def test_every_root_has_its_package(root, package):
         (home_breaches, "pipeline/subquad/engine/a.py", "import ray"),
         (home_breaches, "pipeline/subquad/tracking/a.py", "def f():\n    from mlflow.entities import Metric"),
         (home_breaches, "plugins/subquad_plugins/a.py", "import ray.train"),
+        (home_breaches, "pipeline/subquad/search/loop.py", "def f():\n    import optuna"),
+        (home_breaches, "pipeline/subquad/bench/a.py", "from optuna.trial import TrialState"),
+        (home_breaches, "pipeline/subquad/tracking/search.py", "from matplotlib.figure import Figure"),
+        (home_breaches, "pipeline/subquad/report/a.py", "import matplotlib.pyplot as plt"),
         (root_breaches, "datasets/__init__.py", ""),
         (root_breaches, "plugins/loose.py", ""),
         (root_breaches, "pipeline/second/__init__.py", ""),
@@ -149,6 +158,9 @@ def test_a_breach_is_seen(tmp_path, rule, file, code):
     [
         ("pipeline/subquad/ray/a.py", "import ray.train"),
         ("pipeline/subquad/tracking/mlflow.py", "import mlflow"),
+        ("pipeline/subquad/tracking/plots.py", "from matplotlib.figure import Figure"),
+        ("pipeline/subquad/search/searchers/a.py", "def f():\n    import optuna"),
+        ("pipeline/subquad/search/pictures/a.py", "import matplotlib\nimport optuna.visualization.matplotlib"),
         (
             "pipeline/subquad/a.py",
             "'''subquad_plugins is reached through entry points.'''\nfrom subquad.ray import driver",
