@@ -47,14 +47,40 @@ class Beside:
 
 def published_beside(row: Row) -> list[Beside]:
     """Published rows of the row's mixer on its data set, each with its verdict."""
-    cell = next(iter(row.counted or row.cells))
-    keys = cell.result.published_keys if cell.result else {}
-    found = ledger.find(row.mixer, keys.get("benchmark", row.dataset), row.metric)
-    return [Beside(published=one, reasons=_reasons(row, cell, one)) for one in found]
+    found = ledger.find(row.mixer, _benchmark(row), row.metric)
+    return [_beside(row, one, ledger.condition(one, row.mixer)) for one in found]
 
 
-def _reasons(row: Row, cell: Cell, published: PublishedRow) -> tuple[str, ...]:
-    condition = ledger.condition(published, row.mixer)
+def varied_beside(row: Row, key: str) -> list[Beside]:
+    """Published rows for the row's value of one setting, from the tables that change it alone."""
+    value = _cell(row).experiment.get(key)
+    found = printed_values(row, key) if isinstance(value, int | float) else []
+    return [
+        _beside(row, one, ledger.condition_varied(one, row.mixer, key, printed))
+        for printed, one in found
+        if printed == value
+    ]
+
+
+def printed_values(row: Row, key: str) -> list[tuple[float, PublishedRow]]:
+    """Every published value of one setting of the row's mixer on its data set."""
+    return ledger.find_varied(row.mixer, key, _benchmark(row), row.metric)
+
+
+def _cell(row: Row) -> Cell:
+    return next(iter(row.counted or row.cells))
+
+
+def _benchmark(row: Row) -> str:
+    result = _cell(row).result
+    return result.published_keys.get("benchmark", row.dataset) if result else row.dataset
+
+
+def _beside(row: Row, published: PublishedRow, condition: Condition | None) -> Beside:
+    return Beside(published=published, reasons=_reasons(row, _cell(row), published, condition))
+
+
+def _reasons(row: Row, cell: Cell, published: PublishedRow, condition: Condition | None) -> tuple[str, ...]:
     reasons = ["conditions unknown"] if condition is None else list(_differences(row, cell, condition))
     if not row.counted:
         reasons.append("no finished run")

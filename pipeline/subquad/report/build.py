@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from subquad.report.beside import Beside, published_beside
+from subquad.report.beside import Beside, published_beside, varied_beside
 from subquad.report.cells import Cell, read_cells
 from subquad.report.compare import Comparison, compare_rows
 from subquad.report.headlines import headlines
 from subquad.report.means import Mean, make_means
 from subquad.report.oracles import Oracle, make_oracles
 from subquad.report.rows import Row, make_rows
+from subquad.report.sensitivity import Sensitivity, clusters, make_sensitivities
 
 BASELINE = "identity"
 """The control mixer: what a network scores when tokens are not mixed at all."""
@@ -41,6 +42,7 @@ class Report:
         comparisons: pairs of rows.
         oracles: rows of guesses without a model.
         means: over data sets.
+        sensitivities: settings that studies varied around a base.
         headlines: a sentence for each data set and protocol, and one against its best oracle.
         cells: every run, in the order read.
         baseline: the control mixer.
@@ -51,6 +53,7 @@ class Report:
     comparisons: tuple[Comparison, ...]
     oracles: tuple[Oracle, ...]
     means: tuple[Mean, ...]
+    sensitivities: tuple[Sensitivity, ...]
     headlines: tuple[str, ...]
     cells: tuple[Cell, ...]
     baseline: str
@@ -81,14 +84,23 @@ def build(folders: Sequence[Path], *, baseline: str = BASELINE) -> Report:
     """
     cells = read_cells(folders)
     rows = make_rows(cells)
-    comparisons, oracles = compare_rows(rows, baseline), make_oracles(rows)
+    sensitivities, oracles = make_sensitivities(rows), make_oracles(rows)
+    comparisons = compare_rows(rows, baseline, clusters(sensitivities))
     return Report(
         rows=tuple(rows),
-        published=tuple(tuple(published_beside(row)) for row in rows),
+        published=tuple(tuple(_published(row)) for row in rows),
         comparisons=tuple(comparisons),
         oracles=tuple(oracles),
         means=tuple(make_means(rows, oracles)),
+        sensitivities=tuple(sensitivities),
         headlines=tuple(headlines(rows, comparisons, oracles, baseline)),
         cells=tuple(cells),
         baseline=baseline,
     )
+
+
+def _published(row: Row) -> list[Beside]:
+    """Published rows: of a base, and wherever nothing is varied, the main tables'; else those of the varied value."""
+    if row.is_base or not row.roles:
+        return published_beside(row)
+    return [one for role in row.roles for key, _ in role for one in varied_beside(row, key)]

@@ -11,10 +11,11 @@ from typing import Any
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse
 from subquad.experiment.text_file import read
+from subquad.experiment.vary import VARY
 from subquad.report.result import Result, load_result
-from subquad.report.settings import settings_of
+from subquad.report.settings import Setting, settings_of
 from subquad.report.text import clean
-from subquad.runs import ENVIRONMENT, EXPERIMENT, STUDY, flatten, read_json, runs_below
+from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, STUDY, flatten, read_json, runs_below
 
 UNFINISHED = "running/unfinished"
 
@@ -36,6 +37,7 @@ class Cell:
         label: the mixer's name in tables; a study may name several variants of one mixer.
         mixer: the plugin's name.
         settings: what its score may depend on, by dotted key.
+        varied: of a study that varies settings, what this run changes of its base, () for the base itself; else None.
         experiment: leaves of experiment.yaml by dotted key.
         environment: environment.json.
         result: result.json, None while there is none.
@@ -49,6 +51,7 @@ class Cell:
     protocol: str
     seed: int
     settings: Mapping[str, str]
+    varied: Setting | None
     experiment: Mapping[str, Any]
     environment: Mapping[str, Any]
     result: Result | None
@@ -95,7 +98,8 @@ def read_cells(folders: Sequence[Path]) -> list[Cell]:
 def _read(run: Path, root: Path) -> Cell:
     experiment = _experiment(run)
     result = load_result(run)
-    axes = result.axes if result else {}
+    axes = result.axes if result else _axes(run)
+    found = _settings(run, experiment, axes)
     mixer = result.mixer if result else experiment["mixer"]["name"].rpartition(":")[2]
     train = experiment.get("train") or {}
     return Cell(
@@ -106,11 +110,25 @@ def _read(run: Path, root: Path) -> Cell:
         mixer=clean(mixer),
         protocol=clean(result.protocol if result else str(experiment.get("protocol", "honest"))),
         seed=result.seed if result else int(train.get("seed", 0)),
-        settings=_settings(run, experiment, axes),
+        settings=found,
+        varied=_varied(axes, found),
         experiment=flatten(experiment),
         environment=read_json(run / ENVIRONMENT) or {},
         result=result,
     )
+
+
+def _axes(run: Path) -> Mapping[str, Any]:
+    """Coordinates in its study of a run without a result."""
+    known = (read_json(run / IDENTITY) or {}).get("axes")
+    return known if isinstance(known, Mapping) else {}
+
+
+def _varied(axes: Mapping[str, Any], found: Mapping[str, str]) -> Setting | None:
+    changed = axes.get(VARY)
+    if not isinstance(changed, Mapping):
+        return None
+    return tuple((clean(str(key)), clean(found.get(key, str(value)))) for key, value in sorted(changed.items()))
 
 
 def _experiment(run: Path) -> dict[str, Any]:

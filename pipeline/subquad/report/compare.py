@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
-from subquad.report import stats
+from subquad.report import settings, stats
 from subquad.report.predictions import Correctness, correctness
 from subquad.report.rows import Row
-from subquad.report.settings import differing
 
 Verdict = Literal["distinguishable", "not distinguishable", "not enough seeds"]
 Basis = Literal["test samples and seeds", "test samples", "seeds", "none"]
@@ -46,11 +45,26 @@ class Comparison:
         return self.first.dataset, self.first.protocol
 
 
-def compare_rows(rows: Sequence[Row], baseline: str) -> list[Comparison]:
-    """All pairs that may be compared, the control mixer second in its pairs."""
-    found = [_compare(*_ordered(pair, baseline)) for pair in combinations(rows, 2) if _comparable(*pair)]
+def compare_rows(rows: Sequence[Row], baseline: str, apart: Sequence[Sequence[Row]] = ()) -> list[Comparison]:
+    """All pairs that may be compared, the control mixer second in its pairs.
+
+    Args:
+        rows: of the table.
+        baseline: the control mixer.
+        apart: groups of rows whose pairs stand elsewhere.
+    """
+    elsewhere = {frozenset(map(id, pair)) for group in apart for pair in combinations(group, 2)}
+    pairs = [pair for pair in combinations(rows, 2) if frozenset(map(id, pair)) not in elsewhere]
+    found = [_compare(*_ordered(pair, baseline)) for pair in pairs if _comparable(*pair)]
     families = dict.fromkeys(one.family for one in found)
     return [one for family in families for one in _corrected([one for one in found if one.family == family])]
+
+
+def compare_values(rows: Sequence[Row], key: str) -> list[Comparison]:
+    """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
+    scored = [row for row in rows if row.counted]
+    known = settings.with_alternatives([key])
+    return _corrected([_compare(first, second, known) for first, second in combinations(scored, 2)])
 
 
 def is_baseline(row: Row, baseline: str) -> bool:
@@ -71,10 +85,9 @@ def _comparable(first: Row, second: Row) -> bool:
     return bool(first.counted and second.counted) and all(mine[key] == other[key] for key in shared)
 
 
-def _compare(first: Row, second: Row) -> Comparison:
-    notes = tuple(
-        f"settings differ too: {one}" for one in differing(first.counted[0].settings, second.counted[0].settings)
-    )
+def _compare(first: Row, second: Row, known: Container[str] = ()) -> Comparison:
+    others = settings.differing(first.counted[0].settings, second.counted[0].settings, known)
+    notes = tuple(f"settings differ too: {one}" for one in others)
     seeds = tuple(sorted(set(first.seeds) & set(second.seeds)))
     one, other = correctness(first, seeds), correctness(second, seeds)
     if isinstance(one, Correctness) and isinstance(other, Correctness) and one.same_samples(other):

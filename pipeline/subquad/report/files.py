@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from subquad.errors import ConfigError
-from subquad.report import markdown, page, sheet
+from subquad.report import markdown, page, sensitivity_plot, sheet
 from subquad.report.build import Report
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
@@ -18,6 +18,7 @@ WRITERS = {"md": markdown.render, "csv": sheet.render, "html": page.render}
 """Format -> what renders it."""
 
 FORMATS = tuple(WRITERS)
+PICTURES = "sensitivity"
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
@@ -37,9 +38,18 @@ def write(report: Report, folder: Path, formats: Sequence[str] = FORMATS) -> lis
     """Write `report.<format>` files; the same runs give the same bytes.
 
     Returns:
-        the files written, in the order of `formats`.
+        the files written, in the order of `formats`; with the page, pictures of varied settings after them.
     """
-    return write_with(WRITERS, report, folder, formats)
+    written = write_with(WRITERS, report, folder, formats)
+    return [*written, *write_pictures(report, folder)] if "html" in formats else written
+
+
+def write_pictures(report: Report, folder: Path) -> list[Path]:
+    """Write a picture of each varied setting into `sensitivity/`."""
+    paths = [folder / PICTURES / name for name in sensitivity_plot.file_names(report.sensitivities)]
+    for path, one in zip(paths, report.sensitivities, strict=True):
+        write_text(path, sensitivity_plot.to_file(one))
+    return paths
 
 
 def write_with(

@@ -29,6 +29,8 @@ def headlines(
 def _sentence(rows: Sequence[Row], everything: Sequence[Comparison], baseline: str) -> str:
     others = [row for row in rows if not is_baseline(row, baseline)]
     controls = [row for row in rows if is_baseline(row, baseline)]
+    if not controls and all(row.roles for row in rows):
+        return ""  # a study of a setting, not of mixers
     if not others:
         return f"only the {baseline} control ran: nothing to compare it with"
     if not controls:

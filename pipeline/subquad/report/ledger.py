@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -65,6 +65,30 @@ def find(mixer: str, benchmark: str, metric: str) -> list[PublishedRow]:
         and (row.benchmark, row.metric) == (benchmark, metric)
         and row.table in tables.get(row.source, [])
     ]
+
+
+def find_varied(mixer: str, key: str, benchmark: str, metric: str) -> list[tuple[float, PublishedRow]]:
+    """Published rows for values of one setting of a mixer, with the values, from the tables that change it alone."""
+    found = [
+        (float(row.model.removeprefix(rule["model"])), row)
+        for rule in _varied(mixer, key)
+        for row in rows()
+        if (row.source, row.table, row.benchmark, row.metric) == (rule["source"], rule["table"], benchmark, metric)
+        and row.model.startswith(rule["model"])
+    ]
+    return sorted(found, key=lambda one: one[0])
+
+
+def condition_varied(row: PublishedRow, mixer: str, key: str, value: float) -> Condition | None:
+    """Conditions of a row of `find_varied`: those of the main table, with the value in place of the chosen one."""
+    rule = next(one for one in _varied(mixer, key) if (one["source"], one["table"]) == (row.source, row.table))
+    main = condition(replace(row, **rule["main"]), mixer)
+    param = key.removeprefix("mixer.params.")
+    return main and replace(main, mixer=tuple({**one, param: value} for one in main.mixer[: rule.get("variants")]))
+
+
+def _varied(mixer: str, key: str) -> list[Mapping[str, Any]]:
+    return _rules()["varied"].get(mixer, {}).get(key, [])
 
 
 def condition(row: PublishedRow, mixer: str) -> Condition | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from subquad.report import table
 from subquad.report.build import Report
 from subquad.report.method import METHOD
+from subquad.report.sensitivity_words import NOTE, sentence
 from subquad.report.table import Table
 
 _ACTIVE = re.compile(r"([\\`*_\[\]|~!])")
@@ -37,6 +38,11 @@ def sections(report: Report) -> list[str]:
     parts += [bullets(f"{name}: {label}" for name, label in table.protocols(report))]
     if notes := table.notes(report):
         parts += ["Notes:", bullets(notes)]
+    if report.sensitivities:
+        parts += ["## Sensitivity"]
+        for one in report.sensitivities:
+            parts += [f"### {escape(one.title)}", grid(table.sensitivity(one)), escape(sentence(one))]
+        parts += [NOTE]
     if (published := table.published(report)).lines:
         parts += ["## Beside published rows", grid(published)]
     if (pairs := table.comparisons(report)).lines:

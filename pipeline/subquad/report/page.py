@@ -10,11 +10,12 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from subquad.report import ledger, svg, table
+from subquad.report import ledger, sensitivity_plot, svg, table
 from subquad.report.build import Report
 from subquad.report.curves import Chart, Panel, panels
 from subquad.report.method import METHOD
 from subquad.report.provenance import source_of
+from subquad.report.sensitivity_words import NOTE, sentence
 
 
 def render(report: Report) -> str:
@@ -34,6 +35,11 @@ def content(report: Report) -> dict[str, Any]:
         "notes": table.notes(report),
         "sources": _sources(report),
         "method": METHOD,
+        "sensitivities": [
+            (one, table.sensitivity(one), sensitivity_plot.draw(one, f"sensitivity-{index}"), sentence(one))
+            for index, one in enumerate(report.sensitivities)
+        ],
+        "sensitivity_note": NOTE,
         "panels": [(panel, _draw(panel, index)) for index, panel in enumerate(panels(report))],
         "provenance": [source_of(cell) for cell in report.cells],
     }
@@ -63,7 +69,8 @@ def _draw(panel: Panel, index: int) -> list[tuple[Chart, Markup]]:
 
 def _sources(report: Report) -> list[tuple[str, str]]:
     """Short name and paper of every published row shown."""
-    shown = sorted({one.published.source for beside in report.published for one in beside})
+    values = [value.published for one in report.sensitivities for value in one.values]
+    shown = sorted({one.published.source for beside in (*report.published, *values) for one in beside})
     return [(name, ledger.source_title(name)) for name in shown]
 
 

@@ -12,6 +12,8 @@ from subquad.report.compare import Comparison
 from subquad.report.means import Mean
 from subquad.report.oracles import METRIC, Oracle
 from subquad.report.rows import Row
+from subquad.report.sensitivity import Sensitivity
+from subquad.report.sensitivity_words import sentence
 from subquad.report.text import Spread
 
 FORMAT = 1
@@ -27,6 +29,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "rows": [_row(row, beside) for row, beside in rows],
         "oracles": [_oracle(one) for one in report.oracles],
         "means": [_mean(one) for one in report.means],
+        "sensitivities": [_sensitivity(one) for one in report.sensitivities],
         "comparisons": [_comparison(one) for one in report.comparisons],
     }
 
@@ -87,6 +90,32 @@ def _mean(one: Mean) -> dict[str, Any]:
         "metric": one.metric,
         "datasets": list(one.datasets),
         "score": _spread(one.score),
+    }
+
+
+def _sensitivity(one: Sensitivity) -> dict[str, Any]:
+    return {
+        "kind": "sensitivity",
+        "dataset": one.base.dataset,
+        "mixer": one.base.label,
+        "protocol": one.base.protocol,
+        "metric": one.base.metric,
+        "setting": one.key,
+        "at": dict(one.base.setting),
+        "sentence": sentence(one),
+        "values": [
+            {
+                "value": value.row.cells[0].experiment.get(one.key),
+                "base": value.base,
+                "row": value.row.name,
+                "seeds": list(value.row.seeds),
+                "validation": _spread(value.validation),
+                "score": _spread(value.row.score),
+                "published": [_beside(beside) for beside in value.published],
+            }
+            for value in one.values
+        ],
+        "comparisons": [_comparison(pair) for pair in one.comparisons],
     }
 
 

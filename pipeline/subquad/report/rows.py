@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from subquad.report import settings
@@ -28,6 +28,8 @@ class Row:
         score: the metric on the test split.
         last_score: the same after the last epoch, where the protocol reports the best test score over epochs.
         seconds: training time.
+        roles: in a study that varies settings, what this row changes of its base; () where it is the base. Rows of
+            several such studies may have several.
     """
 
     dataset: str
@@ -43,11 +45,19 @@ class Row:
     last_score: Spread | None
     macro_f1: Spread | None
     seconds: Spread | None
+    roles: tuple[Setting, ...] = ()
 
     @property
     def name(self) -> str:
         """The mixer with what tells it from its variants."""
-        return f"{self.label} ({settings.short(self.setting)})" if self.setting else self.label
+        parts = [settings.short(self.setting), "base" if self.is_base else ""]
+        told = ", ".join(part for part in parts if part)
+        return f"{self.label} ({told})" if told else self.label
+
+    @property
+    def is_base(self) -> bool:
+        """Whether a study varies settings around it."""
+        return () in self.roles
 
     @property
     def parameters(self) -> int | None:
@@ -92,12 +102,29 @@ def _rows_of(cells: list[Cell]) -> list[Row]:
     for cell in cells:
         setting = tuple((clean(key), clean(cell.settings.get(key, "none"))) for key in keys)
         variants.setdefault(setting, []).append(cell)
-    return [_row(setting, variants[setting]) for setting in sorted(variants, key=_natural)]
+    told = _told_by_change(variants)
+    return [_row(told[setting], variants[setting]) for setting in sorted(variants, key=lambda one: _natural(told[one]))]
 
 
-def _natural(setting: Setting) -> list[tuple[float, str]]:
-    """Numbers in their order, words after them."""
-    return [(_number(value), value) for _, value in setting]
+def _told_by_change(variants: Mapping[Setting, Sequence[Cell]]) -> dict[Setting, Setting]:
+    """Shorter settings where each variant changes one thing of a base: that, and nothing else that is varied."""
+    roles = {setting: _roles(cells) for setting, cells in variants.items()}
+    varied = settings.with_alternatives(key for each in roles.values() for role in each for key, _ in role)
+    told = {
+        setting: (*(part for part in setting if part[0] not in varied), *(part for role in each for part in role))
+        for setting, each in roles.items()
+    }
+    clear = all(len(each) == 1 for each in roles.values()) and len(set(told.values())) == len(told)
+    return told if clear else {setting: setting for setting in variants}
+
+
+def _roles(cells: Iterable[Cell]) -> tuple[Setting, ...]:
+    return tuple(sorted({cell.varied for cell in cells if cell.varied is not None}))
+
+
+def _natural(setting: Setting) -> list[tuple[str, float, str]]:
+    """Key by key; numbers in their order, words after them."""
+    return [(key, _number(value), value) for key, value in setting]
 
 
 def _number(text: str) -> float:
@@ -125,6 +152,7 @@ def _row(setting: Setting, cells: list[Cell]) -> Row:
         last_score=_spread(cell.last_score(metric) for cell in counted) if first.protocol == "paper" else None,
         macro_f1=_spread(cell.score("macro_f1") for cell in counted),
         seconds=_spread(cell.result.seconds for cell in counted if cell.result),
+        roles=_roles(cells),
     )
 
 

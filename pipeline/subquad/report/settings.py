@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from subquad.experiment.tree import ALTERNATIVES
 from subquad.runs import flatten
 
 _NOT_SETTINGS = ("format", "name", "scale", "tracking", "train.seed")
@@ -32,15 +33,22 @@ def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     return tuple(key for key in keys if len({member.get(key) for member in members}) > 1)
 
 
-def differing(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[str, ...]:
-    """`train.lr 0.001 / 0.0003`, for settings outside the mixer in which two rows differ."""
-    keys = [key for key in varying([first, second]) if not key.startswith("mixer.")]
+def differing(first: Mapping[str, str], second: Mapping[str, str], known: Container[str] = ()) -> tuple[str, ...]:
+    """`train.lr 0.001 / 0.0003`, for settings outside the mixer, and not `known`, in which two rows differ."""
+    keys = [key for key in varying([first, second]) if not key.startswith("mixer.") and key not in known]
     return tuple(f"{key} {first.get(key, 'none')} / {second.get(key, 'none')}" for key in keys)
 
 
 def short(setting: Setting) -> str:
     """`order=4, lr=0.001`: the last word of each key."""
     return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in setting)
+
+
+def with_alternatives(keys: Iterable[str]) -> set[str]:
+    """Keys, and those that are switched off where one of them is given: `train.epochs` with `train.steps`."""
+    pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
+    given = set(keys)
+    return given.union(*(pair for pair in pairs if pair & given))
 
 
 def _ignored(key: str) -> bool:

@@ -12,6 +12,8 @@ from subquad.report.build import Report
 from subquad.report.means import Mean
 from subquad.report.oracles import METRIC, Oracle
 from subquad.report.rows import Row, status_of
+from subquad.report.sensitivity import Sensitivity
+from subquad.report.sensitivity import Value as SensitivityValue
 from subquad.report.text import Spread
 
 Value = str | int | float | None
@@ -34,7 +36,8 @@ def records(report: Report) -> list[dict[str, Value]]:
     found = list[dict[str, Value]]()
     for family in report.families:
         found += [_record(row, beside) for row, beside in family.rows] + [_oracle(one) for one in family.oracles]
-    return found + [_mean(one) for one in report.means]
+    values = [_value(one, value) for one in report.sensitivities for value in one.values]
+    return found + [_mean(one) for one in report.means] + values
 
 
 def lines(records: Sequence[Mapping[str, Value]]) -> str:
@@ -105,6 +108,17 @@ def _mean(one: Mean) -> dict[str, Value]:
         "unit": text.unit(one.metric),
         **_spread("score", one.score, one.metric),
         "kind": "oracle mean" if one.oracle else "mean",
+    }
+
+
+def _value(one: Sensitivity, value: SensitivityValue) -> dict[str, Value]:
+    """A row's record again, as a value of one setting."""
+    return {
+        **_record(value.row, value.published),
+        "setting": "; ".join(f"{key}={given}" for key, given in (*one.base.setting, (one.key, value.text))),
+        "kind": "sensitivity",
+        "base": "yes" if value.base else "no",
+        **_spread("validation", value.validation, one.base.metric),
     }
 
 

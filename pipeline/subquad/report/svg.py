@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
@@ -24,8 +24,8 @@ def draw(chart: Chart, identity: str) -> Markup:
     """
     points = [point for line in chart.lines for point in line.points]
     x_ticks, y_ticks = ticks([x for x, _ in points]), ticks([y for _, y in points])
-    place = _Scale(x_ticks, y_ticks)
-    parts = [_head(chart, identity), _grid(x_ticks, y_ticks, place), _labels(chart)]
+    place = Scale(x_ticks, y_ticks)
+    parts = [_head(chart, identity), grid(x_ticks, y_ticks, place), _labels(chart)]
     parts += [_curve(line, place) for line in chart.lines]
     return Markup("").join([*parts, Markup("</svg>")])
 
@@ -42,7 +42,7 @@ def ticks(values: Sequence[float], wanted: int = 5) -> list[float]:
     return [round(index * step, 12) for index in range(first, last + 1)]
 
 
-class _Scale:
+class Scale:
     """From data to places in the drawing."""
 
     def __init__(self, x_ticks: Sequence[float], y_ticks: Sequence[float]):
@@ -69,7 +69,11 @@ def _head(chart: Chart, identity: str) -> Markup:
     )  # fmt: skip
 
 
-def _grid(x_ticks: Sequence[float], y_ticks: Sequence[float], place: _Scale) -> Markup:
+def grid(
+    x_ticks: Sequence[float], y_ticks: Sequence[float], place: Scale, name: Callable[[float], str] | None = None
+) -> Markup:
+    """Lines and numbers of both axes; `name` says what stands at a place of x, if not its number."""
+    name = name or _number
     floor = HEIGHT - BOTTOM
     lines = [
         Markup(
@@ -86,7 +90,7 @@ def _grid(x_ticks: Sequence[float], y_ticks: Sequence[float], place: _Scale) -> 
         for tick in y_ticks
     ]
     lines += [
-        Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(place.x(tick), floor + 16, _number(tick))
+        Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(place.x(tick), floor + 16, name(tick))
         for tick in x_ticks
     ]
     axis = Markup('<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(LEFT, WIDTH - RIGHT, floor, floor)
@@ -98,7 +102,7 @@ def _labels(chart: Chart) -> Markup:
     return Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(middle, HEIGHT - 6, chart.x_label)
 
 
-def _curve(line: Line, place: _Scale) -> Markup:
+def _curve(line: Line, place: Scale) -> Markup:
     style = f"s{line.colour}" + (" test" if line.split == "test" else "")
     if len(line.points) == SINGLE:
         x, y = line.points[0]

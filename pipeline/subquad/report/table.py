@@ -13,6 +13,10 @@ from subquad.report.compare import Comparison
 from subquad.report.means import Mean
 from subquad.report.oracles import MEANING, METRIC, Oracle
 from subquad.report.rows import Row, status_of
+from subquad.report.sensitivity import Sensitivity
+
+SHORT = 3
+"""Reasons why a row is not comparable, where all of them stand elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,31 @@ def _estimate(one: Comparison) -> tuple[str, str, str]:
         text.points(estimate.difference, metric),
         f"[{text.points(estimate.low, metric)}, {text.points(estimate.high, metric)}]",
         "< 0.001" if adjusted == "0.000" else adjusted,
+    )
+
+
+def sensitivity(one: Sensitivity) -> Table:
+    """One line per value of a varied setting, the base's marked."""
+    metric = one.base.metric
+    lines = [
+        (
+            f"{value.text} (base)" if value.base else value.text,
+            text.spread(value.validation, metric),
+            _score(value.row, named=False),
+            str(len(value.row.counted)),
+            "; ".join(f"{beside.published.value:g}" for beside in value.published) or text.DASH,
+            "; ".join(beside.reference for beside in value.published) or text.DASH,
+            "; ".join(beside.verdict_within(SHORT) for beside in value.published) or text.DASH,
+        )
+        for value in one.values
+    ]
+    shown = _with_unit(metric)
+    headers = (one.name, f"validation {shown}", f"test {shown}", "seeds", "published", "source", "verdict")
+    kept = range(len(headers)) if any(value.published for value in one.values) else range(4)
+    return Table(
+        tuple(headers[index] for index in kept),
+        tuple(tuple(line[index] for index in kept) for line in lines),
+        frozenset({1, 2, 3, 4} & set(kept)),
     )
 
 

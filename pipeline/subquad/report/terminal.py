@@ -8,6 +8,8 @@ from rich.text import Text
 
 from subquad.report import table
 from subquad.report.build import Report
+from subquad.report.sensitivity import Sensitivity
+from subquad.report.sensitivity_words import NOTE, sentence
 
 _NARROW = 110
 _SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "best epoch"})
@@ -32,6 +34,26 @@ def to_terminal(report: Report, console: Console) -> None:
         _line(console, line, "dim")
     for line in report.headlines:
         _line(console, line, "bold")
+    for one in report.sensitivities:
+        _print_sensitivity(one, console)
+    if report.sensitivities:
+        _line(console, NOTE, "dim")
+
+
+def _print_sensitivity(one: Sensitivity, console: Console) -> None:
+    """Values and scores; why a published one is not comparable stands in the lines above, and in the files."""
+    content = table.sensitivity(one)
+    console.print()
+    _line(console, one.title, "bold")
+    shown = [index for index, header in enumerate(content.headers) if header not in ("source", "verdict")]
+    grid = RichTable(box=None, header_style="bold", pad_edge=False)
+    for index in shown:
+        side = "right" if index in content.numeric else "left"
+        grid.add_column(Text(content.headers[index]), justify=side, no_wrap=True)
+    for line in content.lines:
+        grid.add_row(*(Text(line[index]) for index in shown))
+    console.print(grid)
+    _line(console, sentence(one), "")
 
 
 def _published(report: Report) -> list[str]:
