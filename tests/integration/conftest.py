@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from searches import MARK, Traces
 from small_run import SMALL
 
 from subquad.drivers.session import start
@@ -30,3 +33,14 @@ def ticket(small: Path, tmp_path: Path) -> Callable[..., Ticket]:
         return found
 
     return make
+
+
+@pytest.fixture
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
+    """No process of ours stays behind. Its value finds those that there are."""
+    with tempfile.TemporaryDirectory(prefix="sq", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        traces = Traces(uuid.uuid4().hex, Path(folder))  # a short path: Ray's sockets are below it
+        monkeypatch.setenv(MARK, traces.mark)
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        yield traces
+        assert not traces.after(seconds=60)

@@ -8,37 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 
-import psutil
 import pytest
 from small_run import cli, digests, only_run
 
 from subquad.runs import read_records, read_result
 
 pytestmark = pytest.mark.ci
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """Processes that inherited a mark: all that a test started, whatever became of their parents."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("SUBQUAD_TEST_MARK") == mark:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-@pytest.fixture
-def nothing_left(monkeypatch):
-    """No process of ours stays behind."""
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("SUBQUAD_TEST_MARK", mark)
-    yield
-    _, alive = psutil.wait_procs(marked(mark), timeout=40)
-    assert not alive, [process.cmdline() for process in alive]
 
 
 def test_ray_gives_the_local_numbers_and_leaves_nothing(small, tmp_path, nothing_left):

@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from small_run import SMALL, cli
 
@@ -20,24 +19,12 @@ pytestmark = pytest.mark.ci
 
 
 @pytest.fixture
-def nothing_left(monkeypatch):
-    """No process of ours stays behind."""
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("SUBQUAD_TEST_MARK", mark)
+def two_cpus() -> Iterator[None]:
+    """What this process and its children may use."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:2])
     yield
-    _, alive = psutil.wait_procs(marked(mark), timeout=40)
-    assert not alive, [process.cmdline() for process in alive]
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("SUBQUAD_TEST_MARK") == mark:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture
@@ -108,3 +95,17 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
     for trial in only_search(study).glob("trials/small/*"):
         assert list(trial.glob("checkpoints/step-*"))
         assert read_result(trial) is None
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("cpus", [1.0, 0.5])
+def test_trials_with_several_workers_find_room_and_have_the_local_numbers(study, two_cpus, cpus):
+    """With half a CPU for each worker two Ray Train runs are there at once, and each waits for its workers."""
+    more = ["--budget", "3-trials", "scale.workers=2", f"scale.cpus_per_worker={cpus}"]
+    cli(tune(study / "local", *more, "--local"), study)
+    done = cli(tune(study / "ray", *more), study, seconds=1800)
+    local, through_ray = only_search(study / "local"), only_search(study / "ray")
+    assert trials(through_ray) == trials(local)
+    assert [one["status"] for one in trials(local).values()] == ["finished"] * 3
+    assert len(processes(through_ray)) == 3
+    assert done.stderr == ""

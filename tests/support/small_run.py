@@ -40,7 +40,7 @@ def run_here(ticket: Ticket, asked_to_stop: Callable[[], int] = lambda: 0) -> st
 
 
 def cli(
-    arguments: Sequence[str], cwd: Path, fault: str = "", check: int | None = 0, **more: str
+    arguments: Sequence[str], cwd: Path, fault: str = "", check: int | None = 0, seconds: float = 300, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Call the command line in a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "SUBQUAD_FAULT": fault, **more}
@@ -50,7 +50,7 @@ def cli(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=seconds,
         check=False,
     )
     if check is not None:

@@ -77,10 +77,12 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
         return _train_run(ticket, group, signals)
     except TrainingFailed as error:
         return fail(ticket, group, str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
         if not alike:
             _keep_first_error(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
+        if isinstance(error, SystemExit):  # else it would end the driver, and with it the runs that come after
+            raise RuntimeError(f"a plugin called sys.exit({error.code!r})") from error
         if isinstance(error, SubquadError) and not alike:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
         raise

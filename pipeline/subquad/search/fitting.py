@@ -114,7 +114,7 @@ class Fitter:
             return self._materials.cost(checked)
         except UserError:
             raise
-        except Exception:  # a plugin's own; the trial fails with it, and its traceback is kept
+        except (Exception, SystemExit):  # a plugin's own; the trial fails with it, and its traceback is kept
             return None
 
     def _seconds(self, cost: Cost | None) -> float:
