@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from subquad.search.folder import Trials
-from subquad.search.objective import pareto
+from subquad.search.objective import cost_of, pareto
 from subquad.search.search import Search
+from subquad.search.searcher import Goal
 from subquad.search.subjects import Subject
-from subquad.search.trial import State, Trial
+from subquad.search.trial import State, Trial, best_of
 from subquad.search.winner import winner_of
 
 FORMAT = 1
@@ -57,10 +58,18 @@ def _subject(search: Search, subject: Subject, trials: Sequence[Trial], over: st
         "flops": sum(one.flops for one in trials),
         "seconds": sum(one.seconds for one in trials),
         "best": best,
-        "front": [one.number for one in pareto(trials, goal)] if goal.cost != "none" else None,
+        "cost": goal.cost,
+        "front": None if goal.cost == "none" else [_on_front(one, goal) for one in pareto(trials, goal)],
         "reasons": reasons(trials),
         "over": over,
     }
+
+
+def _on_front(trial: Trial, goal: Goal) -> dict[str, Any]:
+    """A trial that no other one beats in both objectives; `cost` is in seconds or FLOPs."""
+    best = best_of(trial.curve, goal.mode)
+    assert best is not None
+    return {"number": trial.number, "point": trial.point, "value": best.value, "cost": cost_of(trial, goal)}
 
 
 def reasons(trials: Iterable[Trial], limit: int = 3) -> list[str]:

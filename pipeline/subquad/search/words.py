@@ -73,8 +73,18 @@ def best_line(subject: Mapping[str, Any]) -> list[str]:
 
 def other_lines(subject: Mapping[str, Any]) -> list[str]:
     """The front of two objectives, why trials did not run, and why there were no more."""
-    lines = []
-    if subject["front"] is not None:
-        lines.append(f"not beaten in both objectives: trials {', '.join(map(str, subject['front'])) or 'none'}")
-    lines += subject["reasons"]
+    lines = [*_front(subject), *subject["reasons"]]
     return [clean(line) for line in lines + ([subject["over"]] if subject["over"] not in ("", "budget used") else [])]
+
+
+def _front(subject: Mapping[str, Any]) -> list[str]:
+    """Where there are two objectives, the trials that no other one beats in both."""
+    if subject["front"] is None:
+        return []
+    unit = {"seconds": "s", "flops": "FLOPs"}[subject["cost"]]
+    told = [
+        f"front: trial {one['number']}, {subject['metric']} {one['value']:.4g} for {one['cost']:.4g} {unit}: "
+        f"{point_text(one['point']) or NOTHING}"
+        for one in subject["front"]
+    ]
+    return told or ["front: no finished trial has both a value and a cost"]

@@ -164,6 +164,24 @@ def test_the_same_search_gives_the_same_bytes(ended: Folder, tmp_path: Path):
         assert one.read_bytes() == two.read_bytes()
 
 
+def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
+    (tmp_path / "small.yaml").write_text(STUDY)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    settings = Settings(str(tmp_path / "space.yaml"), searcher="tpe", cost="flops")
+    search = Folder(write_down(plan_search(load(str(tmp_path / "small.yaml")), settings), tmp_path))
+    search.trial("agf", 0, "finished", 0.5)
+    search.trial("agf", 1, "finished", 0.75)
+    report = read_search_report(search.path)
+    agf, softmax = report.summary["subjects"]
+    assert agf["front"] == [{"number": 1, "point": {"train.lr": 0.002}, "value": 0.75, "cost": 20_000.0}]
+    assert softmax["front"] == []
+    write(report, search.path, ["md"])
+    text = (search.path / "report.md").read_text()
+    assert "- agf: front: trial 1, accuracy 0.75 for 2e+04 FLOPs: train.lr=0.002\n" in text
+    assert "- softmax: front: no finished trial has both a value and a cost\n" in text
+    assert "--cost flops" in text
+
+
 def state_of(search: Folder) -> tuple[bool, Any]:
     report = read_search_report(search.path)
     return report.finished, report.lines[1:]

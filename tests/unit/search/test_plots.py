@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from search_trials import ACCURACY, MIXED, PERPLEXITY, of_points, trial
 
 from subquad.search.pictures import Drawn, Pictured, draw
+from subquad.search.pictures.front import draw_front
 from subquad.search.pictures.names import cut, short_names
 from subquad.search.trial import Trial
 from subquad.space import Dimension, Space
@@ -81,6 +82,35 @@ def test_metrics_that_cannot_be_compared_have_pictures_of_their_own(tmp_path: Pa
     known = [trial(0, 0.5, state="finished", steps=10)]
     pair = [Pictured("a", NONE, ACCURACY, known), Pictured("b", NONE, PERPLEXITY, known)]
     assert names(draw(pair, tmp_path)) == ["best-so-far-accuracy.png", "best-so-far-perplexity.png"]
+
+
+COSTLY = replace(ACCURACY, cost="flops")
+
+
+def priced(*rows: tuple[float, float]) -> Pictured:
+    trials = [trial(number, value, state="finished", flops=cost) for number, (value, cost) in enumerate(rows)]
+    return Pictured("agf", NONE, COSTLY, trials)
+
+
+def test_a_second_objective_has_a_picture_of_its_front(tmp_path: Path):
+    assert names(draw([priced((0.5, 1e9), (0.75, 2e9))], tmp_path)) == [
+        "best-so-far.png", "agf-front.png", "agf-history.png"
+    ]  # fmt: skip
+
+
+def test_the_front_is_a_line_through_what_nothing_beats(tmp_path: Path):
+    beaten, better = (0.6, 3e9), (0.9, 3e9)
+    for name, third in (("behind", beaten), ("on", better), ("again", beaten)):
+        draw_front(priced((0.5, 1e9), (0.75, 2e9), third, (0.95, 3.5e9)), tmp_path / f"{name}.png")
+    behind, on, again = (pixels(tmp_path / f"{name}.png") for name in ("behind", "on", "again"))
+    assert (behind == again).all()
+    orange = [(abs(one[..., :3] - np.array([1.0, 0.498, 0.055])).max(axis=-1) < 0.02).sum() for one in (behind, on)]
+    assert orange[1] > orange[0] > 100  # one more dot, and longer steps
+
+
+def test_trials_without_a_cost_have_no_front(tmp_path: Path):
+    drawn = draw([priced((0.5, 0.0))], tmp_path)
+    assert "agf-front.png: no finished trial has a value and a cost" in drawn.left_out
 
 
 @pytest.mark.parametrize(

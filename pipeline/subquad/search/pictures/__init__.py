@@ -1,7 +1,7 @@
 """Pictures of a search, one PNG each: how far it came, and what each subject's trials say about its settings.
 
-`best-so-far.png` compares the subjects. `<subject>-history.png`, `-parallel.png`, `-slice.png` and `-importances.png`
-are Optuna's own plots of the finished trials.
+`best-so-far.png` compares the subjects, `<subject>-front.png` holds a second objective against the metric.
+`<subject>-history.png`, `-parallel.png`, `-slice.png` and `-importances.png` are Optuna's own plots of finished trials.
 """
 
 from __future__ import annotations
@@ -65,10 +65,16 @@ def draw(subjects: Sequence[Pictured], out: Path) -> Drawn:
         return Drawn(left_out=(f"plots need {' and '.join(missing)}: pip install 'subquad[tune]'",))
     from subquad.search.pictures.best_so_far import draw_best_so_far
     from subquad.search.pictures.by_optuna import KINDS, draw_kind
+    from subquad.search.pictures.front import draw_front
 
     jobs: list[tuple[str, Callable[[Path], None]]] = [
         (f"best-so-far{_suffix(metric, subjects)}.png", lambda path, own=own: draw_best_so_far(own, path))
         for metric, own in _by_metric(subjects).items()
+    ]
+    jobs += [
+        (f"{one.label}-front.png", lambda path, one=one: draw_front(one, path))
+        for one in subjects
+        if one.goal.cost != "none"
     ]
     jobs += [
         (f"{one.label}-{kind}.png", lambda path, one=one, kind=kind: draw_kind(kind, one, path))

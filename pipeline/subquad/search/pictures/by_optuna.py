@@ -20,12 +20,12 @@ import numpy as np
 from matplotlib import category, ticker
 
 from subquad.search.pictures import NotDrawn, Pictured
+from subquad.search.pictures.axes import tidy_log
 from subquad.search.pictures.names import cut
 from subquad.search.pictures.study import study_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from optuna import Study
 
@@ -90,13 +90,6 @@ def _tidy_values(axes: Axes) -> None:
         axes.set_yticks(axes.get_yticks(), ["–" if label == _NOT_SEARCHED else label for label in labels])
 
 
-def _tidy_log(axis: Axis, limits: tuple[float, float]) -> None:
-    """Between powers of ten 2 and 5 only, and those only where few powers are in sight."""
-    few = limits[1] < 20 * limits[0]
-    axis.set_minor_locator(ticker.LogLocator(subs=(2, 5) if few else range(2, 10), numticks=100))
-    axis.set_minor_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}") if few else ticker.NullFormatter())
-
-
 def _slice(study: Study, subject: Pictured) -> Figure:
     from optuna.visualization.matplotlib import plot_slice
 
@@ -123,7 +116,7 @@ def _in_rows(figure: Figure, slices: Sequence[Axes], rows: int, columns: int) ->
         axes.set_ylabel(axes.get_ylabel() or slices[0].get_ylabel(), fontsize=9)
         axes.yaxis.label.set_visible(number % columns == 0)
         if axes.get_xscale() == "log":
-            _tidy_log(axes.xaxis, axes.get_xlim())
+            tidy_log(axes.xaxis, axes.get_xlim())
         _tidy_categories(axes)
     points = slices[-1].collections[0]
     if points.colorbar is not None:
