@@ -176,7 +176,18 @@ def test_nothing_but_infeasible_points_ends_the_search(study, tmp_path, capsys):
 def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [3e-3, 1e-9]}}")
     settings = ["matrix.mixer=[softmax]", "train.eval_every_epochs=null", "train.eval_every_steps=4"]
-    more = ["--searcher", "grid", "--scheduler", "asha", "--final-seeds", "1", "--seed", "1"]
+    more = [
+        "--searcher",
+        "grid",
+        "--scheduler",
+        "asha",
+        "scheduler.eta=2",
+        "scheduler.margin=0",
+        "--final-seeds",
+        "1",
+        "--seed",
+        "1",
+    ]
     assert main(tune(*settings, *more)) == 0, capsys.readouterr()
     found = trials(only_search(tmp_path))
     assert [one["status"] for one in found.values()] == ["finished", "pruned"]

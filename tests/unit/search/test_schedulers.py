@@ -17,7 +17,8 @@ from subquad.search.trial import Evaluation
 
 
 def asha(**settings):
-    return scheduler("asha", ACCURACY, settings)
+    """Without a margin, unless one is given."""
+    return scheduler("asha", ACCURACY, {"margin": 0, **settings})
 
 
 def stopped_in_order(values, judge) -> list[bool]:
@@ -65,7 +66,7 @@ def test_asha_compares_equal_fractions_of_trials_with_other_steps():
 
 def test_asha_of_a_falling_metric():
     known = [trial(k, value) for k, value in enumerate([3.0, 2.0, 4.0])]
-    judge = scheduler("asha", PERPLEXITY)
+    judge = scheduler("asha", PERPLEXITY, {"margin": 0})
     assert [bool(judge.reason_to_stop(number, known)) for number in range(3)] == [True, False, True]
 
 
@@ -75,7 +76,27 @@ def test_asha_stops_what_is_no_number_even_the_first():
 
 def test_asha_breaks_ties_by_loss():
     known = [replace(trial(k), curve=(Evaluation(step=10, value=0.5, loss=loss),)) for k, loss in enumerate([1.0, 0.5])]
-    assert [bool(asha().reason_to_stop(number, known)) for number in (0, 1)] == [True, False]
+    assert [bool(asha(eta=2).reason_to_stop(number, known)) for number in (0, 1)] == [True, False]
+
+
+def test_asha_lets_those_go_on_that_are_behind_by_little_of_what_was_learned():
+    learned = trial(0, 0.1, 0.3, 0.9)  # 0.8 from the median of the first values
+    others = [trial(1, 0.1), trial(2, 0.12), trial(3, 0.14)]
+    fair = scheduler("asha", ACCURACY)
+    assert [bool(fair.reason_to_stop(k, [learned, *others])) for k in (1, 2, 3)] == [False, False, False]
+    slow = trial(4, 0.1, 0.11, 0.2)
+    ahead = [trial(k, 0.1, 0.2, 0.3) for k in (5, 6, 7)]
+    assert (
+        fair.reason_to_stop(4, [learned, *ahead, slow])
+        == "rung 30 of 100 steps: 0.2 is not among the best 1 of 5, nor within 0.08 of them"
+    )
+    assert not scheduler("asha", ACCURACY, {"margin": 0.9}).reason_to_stop(4, [learned, *ahead, slow])
+
+
+def test_the_margin_of_a_falling_metric():
+    known = [trial(0, 90, 50, 10), trial(1, 90, 50, 17), trial(2, 90, 50, 19)]
+    fair = scheduler("asha", PERPLEXITY)
+    assert [bool(fair.reason_to_stop(k, known)) for k in range(3)] == [False, False, True]
 
 
 DISTINCT = st.lists(st.floats(0, 1), min_size=1, max_size=25, unique=True)
@@ -83,9 +104,9 @@ DISTINCT = st.lists(st.floats(0, 1), min_size=1, max_size=25, unique=True)
 
 @settings(max_examples=40)
 @given(values=DISTINCT, eta=st.integers(2, 5))
-def test_asha_keeps_only_the_first_where_each_is_worse_than_the_one_before(values, eta):
+def test_asha_keeps_only_the_first_ones_where_each_is_worse_than_the_one_before(values, eta):
     stopped = stopped_in_order(sorted(values, reverse=True), asha(eta=eta))
-    assert stopped == [False, *[True] * (len(values) - 1)]
+    assert stopped == [False] * min(eta - 1, len(values)) + [True] * (len(values) - eta + 1)
 
 
 @settings(max_examples=40)
@@ -93,22 +114,23 @@ def test_asha_keeps_only_the_first_where_each_is_worse_than_the_one_before(value
 def test_asha_would_keep_one_of_eta_of_those_that_are_there(values, eta):
     known = [trial(number, value) for number, value in enumerate(values)]
     kept = [one for one in known if not asha(eta=eta).reason_to_stop(one.number, known)]
-    assert len(kept) == max(1, len(values) // eta)
+    assert len(kept) == (len(values) // eta or len(values))
     assert min(one.curve[0].value for one in kept) >= sorted(values, reverse=True)[len(kept) - 1]
 
 
 @given(values=DISTINCT)
 def test_asha_never_stops_the_best_so_far(values):
     assert not any(stopped_in_order(sorted(values), asha()))
+    assert not any(stopped_in_order(sorted(values), scheduler("asha", ACCURACY)))
 
 
 @given(grace=st.floats(0.001, 0.999), eta=st.integers(2, 8), total=st.integers(1, 5000))
 def test_rungs_lie_within_a_trial(grace, eta, total):
     """Judged at every step, a trial that is always behind is stopped from the grace on, first at the first rung."""
     first = math.ceil(round(grace * total, 6))
-    ahead = [replace(trial(k), total_steps=total, curve=(Evaluation(step=max(1, first), value=1.0),)) for k in (0, 1)]
-    behind = replace(ahead[0], number=2, curve=(Evaluation(step=max(1, first), value=0.5),))
-    assert bool(asha(grace=grace, eta=eta).reason_to_stop(2, [*ahead, behind])) == (max(1, first) < total)
+    ahead = [replace(trial(k), total_steps=total, curve=(Evaluation(step=max(1, first), value=1.0),)) for k in range(8)]
+    behind = replace(ahead[0], number=8, curve=(Evaluation(step=max(1, first), value=0.5),))
+    assert bool(asha(grace=grace, eta=eta).reason_to_stop(8, [*ahead, behind])) == (max(1, first) < total)
 
 
 def median(**settings):
