@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from subquad.report import table
+from subquad.report import sensitivity_words, table
 from subquad.report.build import Report
 from subquad.report.method import METHOD
-from subquad.report.sensitivity_words import NOTE, sentence
 from subquad.report.table import Table
 
 _ACTIVE = re.compile(r"([\\`*_\[\]|~!])")
@@ -41,8 +40,8 @@ def sections(report: Report) -> list[str]:
     if report.sensitivities:
         parts += ["## Sensitivity"]
         for one in report.sensitivities:
-            parts += [f"### {escape(one.title)}", grid(table.sensitivity(one)), escape(sentence(one))]
-        parts += [NOTE]
+            parts += [f"### {escape(one.title)}", grid(table.sensitivity(one)), bullets(sensitivity_words.lines(one))]
+        parts += [sensitivity_words.NOTE]
     if (published := table.published(report)).lines:
         parts += ["## Beside published rows", grid(published)]
     if (pairs := table.comparisons(report)).lines:

@@ -15,7 +15,7 @@ from subquad.report.build import Report
 from subquad.report.curves import Chart, Panel, panels
 from subquad.report.method import METHOD
 from subquad.report.provenance import source_of
-from subquad.report.sensitivity_words import NOTE, sentence
+from subquad.report.sensitivity_words import NOTE, lines
 
 
 def render(report: Report) -> str:
@@ -36,7 +36,7 @@ def content(report: Report) -> dict[str, Any]:
         "sources": _sources(report),
         "method": METHOD,
         "sensitivities": [
-            (one, table.sensitivity(one), sensitivity_plot.draw(one, f"sensitivity-{index}"), sentence(one))
+            (one, table.sensitivity(one), sensitivity_plot.draw(one, f"sensitivity-{index}"), lines(one))
             for index, one in enumerate(report.sensitivities)
         ],
         "sensitivity_note": NOTE,

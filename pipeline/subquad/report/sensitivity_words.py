@@ -24,6 +24,18 @@ def sentence(one: Sensitivity) -> str:
     return "; ".join(part for part in (_spread(scored), _verdict(one), _chosen(scored)) if part)
 
 
+def lines(one: Sensitivity) -> list[str]:
+    """The sentence, and for each verdict on published figures what it is and which values it is of."""
+    found: dict[str, list[str]] = {}
+    for value in one.values:
+        for beside in value.published:
+            cautions = f"; {'; '.join(beside.published.cautions)}" if beside.published.cautions else ""
+            found.setdefault(f"{beside.reference}: {beside.verdict}{cautions}", []).append(value.text)
+    whole = len(found) == 1
+    said = [f"published, {verdict}" + ("" if whole else f" ({', '.join(texts)})") for verdict, texts in found.items()]
+    return [sentence(one), *said]
+
+
 def _spread(values: Sequence[Value]) -> str:
     metric = values[0].row.metric
     low, high = min(values, key=_mean), max(values, key=_mean)

@@ -15,9 +15,6 @@ from subquad.report.oracles import MEANING, METRIC, Oracle
 from subquad.report.rows import Row, status_of
 from subquad.report.sensitivity import Sensitivity
 
-SHORT = 3
-"""Reasons why a row is not comparable, where all of them stand elsewhere."""
-
 
 @dataclass(frozen=True)
 class Table:
@@ -213,19 +210,18 @@ def sensitivity(one: Sensitivity) -> Table:
             text.spread(value.validation, metric),
             _score(value.row, named=False),
             str(len(value.row.counted)),
-            "; ".join(f"{beside.published.value:g}" for beside in value.published) or text.DASH,
+            "; ".join(_in_short(beside) for beside in value.published) or text.DASH,
             "; ".join(beside.reference for beside in value.published) or text.DASH,
-            "; ".join(beside.verdict_within(SHORT) for beside in value.published) or text.DASH,
         )
         for value in one.values
     ]
-    shown = _with_unit(metric)
-    headers = (one.name, f"validation {shown}", f"test {shown}", "seeds", "published", "source", "verdict")
+    validation = f"validation ({text.unit(metric)})" if text.unit(metric) else "validation"
+    headers = (one.name, validation, f"test {_with_unit(metric)}", "seeds", "published", "source")
     kept = range(len(headers)) if any(value.published for value in one.values) else range(4)
     return Table(
         tuple(headers[index] for index in kept),
         tuple(tuple(line[index] for index in kept) for line in lines),
-        frozenset({1, 2, 3, 4} & set(kept)),
+        frozenset({1, 2, 3}),
     )
 
 

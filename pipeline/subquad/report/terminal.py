@@ -9,7 +9,7 @@ from rich.text import Text
 from subquad.report import table
 from subquad.report.build import Report
 from subquad.report.sensitivity import Sensitivity
-from subquad.report.sensitivity_words import NOTE, sentence
+from subquad.report.sensitivity_words import NOTE, lines
 
 _NARROW = 110
 _SIDE_COLUMNS = frozenset({"macro-F1 (%)", "FLOPs/step", "best epoch"})
@@ -41,19 +41,19 @@ def to_terminal(report: Report, console: Console) -> None:
 
 
 def _print_sensitivity(one: Sensitivity, console: Console) -> None:
-    """Values and scores; why a published one is not comparable stands in the lines above, and in the files."""
     content = table.sensitivity(one)
     console.print()
     _line(console, one.title, "bold")
-    shown = [index for index, header in enumerate(content.headers) if header not in ("source", "verdict")]
+    shown = [index for index, header in enumerate(content.headers) if header != "source"]
     grid = RichTable(box=None, header_style="bold", pad_edge=False)
     for index in shown:
         side = "right" if index in content.numeric else "left"
-        grid.add_column(Text(content.headers[index]), justify=side, no_wrap=True)
+        grid.add_column(Text(content.headers[index]), justify=side, no_wrap=index < 3, overflow="fold")
     for line in content.lines:
         grid.add_row(*(Text(line[index]) for index in shown))
     console.print(grid)
-    _line(console, sentence(one), "")
+    for number, line in enumerate(lines(one)):
+        _line(console, line, "dim" if number else "")
 
 
 def _published(report: Report) -> list[str]:

@@ -1,0 +1,54 @@
+"""A study that varies a setting, from the command line to the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from small_run import SMALL, cli, only_run
+
+VARY = """
+vary:
+  mixer.params.order: [2, 3]
+  mixer.params.jacobi_a: [1.5]
+matrix: {seed: [0, 1]}
+"""
+
+
+@pytest.mark.ci
+def test_from_the_file_to_the_table(tmp_path: Path):
+    (tmp_path / "small.yaml").write_text(SMALL + VARY)
+    trained = cli(["train", "small.yaml", "--local", "train.epochs=1"], tmp_path)
+    folder = only_run(tmp_path)
+    names = [f"{name}-seed{seed}" for name in ("base", "jacobi_a1.5", "order2") for seed in (0, 1)]
+    assert sorted(path.name for path in (folder / "cells").iterdir()) == names
+    assert "recall, agf (honest): jacobi_a" in trained.stdout
+    assert sorted(path.name for path in (folder / "sensitivity").iterdir()) == [
+        "recall-agf-jacobi_a.svg",
+        "recall-agf-order.svg",
+    ]
+    reported = json.loads(cli(["report", str(folder), "--json"], tmp_path).stdout)
+    a, order = reported["sensitivities"]
+    assert [(one["value"], one["base"]) for one in a["values"]] == [(1.0, True), (1.5, False)]
+    assert [(one["value"], one["base"]) for one in order["values"]] == [(2, False), (3, True)]
+    for one in order["values"]:
+        label = "base" if one["base"] else "order2"
+        runs = [json.loads((folder / "cells" / f"{label}-seed{seed}" / "result.json").read_text()) for seed in (0, 1)]
+        assert one["score"]["mean"] == pytest.approx(sum(run["test"]["metrics"]["accuracy"] for run in runs) / 2)
+        assert one["validation"]["mean"] == pytest.approx(sum(run["best"]["metrics"]["accuracy"] for run in runs) / 2)
+    again = cli(["resume", str(folder), "--local"], tmp_path)
+    assert "0 runs to do" in again.stdout
+
+
+@pytest.mark.ci
+def test_refused_before_anything_starts(tmp_path: Path):
+    (tmp_path / "small.yaml").write_text(SMALL + VARY)
+    refused = cli(["train", "small.yaml", "--local", "vary.mixer.params.order=[2, 99]"], tmp_path, check=2)
+    assert refused.stderr.strip().splitlines() == [
+        "subquad: override 'vary.mixer.params.order=[2, 99]': mixer.params.order: got 99, must be a whole number >= 0 "
+        "and <= 32 (cell order99-seed0)"
+    ]
+    tuned = cli(["tune", "small.yaml", "--space", "agf", "--local"], tmp_path, check=2)
+    assert tuned.stderr.startswith("subquad: vary: is for subquad train")
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,46 @@
+"""The recipes of sensitivity studies: bases of the table's recipes, values of the paper's tables."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from subquad.experiment import Cell, load
+from subquad.report import ledger
+
+TABLES = {
+    "lra": ("listops", "text", "retrieval", "image", "pathfinder"),
+    "uea": (
+        "EthanolConcentration", "FaceDetection", "Handwriting", "Heartbeat", "JapaneseVowels", "PEMS-SF",
+        "SelfRegulationSCP1", "SelfRegulationSCP2", "SpokenArabicDigits", "UWaveGestureLibrary",
+    ),
+}  # fmt: skip
+TASKS = [(table, task) for table, tasks in TABLES.items() for task in tasks]
+
+
+@cache
+def cells(recipe: str) -> dict[str, Cell]:
+    return {cell.label: cell for cell in load(recipe, ["matrix.seed=[0]"]).cells}
+
+
+def plain(cell: Cell):
+    found = cell.experiment.experiment.model_dump(exclude={"name"})
+    found["dataset"]["params"].pop("download", None)
+    return found
+
+
+@pytest.mark.parametrize(("table", "task"), TASKS)
+def test_the_base_is_the_paper_s_cell_of_the_table(table, task):
+    base = cells(f"{table}-agf-sensitivity")[f"{task}-base-seed0"]
+    assert plain(base) == plain(cells(f"{table}-agf")[f"{task}-agf-paper-seed0"])
+
+
+@pytest.mark.parametrize(("table", "task"), TASKS)
+def test_every_printed_value_is_trained(table, task):
+    found = [cell for label, cell in cells(f"{table}-agf-sensitivity").items() if label.startswith(f"{task}-")]
+    base = found[0].experiment.experiment.mixer.params
+    for key in ("order", "ortho_weight", "jacobi_a", "jacobi_b"):
+        printed = {value for value, _ in ledger.find_varied("agf", f"mixer.params.{key}", task, "accuracy")}
+        ours = {cell.experiment.experiment.mixer.params[key] for cell in found}
+        assert ours == (printed | {base[key]} if printed else {base[key]})
