@@ -10,12 +10,16 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from search_trials import ACCURACY, MIXED, PERPLEXITY, of_points, trial
 
 from subquad.search.pictures import Drawn, Pictured, draw
+from subquad.search.pictures.axes import numbered, tidy_log, visible
+from subquad.search.pictures.by_optuna import KINDS as KINDS_BY_OPTUNA
 from subquad.search.pictures.front import draw_front
 from subquad.search.pictures.names import cut, short_names
+from subquad.search.pictures.study import numbers_of, study_of
 from subquad.search.trial import Trial
 from subquad.space import Dimension, Space
 
@@ -44,6 +48,14 @@ def size(path: Path) -> tuple[int, int]:
     head = path.read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     return struct.unpack(">II", head[16:24])
+
+
+def parallel_of(one: Pictured) -> Figure:
+    import matplotlib.pyplot as plt
+
+    figure = KINDS_BY_OPTUNA["parallel"](study_of(one, numbers=True), one)
+    plt.close(figure)
+    return figure
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -170,6 +182,48 @@ def test_trials_without_a_value_change_no_picture_of_settings(tmp_path: Path):
 def test_values_that_are_all_equal_are_drawn(tmp_path: Path):
     same = [trial(number, 1.0, state="finished", point=ONE.draw(0, 0)) for number in range(3)]
     assert "agf-slice.png" in names(draw([Pictured("agf", ONE, PERPLEXITY, same)], tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_the_worst_trial_is_seen_among_the_coordinates(tmp_path: Path):
+    """Its line was white on white: the colours of a study began there."""
+    points = [{"train.lr": 1e-3}, {"train.lr": 1e-4}]
+    trials = [trial(number, value, state="finished", point=point) for number, (value, point) in
+              enumerate(zip((0.9, 0.1), points, strict=True))]  # fmt: skip
+    figure = parallel_of(Pictured("agf", ONE, ACCURACY, trials))
+    (lines,) = figure.axes[0].collections
+    assert lines.get_cmap()(0.0)[0] < 0.8
+
+
+def test_axes_show_the_numbers_that_trials_have(tmp_path: Path):
+    trials = [trial(number, 0.5, state="finished", point=ONE.draw(0, number)) for number in (2, 5, 11)]
+    study = study_of(Pictured("agf", ONE, ACCURACY, trials))
+    figure = Figure()
+    axes = figure.add_subplot()
+    axes.plot([0, 1, 2], [0, 0, 0])
+    numbered(axes.xaxis, numbers_of(study))
+    formatter = axes.xaxis.get_major_formatter()
+    assert [formatter(place) for place in (-1, 0, 0.5, 1, 2, 3)] == ["", "2", "", "5", "11", ""]
+
+
+@pytest.mark.parametrize("name", ["Blues", "Blues_r"])
+def test_no_colour_is_too_pale(name: str):
+    colours = visible(matplotlib.colormaps[name])
+    assert max(min(colours(share)[:3]) for share in (0.0, 0.5, 1.0)) < 0.8
+    assert min(min(colours(share)[:3]) for share in (0.0, 1.0)) < 0.1
+
+
+def test_logarithmic_axes_have_plain_numbers_where_few_powers_are_in_sight():
+    axes = Figure().add_subplot()
+    axes.set_yscale("log")
+    axes.set_ylim(1e-4, 9e-3)
+    tidy_log(axes.yaxis, axes.get_ylim(), few=100)
+    formatter, locator = axes.yaxis.get_minor_formatter(), axes.yaxis.get_minor_locator()
+    inside = [value for value in locator() if 1e-4 <= value <= 9e-3]
+    assert [formatter(value) for value in inside] == ["0.0002", "0.0005", "0.002", "0.005"]
+    assert axes.yaxis.get_major_formatter()(1e-3) == "0.001"
+    tidy_log(axes.yaxis, axes.get_ylim())
+    assert axes.yaxis.get_minor_formatter()(2e-4) == ""
 
 
 def test_odd_names_and_values_do_not_reach_the_mathematics_of_labels(tmp_path: Path):

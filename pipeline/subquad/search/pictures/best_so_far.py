@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -39,10 +40,11 @@ def draw_best_so_far(subjects: Sequence[Pictured], path: Path) -> None:
     for number, one in enumerate(subjects):
         trials = [trial for trial in one.trials if trial.ended]
         colour, style = f"C{number % 10}", _STYLES[number // 10 % len(_STYLES)]
-        label = cut(one.label or "trials", 32)
-        _curve(left, one, trials, [float(count) for count in range(1, len(trials) + 1)], colour, style, label)
+        look = {"color": colour, "linestyle": style, "linewidth": _width(number, len(subjects))}
+        look["label"] = cut(one.label or "trials", 32)
+        _curve(left, one, trials, [float(count) for count in range(1, len(trials) + 1)], look)
         used = list(accumulate(float(getattr(trial, unit)) for trial in trials))
-        _curve(right, one, trials, used, colour, style, label)
+        _curve(right, one, trials, used, look)
     _finish(left, right, subjects, unit)
     figure.savefig(path, dpi=_DPI)
 
@@ -53,15 +55,20 @@ def _unit(subjects: Sequence[Pictured]) -> str:
     return "flops" if trained and all(trial.flops > 0 for trial in trained) else "steps"
 
 
+def _width(number: int, count: int) -> float:
+    """Later curves are thinner, so that those below them are seen where several have one value."""
+    return 1.5 + 2.5 * (count - 1 - number) / max(count - 1, 1)
+
+
 def _curve(
-    axes: Axes, subject: Pictured, trials: Sequence[Trial], xs: Sequence[float], colour: str, style: str, label: str
+    axes: Axes, subject: Pictured, trials: Sequence[Trial], xs: Sequence[float], look: Mapping[str, Any]
 ) -> None:
     found = [(x, value) for x, trial in zip(xs, trials, strict=True) if (value := value_of(trial, subject)) is not None]
     if not found:
         return
     best = list(accumulate((value for _, value in found), max if subject.goal.mode == "max" else min))
-    axes.step([x for x, _ in found] + [xs[-1]], [*best, best[-1]], style, where="post", color=colour, label=label)
-    axes.plot(*zip(*found, strict=True), "o", color=colour, markersize=3.5, alpha=0.45)
+    axes.step([x for x, _ in found] + [xs[-1]], [*best, best[-1]], where="post", **look)
+    axes.plot(*zip(*found, strict=True), "o", color=look["color"], markersize=3.5, alpha=0.45)
 
 
 def _finish(left: Axes, right: Axes, subjects: Sequence[Pictured], unit: str) -> None:
@@ -75,6 +82,7 @@ def _finish(left: Axes, right: Axes, subjects: Sequence[Pictured], unit: str) ->
     if shown > _LEGEND_ROWS:
         right.legend(fontsize=6, ncols=1 + shown // 28, loc="center left", bbox_to_anchor=(1.01, 0.5))
     elif shown > 1:
-        right.legend(fontsize=8)
+        right.legend(fontsize=8, loc="lower right" if subjects[0].goal.mode == "max" else "upper right")
     else:
         left.set_title(cut(subjects[0].label, 60), fontsize=10)
+    right.set_title("dots: finished trials; lines: the best of them so far", fontsize=9, loc="right")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib import category, ticker
+from matplotlib import category
 
 from subquad.search.pictures import NotDrawn, Pictured
-from subquad.search.pictures.axes import tidy_log
+from subquad.search.pictures.axes import numbered, tidy_log, visible
 from subquad.search.pictures.names import cut
-from subquad.search.pictures.study import study_of
+from subquad.search.pictures.study import numbers_of, study_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,8 +55,10 @@ def _history(study: Study, subject: Pictured) -> Figure:
 
     axes = plot_optimization_history(study, target_name=_axis(subject))
     axes.set_title(_title(subject, "finished trials"), fontsize=11)
-    axes.set_xlabel("finished trial")
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.set_xlabel("trial")
+    numbered(axes.xaxis, numbers_of(study))
+    for line in axes.lines:
+        line.set_drawstyle("steps-post")
     axes.legend(["trial", "best so far"], loc="best", fontsize=8)
     return _of(axes, (7.2, 4.2))
 
@@ -69,6 +71,9 @@ def _parallel(study: Study, subject: Pictured) -> Figure:
     axes.set_title(_title(subject, "settings of finished trials"), fontsize=11)
     labels = [cut(subject.goal.metric), *(cut(label.get_text()) for label in axes.get_xticklabels()[1:])]
     axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right", fontsize=8)
+    for lines in axes.collections:
+        lines.set_cmap(visible(lines.get_cmap()))
+        lines.set_clip_on(False)  # the best and the worst value of a setting lie on the edge
     figure = _of(axes, (max(7.2, 1.5 * len(labels) + 1.5), 4.8))
     for other in figure.axes:
         _tidy_values(other)
@@ -80,10 +85,7 @@ def _tidy_values(axes: Axes) -> None:
     axes.tick_params(axis="y", which="both", labelsize=7)
     axes.grid(visible=False)
     if axes.get_yscale() == "log":
-        few = axes.get_ylim()[1] < 100 * axes.get_ylim()[0]
-        axes.yaxis.set_minor_formatter(
-            ticker.LogFormatter(minor_thresholds=(2, 0.5)) if few else ticker.NullFormatter()
-        )
+        tidy_log(axes.yaxis, axes.get_ylim(), few=100)
         return
     labels = [label.get_text() for label in axes.get_yticklabels()]
     if _NOT_SEARCHED in labels:
@@ -95,11 +97,14 @@ def _slice(study: Study, subject: Pictured) -> Figure:
 
     found = plot_slice(study, params=_searched(study), target_name=_axis(subject))
     slices: list[Axes] = list(np.atleast_1d(np.asarray(found, dtype=object)))
+    for one in slices:
+        one.collections[0].set_cmap(visible(one.collections[0].get_cmap()))
     figure = _of(slices[0])
     figure.suptitle(_title(subject, "finished trials"), fontsize=11)
     columns = min(len(slices), _COLUMNS)
     rows = math.ceil(len(slices) / columns)
     _in_rows(figure, slices, rows, columns)
+    _colour_bar(figure, slices, numbers_of(study))
     figure.set_size_inches(max(4.8, 3.0 * columns + 1.2), 2.9 * rows + 0.6)
     return figure
 
@@ -118,11 +123,18 @@ def _in_rows(figure: Figure, slices: Sequence[Axes], rows: int, columns: int) ->
         if axes.get_xscale() == "log":
             tidy_log(axes.xaxis, axes.get_xlim())
         _tidy_categories(axes)
+
+
+def _colour_bar(figure: Figure, slices: Sequence[Axes], numbers: Sequence[int]) -> None:
+    """One that stands beside all rows, where Optuna's is beside the last slice."""
     points = slices[-1].collections[0]
     if points.colorbar is not None:
         points.colorbar.remove()
     figure.set_layout_engine("constrained")
-    figure.colorbar(points, ax=list(slices), label="finished trial", ticks=ticker.MaxNLocator(integer=True), aspect=40)
+    bar = figure.colorbar(points, ax=list(slices), aspect=40)
+    bar.set_label("trial", fontsize=9)
+    bar.ax.tick_params(labelsize=7)
+    numbered(bar.ax.yaxis, numbers)
 
 
 def _tidy_categories(axes: Axes) -> None:

@@ -21,7 +21,8 @@ _WIDE = 8
 """Times that the dearest trial costs the cheapest, from which on costs stand on a logarithmic axis."""
 _NUMBERED = 30
 """Trials of a front that are numbered; more would hide each other."""
-_UNITS = {"seconds": "training time of a trial (s)", "flops": "FLOPs of a trial"}
+_AXES = {"seconds": "training time of a trial (s)", "flops": "FLOPs of a trial"}
+_COSTS = {"seconds": "training time", "flops": "FLOPs"}
 
 
 def draw_front(subject: Pictured, path: Path) -> None:
@@ -46,10 +47,10 @@ def draw_front(subject: Pictured, path: Path) -> None:
     if max(costs) > _WIDE * min(costs):
         axes.set_xscale("log")
         tidy_log(axes.xaxis, axes.get_xlim())
-    axes.set_xlabel(_UNITS[subject.goal.cost])
+    axes.set_xlabel(_AXES[subject.goal.cost])
     axes.set_ylabel(cut(f"validation {subject.goal.metric}", 40))
     axes.set_title(
-        cut(f"{subject.label}: {subject.goal.metric} against {subject.goal.cost}".lstrip(": "), 70), fontsize=11
+        cut(f"{subject.label}: {subject.goal.metric} against {_COSTS[subject.goal.cost]}".lstrip(": "), 70), fontsize=11
     )
     axes.margins(0.08)
     axes.grid(alpha=0.3)

@@ -20,6 +20,14 @@ from subquad.space.dimension import is_number, same
 if TYPE_CHECKING:
     import optuna
 
+NUMBER = "number"
+"""Attribute of a study's trial: its number in the search."""
+
+
+def numbers_of(study: optuna.Study) -> list[int]:
+    """The numbers that a study's trials have in the search."""
+    return [trial.user_attrs[NUMBER] for trial in study.trials]
+
 
 def value_of(trial: Trial, subject: Pictured) -> float | None:
     """A finished trial's best value; None where it has none that is finite."""
@@ -60,6 +68,7 @@ def _told(
     return optuna.create_trial(
         state=optuna.trial.TrialState.COMPLETE,
         value=value,
+        user_attrs={NUMBER: trial.number},
         params={names[dim.path]: _shown(dim, trial.point[dim.path], choices) for dim in dims},
         distributions={
             names[dim.path]: CategoricalDistribution(choices[dim.path]) if dim.is_listed else distribution(dim)
