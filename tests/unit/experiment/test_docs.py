@@ -14,7 +14,7 @@ from subquad.errors import UserError
 from subquad.experiment import load
 
 DOCS = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text(encoding="utf-8")
-FILE, STUDY, SCALES = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+FILE, STUDY, SCALES, VARY = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
 CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
 ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)
 
@@ -29,6 +29,18 @@ def message(folder, text, *arguments):
 
 def test_all_examples_are_found():
     assert (len(CONSOLE), len(ROWS)) == (10, 9)
+
+
+def test_the_varied_study_is_what_the_text_says(tmp_path):
+    (tmp_path / "exp.yaml").write_text(VARY, encoding="utf-8")
+    labels = [cell.label for cell in load("exp.yaml", cwd=tmp_path).cells]
+    assert labels[:4] == [
+        "JapaneseVowels-base-seed0",
+        "JapaneseVowels-base-seed1",
+        "JapaneseVowels-base-seed2",
+        "JapaneseVowels-order3-seed0",
+    ]
+    assert len(labels) == 2 * (1 + 2 + 2) * 3
 
 
 @pytest.mark.parametrize(("command", "said"), CONSOLE)
