@@ -96,7 +96,7 @@ WIDE = Space("wide", (Dimension("train.batch_size", "int", low=1, high=200_000),
     ("name", "space", "settings", "said"),
     [
         ("tpo", NINE, {}, r"^searcher: unknown searcher 'tpo'; did you mean 'tpe'\?$"),
-        ("bohb-3", NINE, {}, r"^searcher: unknown searcher 'bohb-3'; there is random, grid, tpe$"),
+        ("bohb-3", NINE, {}, r"^searcher: unknown searcher 'bohb-3'; there is random, grid, tpe, gp$"),
         ("random", NINE, {"startup": 3}, r"^searcher\.startup: unknown key; it takes none$"),
         ("tpe", NINE, {"startups": 3}, r"^searcher\.startups: unknown key; did you mean 'startup'\?$"),
         ("tpe", NINE, {"startup": 0}, r"^searcher\.startup: got 0, must be a whole number >= 1$"),

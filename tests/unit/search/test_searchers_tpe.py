@@ -41,10 +41,10 @@ def suggestions(known: list[Trial], goal: Goal = ACCURACY, seeds=range(12)) -> l
 
 
 def test_the_start_is_random_search():
-    known = of_points(POINTS[:4], high_rate)
+    known = of_points(POINTS[:2], high_rate)
     tpe, plain = (searcher(name, MIXED, ACCURACY, 0) for name in ("tpe", "random"))
-    assert tpe.suggest(4, known) == plain.suggest(4, known)
-    assert tpe.suggest(5, [*known, trial(4, 0.1, state="finished", point=POINTS[4])]) != plain.suggest(5, known)
+    assert tpe.suggest(2, known) == plain.suggest(2, known)
+    assert tpe.suggest(3, [*known, trial(2, 0.1, state="finished", point=POINTS[2])]) != plain.suggest(3, known)
 
 
 def test_trials_without_a_value_do_not_end_the_start():

@@ -8,12 +8,18 @@ from typing import Any
 from subquad.experiment.origins import Marks
 from subquad.search.choose import named, settled
 from subquad.search.searcher import Goal, Searcher
+from subquad.search.searchers.gp import GP
 from subquad.search.searchers.grid import Grid
 from subquad.search.searchers.random import Random
 from subquad.search.searchers.tpe import TPE
 from subquad.space import Space
 
-SEARCHERS: dict[str, type[Random] | type[Grid] | type[TPE]] = {"random": Random, "grid": Grid, "tpe": TPE}
+SEARCHERS: dict[str, type[Random] | type[Grid] | type[TPE] | type[GP]] = {
+    "random": Random,
+    "grid": Grid,
+    "tpe": TPE,
+    "gp": GP,
+}
 
 
 def searcher(
@@ -28,7 +34,7 @@ def searcher(
     """The searcher of a name.
 
     Args:
-        name: random, grid or tpe.
+        name: random, grid, tpe or gp.
         space: what is searched.
         goal: what is better.
         seed: of the search, 0 to 2**64 - 1.
@@ -43,4 +49,4 @@ def searcher(
     return kind(space, goal, seed, settled("searcher", kind.schema, settings or {}, marks))  # pyright: ignore[reportArgumentType]
 
 
-__all__ = ["SEARCHERS", "TPE", "Grid", "Random", "searcher"]
+__all__ = ["GP", "SEARCHERS", "TPE", "Grid", "Random", "searcher"]

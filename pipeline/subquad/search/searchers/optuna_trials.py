@@ -47,7 +47,7 @@ def _frozen(space: Space, goal: Goal, trial: Trial, values: Values | None) -> Fr
     state = optuna.trial.TrialState
     dims = [dim for dim in space.dims if dim.path in trial.point]
     told: dict[str, Any] = {
-        "params": {dim.path: _encoded(dim, trial.point[dim.path]) for dim in dims},
+        "params": {dim.path: encoded(dim, trial.point[dim.path]) for dim in dims},
         "distributions": {dim.path: distribution(dim) for dim in dims},
     }
     if not trial.ended:
@@ -89,7 +89,7 @@ def distribution(dim: Dimension) -> BaseDistribution:
     return FloatDistribution(dim.low, dim.high, log=dim.log)
 
 
-def _encoded(dim: Dimension, value: Any) -> Any:
+def encoded(dim: Dimension, value: Any) -> Any:
     if dim.is_listed:
         return next(index for index, one in enumerate(dim.values) if same(one, value))
     return int(value) if dim.kind == "int" else float(value)
