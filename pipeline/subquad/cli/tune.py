@@ -13,7 +13,7 @@ import click
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--space", metavar="NAME[+NAME]", help="What is searched: spaces by name, files, or auto.")
 @click.option("--scale", metavar="NAME", help="Size of a study that has several, such as smoke, small or full.")
-@click.option("--searcher", metavar="NAME", help="What suggests points: random, grid or tpe.  [default: random]")
+@click.option("--searcher", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
 @click.option("--scheduler", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
 @click.option("--budget", metavar="AMOUNT", help="Of each subject: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
 @click.option("--match", metavar="NAME", help="Give all trials the same: flops, params or time.")

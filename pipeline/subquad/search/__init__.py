@@ -4,6 +4,6 @@ A search lies in a folder, and the folder is its only memory: a trial is an ordi
 that says which point of the space it is. Searchers and schedulers are pure functions of what the folder says, so a
 search that was killed at any moment goes on by being asked again.
 
-Settings, spaces, searchers and schedulers import neither torch, Ray nor Optuna; `searchers/tpe.py` imports Optuna when
-it is asked, and `prepare.py` and `run.py`, which look at models and train, import torch.
+Settings, spaces, searchers and schedulers import neither torch, Ray nor Optuna; the searchers tpe and gp import Optuna
+when they are asked, and `prepare.py` and `run.py`, which look at models and train, import torch.
 """
