@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from subquad.experiment import dump, load
 from subquad.report import build, markdown, page, sensitivity_plot, sheet, to_json, to_terminal, write
 from subquad.report.sensitivity_words import expected_range, lines, sentence
-from subquad.runs import IDENTITY, STUDY
+from subquad.runs import EXPERIMENT, IDENTITY, STUDY
 
 ORDER = "mixer.params.order"
 AGF = {"order": 5, "ortho_weight": 0.1, "jacobi_a": 1.5, "jacobi_b": 1.0}
@@ -266,3 +267,30 @@ def test_reports_without_variations_are_as_before(factory):
     assert "Sensitivity" not in markdown.render(report)
     assert "validation_mean" not in sheet.render(report)
     assert (factory.study() / STUDY).exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "task", "samples", "settings"),
+    [
+        ("lra-agf-sensitivity", "listops", 2_000, {"order7": "AGF K=7", "jacobi_b-2.0": "AGF b=-2.0"}),
+        ("lra-agf-sensitivity", "image", 10_000, {"ortho_weight0.001": "AGF gamma=1e-3", "jacobi_a1.0": "AGF a=1.0"}),
+        ("uea-agf-sensitivity", "Heartbeat", 205, {"order9": "AGF K=9"}),
+    ],
+)
+def test_the_recipes_at_full_scale_are_comparable(factory, recipe, task, samples, settings):
+    protocol = "paper" if recipe.startswith("uea") else "honest"
+    cells = {cell.label: cell for cell in load(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).cells}
+    folder = factory.study()
+    for name in ("base", *settings):
+        cell = cells[f"{task}-{name}-seed0"]
+        known = {"dataset": task, "protocol": protocol, "axes": cell.axes, "variant": name, "samples": samples}
+        run = factory.cell(folder, label="agf", **known)
+        (run / EXPERIMENT).write_text(dump(cell.experiment.experiment), encoding="utf-8")
+    found = {
+        beside.published.model: beside.reasons
+        for one in build([folder]).sensitivities
+        for value in one.values
+        if not value.base
+        for beside in value.published
+    }
+    assert found == dict.fromkeys(settings.values(), ())
