@@ -67,25 +67,37 @@ class Fitter:
         materials: data and costs, shared by all subjects.
         target: what is matched.
         step_seconds: measured on the subject's own experiment; None where it was not.
+        counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
     """
 
     def __init__(
-        self, subject: Subject, space: Space, materials: Materials, target: Target, step_seconds: float | None = None
+        self,
+        subject: Subject,
+        space: Space,
+        materials: Materials,
+        target: Target,
+        step_seconds: float | None = None,
+        *,
+        counted: bool = False,
     ):
         self.subject = subject
         self.space = space
         self._materials = materials
         self._target = target
         self._step_seconds = step_seconds
+        self._counted = counted
         self._build = builder(subject.checked)
 
     def fit(self, point: Point) -> Fitted:
         """The trial of a point.
 
         Raises:
-            UserError: plugin or data refuse it, or it cannot be matched.
+            UserError: plugin or data refuse it, it cannot be matched, or not be charged to the budget.
         """
-        return self.matched({".".join(map(str, one.path)): one.value for one in self.space.settings(point)})
+        fitted = self.matched({".".join(map(str, one.path)): one.value for one in self.space.settings(point)})
+        if self._counted and not fitted.flops_per_step:
+            raise ConfigError("its FLOPs cannot be counted on this machine, and the budget is one of FLOPs")
+        return fitted
 
     def matched(self, values: Values) -> Fitted:
         """The trial of settings, with what `--match` adds to them.

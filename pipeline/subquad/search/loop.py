@@ -19,8 +19,8 @@ from subquad.search.folder import Trials, settings_of, trial_folder, write_trial
 from subquad.search.searcher import Searcher
 from subquad.search.trial import Trial
 
-MAX_INFEASIBLE = 50
-"""Infeasible points in a row, after which a subject's search ends."""
+MAX_FRUITLESS = 50
+"""Infeasible points and failed trials in a row, after which a subject's search ends."""
 
 MAX_STARTS = 10
 """Drivers that may die while one trial trains, without it coming any further; then it has failed."""
@@ -73,13 +73,25 @@ class Agenda:
         """Trials given out, with what they are expected to use."""
 
     def next(self) -> Ticket | None:
-        """The next trial; None where there is none to start."""
+        """The next trial; None where there is none to start now."""
         if ticket := self._interrupted():
             return ticket
-        while lane := self._turn():
-            if ticket := self._advance(lane):
-                return ticket
+        open_lanes = [lane for lane in self._lanes if not lane.over]
+        while open_lanes:
+            # the subject with the fewest trials, so that a search that is cut short is still fair
+            lane = min(open_lanes, key=self._started)
+            given = self._advance(lane)
+            if isinstance(given, Ticket):
+                return given
+            if given:
+                open_lanes.remove(lane)
+                self._close(lane, given)
         return None
+
+    def _close(self, lane: Lane, reason: str) -> None:
+        """Start no more of the subject's trials, unless one that runs may still leave some of what it is charged."""
+        if all(trial.ended for trial in self._trials.of(lane.label)):
+            lane.over = reason
 
     def _interrupted(self) -> Ticket | None:
         """A trial that an earlier driver began, as it was written down then."""
@@ -103,28 +115,20 @@ class Agenda:
         self._ended(ticket.folder)
         return True
 
-    def _turn(self) -> Lane | None:
-        """The subject with the fewest trials, so that a search that is cut short is still fair."""
-        waiting = [lane for lane in self._lanes if not lane.over]
-        return min(waiting, key=self._started, default=None)
-
     def _started(self, lane: Lane) -> int:
         return sum(one.state != "infeasible" for one in self._trials.of(lane.label))
 
-    def _advance(self, lane: Lane) -> Ticket | None:
-        """The subject's next trial. None: its point is infeasible, or `lane.over` now says why there is none."""
+    def _advance(self, lane: Lane) -> Ticket | str:
+        """The subject's next trial; or why there is none, "" where only its point was infeasible."""
         known = self._trials.of(lane.label)
         number = known[-1].number + 1 if known else 0
-        if _infeasible_in_a_row(known) >= MAX_INFEASIBLE:
-            lane.over = f"{MAX_INFEASIBLE} infeasible points in a row, the last: {known[-1].reason}"
-            return None
+        if reason := _hopeless(known):
+            return reason
         if self._budget.unit == "trials" and not self._budget.admits(known, _new(lane.label, number)):
-            lane.over = "budget used"  # before a point is drawn that would never be tried
-            return None
+            return "budget used"  # before a point is drawn that would never be tried
         point = lane.searcher.suggest(number, known)
         if point is None:
-            lane.over = "no point left to try"
-            return None
+            return "no point left to try"
         trial = replace(_new(lane.label, number), point=point)
         try:
             fitted = lane.fitter.fit(point)
@@ -132,13 +136,12 @@ class Agenda:
             trial = replace(trial, state="infeasible", reason=str(error))
             write_trial(self._folder, trial, {}, None)
             self._ended(trial_folder(self._folder, lane.label, number))
-            return None
+            return ""
         trial = _planned(trial, fitted, known)
         if not self._budget.admits(
             [self._planned.get((lane.label, one.number), one) if not one.ended else one for one in known], trial
         ):
-            lane.over = "budget used"
-            return None
+            return "budget used"
         write_trial(self._folder, trial, fitted.values, fitted.flops_per_step)
         return self._given(lane, trial, fitted)
 
@@ -167,10 +170,11 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
     return replace(trial, total_steps=fitted.steps, flops=fitted.flops, seconds=seconds)
 
 
-def _infeasible_in_a_row(known: Sequence[Trial]) -> int:
-    count = 0
-    for trial in reversed(known):
-        if trial.state != "infeasible":
-            break
-        count += 1
-    return count
+def _hopeless(known: Sequence[Trial]) -> str:
+    """Why a subject's search ends though its budget is not used; "" where it need not."""
+    ended = [one for one in known if one.ended]
+    fruitless = list(takewhile(lambda one: one.state in ("infeasible", "failed"), reversed(ended)))
+    if len(fruitless) < MAX_FRUITLESS:
+        return ""
+    kinds = " or ".join(state for state in ("infeasible", "failed") if any(one.state == state for one in fruitless))
+    return f"{MAX_FRUITLESS} trials in a row {kinds}, the last: {fruitless[0].reason}"

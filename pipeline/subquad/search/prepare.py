@@ -57,8 +57,11 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
                 search, measured={one.label: step_seconds(one.checked, materials) for one in search.subjects}
             )
     target = _target(search, materials)
+    counted = settings.limit.unit == "flops"
     fitters = {
-        one.label: Fitter(one, search.spaces[one.label], materials, target, search.measured.get(one.label))
+        one.label: Fitter(
+            one, search.spaces[one.label], materials, target, search.measured.get(one.label), counted=counted
+        )
         for one in search.subjects
     }
     prepared = Prepared(search, materials, fitters, target)
