@@ -359,7 +359,12 @@ def test_the_final_study_is_below_its_search_while_both_are_sent(search: Folder)
     runs = (TrackedRun(cell, "agf-seed0"),)
     plan = Plan(uri=sqlite_uri(root / DATABASE), experiment="demo", artifacts=None, runs=runs, study=study)
     assert Delivery(plan).look(final=False) is None
-    assert runs_by_name(search)["final"].data.tags["mlflow.parentRunId"] == parent
+    found = runs_by_name(search)
+    assert found["final"].data.tags["mlflow.parentRunId"] == parent
+    assert found["agf-seed0"].data.tags["subquad.kind"] == "final"
+    query = f"tags.\"subquad.search\" = '{PARENT}'"
+    ids = [one.experiment_id for one in client(search).search_experiments()]
+    assert {one.info.run_name for one in client(search).search_runs(ids, query)} == {PARENT, "final", "agf-seed0"}
 
 
 @pytest.mark.ci

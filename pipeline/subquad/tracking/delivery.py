@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from subquad.tracking.contracts import Plan, Summary, TrackedRun
 from subquad.tracking.courier import Courier, RunCourier, StudyCourier, started
+from subquad.tracking.final import search_tags, with_search
 from subquad.tracking.probe import check_server
 from subquad.tracking.progress import Progress, load
 from subquad.tracking.secrets import mask
@@ -24,11 +25,11 @@ class Delivery:
         self._store: Store | None = None
         uri = mask(plan.uri)
         self._cells: list[Courier] = [
-            RunCourier(run, uri, plan.experiment, cell=plan.study is not None) for run in plan.runs
+            RunCourier(run, uri, plan.experiment, cell=plan.study is not None) for run in with_search(plan)
         ]
         self._parent: Courier | None = None
         if plan.study is not None:
-            head = TrackedRun(plan.study, plan.study.name, tags={"subquad.kind": "study"})
+            head = TrackedRun(plan.study, plan.study.name, tags={"subquad.kind": "study", **search_tags(plan.study)})
             self._parent = StudyCourier(head, uri, plan.experiment, [run.folder for run in plan.runs])
         if plan.search is not None:
             from subquad.tracking.search import SearchCourier, head_of

@@ -20,6 +20,7 @@ from subquad.search.pictures import PLOTS
 from subquad.tracking.artifacts import send_files, send_masked
 from subquad.tracking.contracts import TrackedRun
 from subquad.tracking.courier import Courier, RunCourier
+from subquad.tracking.final import search_name
 from subquad.tracking.names import clean
 from subquad.tracking.outcome import Outcome
 from subquad.tracking.points import Point
@@ -39,8 +40,8 @@ def head_of(search: Path) -> TrackedRun:
     """The parent run: what was searched, how, and for how much."""
     said = read_yaml(search / SEARCH)
     params = {"name": (said.get("experiment") or {}).get("name"), **(said.get("settings") or {})}
-    tags = {"subquad.kind": "search", "subquad.search": _name(search)}
-    return TrackedRun(search, _name(search), params, tags)
+    tags = {"subquad.kind": "search", "subquad.search": search_name(search)}
+    return TrackedRun(search, search_name(search), params, tags)
 
 
 def begun_trials(search: Path, known: Container[Path] = ()) -> list[TrackedRun]:
@@ -76,18 +77,13 @@ def _trial(search: Path, folder: Path) -> TrackedRun | None:
     fixed = {key: settings[key] for key in ESSENTIALS if settings.get(key) is not None}
     tags = {
         "subquad.kind": "trial",
-        "subquad.search": _name(search),
+        "subquad.search": search_name(search),
         "subquad.subject": str(said["subject"]),
         "subquad.trial": str(said["number"]),
         **{f"subquad.{kind}": str(fixed[f"{kind}.name"]) for kind in ("dataset", "mixer") if f"{kind}.name" in fixed},
     }
     label = f"{said['subject'] or 'trial'}-{said['number']:05d}"
     return TrackedRun(folder, label, {**fixed, **(said.get("settings") or {}), **said["point"]}, tags)
-
-
-def _name(search: Path) -> str:
-    """As below `runs/`: what `subquad tune --resume` is given."""
-    return f"{search.parent.name}/{search.name}"
 
 
 class TrialCourier(RunCourier):
