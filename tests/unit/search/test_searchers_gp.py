@@ -42,10 +42,10 @@ def suggestions(known: list[Trial], goal: Goal = ACCURACY, seeds=range(4), space
 
 
 def test_the_start_is_random_search():
-    known = of_points(POINTS[:2], high_rate)
+    known = of_points(POINTS[:3], high_rate)
     model, plain = (searcher(name, MIXED, ACCURACY, 0) for name in ("gp", "random"))
-    assert model.suggest(2, known) == plain.suggest(2, known)
-    assert model.suggest(3, [*known, trial(2, 0.1, state="finished", point=POINTS[2])]) != plain.suggest(3, known)
+    assert model.suggest(3, known) == plain.suggest(3, known)
+    assert model.suggest(4, [*known, trial(3, 0.1, state="finished", point=POINTS[3])]) != plain.suggest(4, known)
 
 
 @pytest.mark.parametrize(("goal", "better_half"), [(ACCURACY, True), (PERPLEXITY, False)])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class GPSettings(Config):
-    startup: int = param(3, ge=1, meaning="trials with a value before the model decides; until then points are random")
+    startup: int = param(4, ge=1, meaning="trials with a value before the model decides; until then points are random")
 
 
 class GP(Modelled):
