@@ -105,6 +105,22 @@ def test_subjects_take_turns_and_get_the_same_points_of_what_they_share(study, t
 
 
 @pytest.mark.ci
+def test_the_end_says_where_everything_is(study, tmp_path, capsys):
+    assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--scheduler", "median")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    search = only_search(tmp_path).relative_to(tmp_path)
+    assert lines[0] == f"searching ./space.yaml with random and median, 2 trials for each of 2 subjects, in {search}"
+    assert lines[1] == "trials have the study's first seed, 3: agf, softmax"
+    assert f"search  {search} (tables and pictures: subquad report {search})" in lines
+    for label in ("agf", "softmax"):
+        path = search / "best" / f"{label}.yaml"
+        assert f"best    {path} (runs as it is: subquad train {path})" in lines
+    assert any(line.startswith("plots   ") and line.endswith(f" pictures in {search / 'plots'}") for line in lines)
+    assert main(["report", str(search)]) == 0
+    assert not any(line.startswith("unfinished") for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.ci
 def test_matched_flops_are_consumed_alike(study, capsys):
     assert main(tune("--budget", "3-trials", "--match", "flops", "--final-seeds", "1", "--json")) == 0
     agf, softmax = json.loads(capsys.readouterr().out)["subjects"]

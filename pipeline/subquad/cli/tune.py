@@ -11,18 +11,41 @@ import click
 @click.command("tune")
 @click.argument("target", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--space", metavar="NAME[+NAME]", help="What is searched: spaces by name, files, or auto.")
+@click.option(
+    "--space", metavar="NAME[+NAME]", help="What is searched: spaces by name (see: subquad list space), files, or auto."
+)
 @click.option("--scale", metavar="NAME", help="Size of a study that has several, such as smoke, small or full.")
 @click.option("--searcher", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
 @click.option("--scheduler", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
 @click.option("--budget", metavar="AMOUNT", help="Of each subject: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
-@click.option("--match", metavar="NAME", help="Give all trials the same: flops, params or time.")
-@click.option("--cost", metavar="NAME", help="Second objective of tpe, less is better: seconds or flops.")
-@click.option("--final-seeds", type=int, help="Seeds that winners are trained with anew.  [default: 5]")
-@click.option("--seed", type=int, help="Of the search.  [default: 0]")
-@click.option("--local", is_flag=True, help="Without Ray.")
+@click.option(
+    "--match",
+    metavar="NAME",
+    help="Give all trials of all subjects the same: flops, params or time.  [default: none]",
+)
+@click.option(
+    "--cost",
+    metavar="NAME",
+    help="Second objective of tpe, less is better: seconds or flops.  [default: none]",
+)
+@click.option(
+    "--final-seeds",
+    type=int,
+    help="Number of seeds that each winner is trained with anew, before it is tested.  [default: 5]",
+)
+@click.option("--seed", type=int, help="Of the search; trials have the experiment's own.  [default: 0]")
+@click.option(
+    "--local",
+    is_flag=True,
+    help="One trial after the other in this process, without Ray; else as many at once as there is room for.",
+)
 @click.option("--dry-run", is_flag=True, help="Show points and expected costs; train and write nothing.")
-@click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a search, by its folder.")
+@click.option(
+    "--resume",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="Go on with a search that was stopped or killed, by its folder.",
+)
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
 )
@@ -42,13 +65,18 @@ def command(
 ) -> int:
     """Search the settings of TARGET: an experiment or study file, or a recipe by name.
 
-    Every cell of a study, whatever its seed, is searched with the same budget and the same space, as far as that
-    suits it. KEY=VALUE overrides a setting as in `train`, or of the searcher and scheduler, as in scheduler.eta=4.
-    Trials see the validation split only. The best of each is then trained anew with several seeds, and only
-    then meets the test split.
+    Each trial trains with other settings and sees the validation split only. The best trial is then trained anew
+    with several seeds, and only then meets the test split. Of a study every cell, seeds aside, is a subject: all get
+    the same budget and the same space, as far as it suits them.
+
+    KEY=VALUE overrides a setting of TARGET, as in `train`, or of the searcher or scheduler, as in scheduler.eta=4.
+
+    The folder runs/NAME-search/STAMP has all trials, pictures and, in best/, each winner as a file for `train`;
+    `subquad report` shows it, also while it grows. --dry-run tells first what a search would cost.
 
     \b
-    subquad tune quickstart --space agf+optimizer --budget 20-trials
+    subquad tune quickstart --space agf+optimizer --dry-run
+    subquad tune quickstart --space agf+optimizer --budget 20-trials --local
     subquad tune methods-copy --space optimizer --searcher tpe --scheduler asha --match flops
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34
     """

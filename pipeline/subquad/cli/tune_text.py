@@ -16,6 +16,8 @@ from subquad.cli.conduct import short, summary, tell, tracking_line
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.runs import plain
+from subquad.search.folder import BEST
+from subquad.search.pictures import PLOTS
 from subquad.search.prepare import Prepared
 from subquad.search.report.terminal import print_subjects
 from subquad.search.run import Ended, Watch, run
@@ -62,15 +64,21 @@ def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
     search = prepared.search
     budget, several = search.settings.limit, len(search.subjects)
     whom = f"each of {several} subjects" if several > 1 else search.subjects[0].label
-    _line(
-        console,
-        f"searching {search.settings.space} with {search.settings.searcher}, {budget} for {whom}, in {short(folder)}",
-    )
-    for one in search.subjects:
-        for cell in search.plan.cells:
-            if cell.experiment is one.checked and len(search.plan.cells) > several:
-                seed = one.checked.experiment.train.seed
-                _line(console, f"{one.label}: trials have the study's first seed, {seed}")
+    how = search.settings.searcher
+    how += f" and {search.settings.scheduler}" if search.settings.scheduler != "none" else ""
+    _line(console, f"searching {search.settings.space} with {how}, {budget} for {whom}, in {short(folder)}")
+    for seed, labels in _first_seeds(prepared).items():
+        _line(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
+
+
+def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
+    """Subjects by their seed, where the study has several."""
+    found: dict[int, list[str]] = {}
+    search = prepared.search
+    if len(search.plan.cells) > len(search.subjects):
+        for one in search.subjects:
+            found.setdefault(one.checked.experiment.train.seed, []).append(one.label)
+    return found
 
 
 def _trial_line(prepared: Prepared, trial: Trial) -> str:
@@ -86,10 +94,16 @@ def _show(ended: Ended, console: Console) -> None:
     print_subjects(ended.summary, console)
     for text in ended.drawn.left_out:
         _line(console, f"not drawn: {text}")
-    _line(console, f"search  {short(Path(ended.summary['folder']))}")
+    folder = Path(ended.summary["folder"])
+    _line(console, f"search  {short(folder)} (tables and pictures: subquad report {short(folder)})")
+    for path in sorted((folder / BEST).glob("*.yaml")) if ended.final else ():
+        _line(console, f"best    {short(path)} (runs as it is: subquad train {short(path)})")
+    if ended.drawn.files:
+        _line(console, f"plots   {len(ended.drawn.files)} pictures in {short(folder / PLOTS)}")
     if ended.tracking.uri:
         _line(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
+        _line(console, "final study, the winners on the test split:")
         tell(*ended.final, console)
 
 

@@ -14,12 +14,14 @@ NAME_LIMIT = 250
 PARAM_LIMIT = 6000
 TAG_LIMIT = 5000
 _REFUSED = re.compile(r"[^\w.\- /]")
+_UPWARDS = re.compile(r"^\.\.")
+"""MLflow takes whatever begins so for a path that leads out of its folder."""
 
 
 def clean(name: str) -> str:
     """A name MLflow takes: other characters become `_`, path segments that mean something (`..`) go."""
     segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
-    joined = "/".join(segments) or "unnamed"
+    joined = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
     return joined if len(joined) <= NAME_LIMIT else f"{joined[: NAME_LIMIT - 9]}-{_short_hash(name)}"
 
 

@@ -6,7 +6,7 @@ import posixpath
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from subquad.runs import flatten
@@ -15,6 +15,7 @@ from subquad.tracking.secrets import is_secret, mask
 
 
 @given(st.text(max_size=600))
+@example("..0")
 def test_a_clean_name_is_one_that_mlflow_takes(name: str):
     short = clean(name)
     assert re.fullmatch(r"[/\w.\- ]+", short)
