@@ -107,8 +107,9 @@ def _chosen(values: Sequence[Value]) -> str:
     pick = max if row.mode == "max" else min
     top = pick(value.validation.mean for value in known if value.validation)
     ties = [value for value in known if value.validation and value.validation.mean == top]
-    best = next((value for value in ties if value.base), ties[0])
-    return f"validation would choose {best.text}, test {number(_mean(best), row.metric)}"
+    if len(ties) > 1:
+        return f"validation does not choose between {', '.join(value.text for value in ties)}"
+    return f"validation would choose {ties[0].text}, test {number(_mean(ties[0]), row.metric)}"
 
 
 def _mean(value: Value) -> float:
