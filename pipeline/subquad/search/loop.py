@@ -126,7 +126,10 @@ class Agenda:
             return reason
         if self._budget.unit == "trials" and not self._budget.admits(known, _new(lane.label, number)):
             return "budget used"  # before a point is drawn that would never be tried
-        point = lane.searcher.suggest(number, known)
+        try:
+            point = lane.searcher.suggest(number, known)
+        except ConfigError as error:  # constraints that leave hardly a point
+            return str(error)
         if point is None:
             return "no point left to try"
         trial = replace(_new(lane.label, number), point=point)

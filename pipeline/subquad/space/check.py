@@ -18,6 +18,9 @@ from subquad.space.forbidden import never_searched
 from subquad.space.space import Space
 from subquad.space.suits import suiting
 
+PROBED = 10
+"""Points that are drawn before a space is taken for one that can be searched."""
+
 
 class NothingToSearch(ConfigError):
     """A space that leaves an experiment no dimension."""
@@ -53,7 +56,8 @@ def check(declared: Declared, experiment: Checked, *, drop: bool = False) -> Spa
         raise NothingToSearch(one_line(f"space {declared.name}: nothing of it can be searched in this experiment"))
     left_out = tuple(dim for dim in declared.dims if dim not in kept)
     space = Space(declared.name, kept, constraints, rest, left_out)
-    space.draw(0, 0)  # refuses constraints that leave nothing
+    for number in range(PROBED):
+        space.draw(0, number)  # refuses constraints that leave nothing, or hardly anything
     return space
 
 

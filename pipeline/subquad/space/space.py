@@ -22,9 +22,9 @@ from subquad.space.dimension import Dimension, is_number
 Point = dict[str, Any]
 
 MAX_ATTEMPTS = 1000
-"""Draws for one point before its constraints are called impossible."""
+"""Draws for one point before the values that keep its constraints are listed."""
 MAX_COUNTED = 1_000_000
-"""Combinations of dimensions that depend on each other; more are not counted."""
+"""Combinations of dimensions that depend on each other; more are not counted or listed."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,46 @@ class Space:
     def draw(self, seed: int, number: int) -> Point:
         """A random point: a pure function of the dimensions, `seed` and `number`, each from 0 to 2**64 - 1.
 
+        Where a constraint is broken, the dimensions of constraints are drawn again, all others keep their values. Where
+        hardly any draw keeps them, those that do are listed, each as likely as the others.
+
         Raises:
-            ConfigError: the constraints leave no point, or hardly one.
+            ConfigError: the constraints leave no point; or hardly one, and there are too many to list.
         """
         from subquad.space import draw
 
+        bound = {dim.path for dim in self._bound}
+
+        def drawn(dim: Dimension, attempt: int = 0) -> Any:
+            return draw.value(dim, draw.word(seed, number, dim.path, attempt if dim.path in bound else 0))
+
         for attempt in range(MAX_ATTEMPTS):
-            drawn = self.compose(lambda dim, at=attempt: draw.value(dim, draw.word(seed, number, dim.path, at)))
-            if self.keeps(drawn):
-                return drawn
-        names = "; ".join(map(str, self.constraints))
-        raise ConfigError(
-            one_line(f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})")
-        )
+            point = self.compose(lambda dim, attempt=attempt: drawn(dim, attempt))
+            if self.keeps(point):
+                return point
+        if not self._kept:
+            names = "; ".join(map(str, self.constraints))
+            raise ConfigError(
+                one_line(f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})")
+            )
+        kept = self._kept[draw.word(seed, number, "kept", 0) % len(self._kept)]
+        return self.compose(lambda dim: kept[dim.path] if dim.path in bound else drawn(dim))
+
+    @cached_property
+    def _bound(self) -> tuple[Dimension, ...]:
+        """The dimensions that decide whether a point keeps the constraints, in the order of `ordered`."""
+        keys = {key for constraint in self.constraints for key in constraint.keys}
+        for dim in reversed(self.ordered):
+            if dim.path in keys:
+                keys.update(condition.key for condition in dim.when)
+        return tuple(dim for dim in self.ordered if dim.path in keys)
+
+    @cached_property
+    def _kept(self) -> list[Point]:
+        """All values of these that keep the constraints; none where there are too many to look at."""
+        if any(dim.count is None for dim in self._bound) or prod(dim.count or 0 for dim in self._bound) > MAX_COUNTED:
+            return []
+        return list(self._walk(self._bound, {}))
 
     def compose(self, choose: Callable[[Dimension], Any]) -> Point:
         """The point of the values that are chosen for the active dimensions, asked for in the order of `ordered`."""

@@ -217,3 +217,47 @@ def test_an_order_that_samplers_can_ask_in(space):
     assert all(places[one.key] < places[dim.path] for dim in ordered for one in dim.when)
     assert len({*places.values()}) == 3
     assert all(a < b for a, b in pairwise(sorted(places.values())))
+
+
+RARE = "constraints: [{less_equal: [backbone.params.ffn_dim, backbone.params.depth]}]\n"
+
+
+@pytest.mark.ci
+def test_a_rare_point_is_found(space):
+    """One of 400 values keeps the constraint, which now and then none of 1,000 draws does."""
+    rare = space(f"dims:\n  backbone.params.ffn_dim: {{int: [1, 400]}}\n  train.lr: {{uniform: [0.1, 0.2]}}\n{RARE}")
+    points = [rare.draw(0, number) for number in range(30)]
+    assert {point["backbone.params.ffn_dim"] for point in points} == {1}
+    assert len({point["train.lr"] for point in points}) == 30
+
+
+@pytest.mark.ci
+def test_points_that_draws_hardly_meet_are_listed(space):
+    dims = "backbone.params.ffn_dim: {int: [1, 400000]}, backbone.params.heads: {choice: [1, 2]}"
+    rare = space(f"dims: {{{dims}}}\n{RARE}", "backbone.params.depth=3")
+    points = [rare.draw(0, number) for number in range(12)]
+    assert {point["backbone.params.ffn_dim"] for point in points} == {1, 2, 3}
+    assert {point["backbone.params.heads"] for point in points} == {1, 2}
+    assert rare.draw(0, 11) == points[11]
+
+
+def test_a_constraint_redraws_what_it_binds_and_nothing_else(space):
+    """So subjects with different constraints still agree in the settings that they share."""
+    free = "train.lr: {uniform: [0.1, 0.2]}, train.optimizer: {choice: [adamw, sgd]}"
+    dims = f"dims: {{{P}.order: {{int: [2, 30]}}, backbone.params.ffn_dim: {{int: [1, 40]}}, {free}}}\n"
+    bound = space(f"{dims}constraints: [{{less: [{P}.order, backbone.params.ffn_dim]}}]\n")
+    unbound, keys = space(dims), ("train.lr", "train.optimizer")
+    pairs = [(bound.draw(0, number), unbound.draw(0, number)) for number in range(40)]
+    assert all(one[key] == other[key] for one, other in pairs for key in keys)
+    assert sum(one != other for one, other in pairs) > 10
+
+
+def test_a_setting_that_decides_whether_a_constraint_applies_is_redrawn_too(space):
+    """With basis jacobi nothing keeps it."""
+    text = (
+        f"dims:\n  {P}.basis: {{choice: [jacobi, legendre]}}\n"
+        f"  {P}.jacobi_a: {{uniform: [1, 2], when: {{{P}.basis: jacobi}}}}\n"
+        f"constraints: [{{less: [{P}.jacobi_a, {P}.jacobi_b]}}]\n"
+    )
+    one = space(text, f"{P}.jacobi_b=0.5")
+    assert {one.draw(0, number)[f"{P}.basis"] for number in range(20)} == {"legendre"}
