@@ -38,10 +38,10 @@ class Constraint:
     origin: Origin = field(default=Origin("space"), compare=False)
 
     def __str__(self) -> str:
-        """As it would stand in a file."""
+        """As it would stand in a file, and where it does."""
         keys = ", ".join(self.keys)
         said = f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}" if self.values else f"[{keys}]"
-        return f"{self.relation}: {said}"
+        return f"{self.relation}: {said}" + (f" at {self.origin}" if self.origin.line else "")
 
     def holds(self, numbers: Numbers) -> bool:
         """Whether numbers, one for each key, keep it."""

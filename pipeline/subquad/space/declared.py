@@ -20,11 +20,13 @@ class Declared:
         name: of its file, or `auto`; of several `a+b`.
         dims: its dimensions. Two may set one thing where they are for two mixers.
         constraints: relations between settings.
+        source: the file it was read from; "" where its name says all.
     """
 
     name: str
     dims: tuple[Dimension, ...]
     constraints: tuple[Constraint, ...] = ()
+    source: str = ""
 
 
 def merge(spaces: Sequence[Declared]) -> Declared:
@@ -33,9 +35,9 @@ def merge(spaces: Sequence[Declared]) -> Declared:
     Raises:
         ConfigError: two of them say different things about one setting, or one is given twice.
     """
-    ordered = sorted(spaces, key=lambda space: space.name)
+    ordered = sorted(spaces, key=lambda space: (space.name, space.source))
     for first, second in combinations(ordered, 2):
-        if first.name == second.name:
+        if (first.name, first.source) == (second.name, second.source):
             raise ConfigError(one_line(f"space {first.name}: given twice; leave one out"))
         _refuse_conflict(first, second)
     return Declared(

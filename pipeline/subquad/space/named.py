@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from subquad.errors import ConfigError
@@ -30,14 +31,22 @@ def declared(names: str, experiment: Checked, *, cwd: Path | None = None) -> Dec
     parts = names.split("+")
     if not all(part.strip() for part in parts):
         raise ConfigError(one_line(f"space {names!r}: a name is missing; write them as in agf+optimizer"))
-    return merge([_one(part.strip(), experiment, cwd or Path.cwd()) for part in parts])
+    cwd = cwd or Path.cwd()
+    if len(parts) > 1 and _is_path(names) and (cwd / names).exists():
+        raise ConfigError(one_line(f"space {shown_target(names)}: + joins spaces; give the file a name without it"))
+    return merge([_one(part.strip(), experiment, cwd) for part in parts])
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
 def _one(name: str, experiment: Checked, cwd: Path) -> Declared:
     if name == NAME:
         return auto(experiment)
-    if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):
+    if _is_path(name):
         path, shown = cwd / name, shown_target(name)
         stem = re.sub(r"\.ya?ml$", "", path.name)
-        return parse_space(read(path, shown), stem, source=shown, folder=path.parent.absolute())
+        said = parse_space(read(path, shown), stem, source=shown, folder=path.parent.absolute())
+        return replace(said, source=str(path.resolve()))
     return parse_space(recipe(name, "space").text(), name)

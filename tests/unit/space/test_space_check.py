@@ -112,7 +112,8 @@ def test_a_constraint_that_cannot_work(refused, constraint, message):
 
 def test_constraints_that_leave_nothing_are_refused_before_anything_starts(space):
     text = f"dims: {{{P}.order: {{int: [20, 30]}}}}\nconstraints: [{{less: [{P}.order, train.batch_size]}}]"
-    with pytest.raises(ConfigError, match=r"^space s: none of 1,000 random points keeps its constraints \(less: \["):
+    told = r"^space s: none of 1,000 random points keeps its constraints \(less: \[.*\] at \./s\.yaml:2\)"
+    with pytest.raises(ConfigError, match=told):
         space(text)
 
 

@@ -79,6 +79,24 @@ def test_names_that_cannot_be_used(experiment, tmp_path, names, message):
         declared(names, experiment(), cwd=tmp_path)
 
 
+def test_two_files_of_one_name_are_two_spaces_and_one_file_is_one(experiment, tmp_path):
+    for folder, text in (("one", ORDERS), ("two", RATES)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "agf.yaml").write_text(text)
+    given = experiment()
+    merged = declared("./one/agf.yaml+two/agf.yaml", given, cwd=tmp_path)
+    assert [dim.path for dim in merged.dims] == ["mixer.params.order", "train.lr"]
+    assert merged.dims == declared("two/agf.yaml+./one/agf.yaml", given, cwd=tmp_path).dims
+    with pytest.raises(ConfigError, match=r"^space agf: given twice; leave one out$"):
+        declared("./one/agf.yaml+one/../one/agf.yaml", given, cwd=tmp_path)
+
+
+def test_a_file_with_a_plus_in_its_name_is_told(experiment, tmp_path):
+    (tmp_path / "a+b.yaml").write_text(RATES)
+    with pytest.raises(ConfigError, match=r"^space \./a\+b\.yaml: \+ joins spaces; give the file a name without it$"):
+        declared("./a+b.yaml", experiment(), cwd=tmp_path)
+
+
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A distribution `third` that offers the files of this repository's spaces and one of its own."""
