@@ -22,6 +22,7 @@ from subquad.search.prepare import Prepared
 from subquad.search.report.terminal import print_subjects
 from subquad.search.run import Ended, Watch, run
 from subquad.search.trial import Trial, best_of
+from subquad.search.timing import timing_lines
 from subquad.search.words import point_text
 
 
@@ -73,6 +74,8 @@ def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
 
 def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
     """Subjects by their seed, where the study has several."""
+    for text in timing_lines(search.measured):
+        _line(console, text)
     found: dict[int, list[str]] = {}
     search = prepared.search
     if len(search.plan.cells) > len(search.subjects):
@@ -115,12 +118,12 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     console = Console()
     table = Table(box=None, pad_edge=False)
     table.add_column("subject", no_wrap=True)
-    for header in ("trials", "dims", "grid", "parameters", "steps", "FLOPs/trial", "s/trial", "hours"):
+    for header in ("trials", "dims", "grid", "infeasible", "parameters", "steps", "FLOPs/trial", "s/trial", "hours"):
         table.add_column(header, justify="right", no_wrap=True)
     for row in found["subjects"]:
         table.add_row(
             Text(row["label"]),
-            f"{row['trials']:,}",
+            f"{least}{row['trials']:,}",
             str(row["dimensions"]),
             "-" if row["grid"] is None else f"{row['grid']:,}",
             "?" if row["parameters"] is None else f"{row['parameters']:,}",
@@ -134,14 +137,19 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
             _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
+    least = ">= " if found["at_least"] else ""
     hours = found["seconds"] / 3600
     _line(
         console,
-        f"{found['trials']} trials and {found['final_runs']} final runs, about {hours:.3g} hours of training with one "
-        f"worker, without evaluations; {found['gpu_hours']:.3g} GPU-hours. FLOPs are of matrix products only",
+        f"{'at least ' * found['at_least']}{found['trials']} trials and {found['final_runs']} final runs, about "
+        f"{hours:.3g} hours of training with one worker, evaluations included; {found['gpu_hours']:.3g} GPU-hours. "
+        "FLOPs are of matrix products only",
     )
+            f"{row['infeasible']} of {row['drawn']}",
 
 
 def _line(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.file.flush()
+    for text in timing_lines({row["label"]: row["timing"] for row in found["subjects"] if row["timing"]}):
+        _line(console, text)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from subquad.errors import UserError
 from subquad.search.budget import Budget
 from subquad.search.fitting import Fitted
+from subquad.search.points import first_points
 from subquad.search.prepare import Prepared, base_trial
 from subquad.search.search import searcher_of
 from subquad.search.subjects import Subject
-from subquad.search.trial import Trial
 
-FIRST = 5
+FIRST, DRAWN = 5, 20
+"""Points that are shown, and that are looked at."""
 
 
 def estimate(prepared: Prepared) -> dict[str, Any]:
-    """What a search would do, as plain values; seconds are of training, by a few timed steps on this machine."""
+    """What a search would do, as plain values; seconds are of training, by a few timed steps on this machine.
+
+    `at_least`: a scheduler ends trials early, which leaves room for more of them than are counted.
+    """
     rows = [_subject(prepared, one) for one in prepared.search.subjects]
     settings = prepared.search.settings
     seconds = sum(row["seconds"] for row in rows)
@@ -28,6 +31,7 @@ def estimate(prepared: Prepared) -> dict[str, Any]:
         "settings": settings.plain(),
         "subjects": rows,
         "trials": sum(row["trials"] for row in rows),
+        "at_least": settings.scheduler != "none" and settings.limit.unit != "trials",
         "seconds": seconds,
         "final_runs": settings.final_seeds * len(rows),
         "gpus": gpus,
@@ -40,6 +44,7 @@ def _subject(prepared: Prepared, subject: Subject) -> dict[str, Any]:
     space = search.spaces[subject.label]
     base = base_trial(prepared, subject)
     trials = _trials(search.settings.limit, base, space.size() if space.is_finite else None)
+    points = list(islice(first_points(searcher_of(search, subject), prepared.fitters[subject.label]), DRAWN))
     final = search.settings.final_seeds * base.seconds
     return {
         "label": subject.label,
@@ -51,7 +56,12 @@ def _subject(prepared: Prepared, subject: Subject) -> dict[str, Any]:
         "flops": base.flops,
         "trial_seconds": base.seconds,
         "seconds": trials * base.seconds + final,
-        "points": _points(prepared, subject, min(FIRST, trials)),
+        "timing": search.measured.get(subject.label),
+        "drawn": len(points),
+        "infeasible": sum(one.state == "infeasible" for one in points),
+        "points": [
+            {"number": one.number, "point": one.point, "infeasible": one.reason} for one in points[: min(FIRST, trials)]
+        ],
     }
 
 
@@ -60,20 +70,3 @@ def _trials(budget: Budget, base: Fitted, size: int | None) -> int:
     cost = {"trials": 1.0, "flops": base.flops, "seconds": base.seconds}[budget.unit]
     number = int(budget.amount / cost + 1e-9)
     return number if size is None else min(number, size)
-
-
-def _points(prepared: Prepared, subject: Subject, count: int) -> list[dict[str, Any]]:
-    """The first points, each with the reason where it is infeasible."""
-    source = searcher_of(prepared.search, subject)
-    known: list[Trial] = []
-    found: list[dict[str, Any]] = []
-    while len(found) < count and (point := source.suggest(len(known), known)) is not None:
-        trial = Trial(subject=subject.label, number=len(known), point=point, state="waiting")
-        reason = ""
-        try:
-            prepared.fitters[subject.label].fit(point)
-        except UserError as error:
-            reason, trial = str(error), replace(trial, state="infeasible")
-        known.append(trial)
-        found.append({"number": trial.number, "point": point, "infeasible": reason})
-    return found

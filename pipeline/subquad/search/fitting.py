@@ -11,10 +11,11 @@ from subquad.errors import ConfigError, UserError
 from subquad.experiment import Checked
 from subquad.experiment.origins import Origin
 from subquad.experiment.tree import Setting
-from subquad.search.matching import TOLERANCE, Values, of_length, steps_for, width_for
+from subquad.search.matching import TOLERANCE, Values, evaluations, of_length, steps_for, steps_of_flops, width_for
 from subquad.search.materials import Materials
 from subquad.search.settings import MatchBy
 from subquad.search.subjects import Subject
+from subquad.search.timing import Timing
 from subquad.space import Point, Space, builder
 
 
@@ -66,7 +67,7 @@ class Fitter:
         space: its own.
         materials: data and costs, shared by all subjects.
         target: what is matched.
-        step_seconds: measured on the subject's own experiment; None where it was not.
+        timing: measured on the subject's own experiment; None where it was not.
         counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
     """
 
@@ -76,7 +77,7 @@ class Fitter:
         space: Space,
         materials: Materials,
         target: Target,
-        step_seconds: float | None = None,
+        timing: Timing | None = None,
         *,
         counted: bool = False,
     ):
@@ -84,7 +85,7 @@ class Fitter:
         self.space = space
         self._materials = materials
         self._target = target
-        self._step_seconds = step_seconds
+        self._timing = timing
         self._counted = counted
         self._build = builder(subject.checked)
 
@@ -114,9 +115,11 @@ class Fitter:
     def fitted(self, values: Mapping[str, Any]) -> Fitted:
         """The trial of settings that were written down before."""
         checked = self._laid(values)
-        steps, _ = self._materials.steps(checked)
+        steps, per_epoch = self._materials.steps(checked)
         cost = self._cost(checked)
-        return Fitted(checked, dict(values), steps, cost, steps * self._seconds(cost))
+        of_step, of_evaluation = self._seconds(cost)
+        seconds = steps * of_step + evaluations(checked.experiment.train, steps, per_epoch) * of_evaluation
+        return Fitted(checked, dict(values), steps, cost, seconds)
 
     def _laid(self, values: Mapping[str, Any]) -> Checked:
         return self._build([Setting(tuple(key.split(".")), value, Origin("")) for key, value in values.items()])
@@ -129,24 +132,35 @@ class Fitter:
         except (Exception, SystemExit):  # a plugin's own; the trial fails with it, and its traceback is kept
             return None
 
-    def _seconds(self, cost: Cost | None) -> float:
-        """Expected seconds of a step: those of the subject's own experiment, in proportion to the counted FLOPs."""
-        if self._step_seconds is None:
-            return 0.0
+    def _seconds(self, cost: Cost | None) -> tuple[float, float]:
+        """Expected seconds of a step and of an evaluation: the subject's own, in proportion to the counted FLOPs."""
+        if self._timing is None:
+            return 0.0, 0.0
         own = self._materials.cost(self.subject.checked).flops_per_step
-        return self._step_seconds * (cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0)
+        scale = cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0
+        return self._timing["step"] * scale, self._timing["evaluation"] * scale
 
     def _length(self, values: Values) -> Values:
         checked = self._laid(values)
         steps, per_epoch = self._materials.steps(checked)
         cost = self._cost(checked)
         if self._target.by == "time":
-            wanted = steps_for(self._target.amount, self._seconds(cost))
+            wanted = self._steps_in_time(cost, evaluations(checked.experiment.train, steps, per_epoch))
         elif cost is None or not cost.flops_per_step:
             raise ConfigError("its FLOPs cannot be counted here, so they cannot be matched")
         else:
-            wanted = steps_for(self._target.amount, cost.flops_per_step)
+            wanted = steps_of_flops(self._target.amount, cost.flops_per_step)
         return of_length(checked.experiment.train, steps, per_epoch, wanted)
+
+    def _steps_in_time(self, cost: Cost | None, evaluated: int) -> int:
+        of_step, of_evaluation = self._seconds(cost)
+        left = self._target.amount - evaluated * of_evaluation
+        if left <= 0:
+            raise ConfigError(
+                f"its {evaluated} evaluations alone take {evaluated * of_evaluation:.3g} s, and a trial has "
+                f"{self._target.amount:.3g} s; evaluate less often (train.eval_every_epochs, train.eval_every_steps)"
+            )
+        return steps_for(left, of_step)
 
     def _width(self, values: Values) -> Values:
         key, target = width_key(self.subject.checked), int(self._target.amount)

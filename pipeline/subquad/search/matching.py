@@ -12,10 +12,21 @@ Values = dict[str, Any]
 """Settings by dotted key."""
 
 TOLERANCE = 0.05
-"""Largest difference in parameters that still counts as equal."""
+"""Largest difference in parameters or FLOPs that still counts as equal."""
 
 LENGTH_KEYS = ("train.epochs", "train.steps", "train.eval_every_epochs", "train.eval_every_steps")
 """Settings that a number of steps decides."""
+
+
+def evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
+    """Steps between evaluations; None where there is one at the end only."""
+    return train.eval_every_steps if train.eval_every_epochs is None else train.eval_every_epochs * steps_per_epoch
+
+
+def evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
+    """How often a run of `steps` steps is evaluated; there is always one at its end."""
+    every = evaluated_every(train, steps_per_epoch)
+    return 1 if every is None else -(-steps // every)
 
 
 def of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:
@@ -28,9 +39,7 @@ def of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) ->
     if steps == own_steps:
         return {}
     values: Values = {"train.epochs": None, "train.steps": steps}
-    every = train.eval_every_steps
-    if train.eval_every_epochs is not None:
-        every = train.eval_every_epochs * steps_per_epoch
+    every = evaluated_every(train, steps_per_epoch)
     values["train.eval_every_epochs"] = None
     values["train.eval_every_steps"] = None if every is None else min(steps, max(1, every * steps // own_steps))
     if train.warmup_steps:
@@ -43,6 +52,21 @@ def of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) ->
 def steps_for(whole: float, of_one_step: float) -> int:
     """How many steps use up `whole`, at least one."""
     return max(1, round(whole / of_one_step))
+
+
+def steps_of_flops(whole: float, of_one_step: int) -> int:
+    """How many steps use up `whole` FLOPs.
+
+    Raises:
+        ConfigError: no whole number of them comes within `TOLERANCE`.
+    """
+    steps = steps_for(whole, of_one_step)
+    if (off := abs(steps * of_one_step - whole) / whole) > TOLERANCE:
+        raise ConfigError(
+            f"no number of steps has {whole:.3g} FLOPs within {TOLERANCE:.0%}: the nearest, {steps}, is {off:.0%} off; "
+            "longer trials come nearer (train.steps, train.epochs)"
+        )
+    return steps
 
 
 def width_for(target: int, count: Callable[[int], int], start: int, *, step: int = 1) -> int:

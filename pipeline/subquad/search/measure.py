@@ -1,8 +1,10 @@
-"""How long a step takes, from a few real ones on the real data; and that what is to be maximised is reported at all."""
+"""How long steps and evaluations take, on the real data; and that what is to be maximised is reported at all."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -23,18 +25,54 @@ from subquad.errors import PluginError
 from subquad.experiment import Checked
 from subquad.plugin import TaskPlugin
 from subquad.search.materials import Materials
+from subquad.search.timing import Timing
 
-WARM_UP, TIMED = 2, 5
-MAX_SECONDS = 10.0
-"""Of timed steps; slow models get fewer of them."""
+ROUNDS, WARM_UP, TIMED = 3, 2, 5
+EVALUATED = 2
+"""Batches of a timed evaluation."""
+MAX_SECONDS = 4.0
+"""Of a round's steps; slow models get fewer of them."""
 
 
-def step_seconds(checked: Checked, materials: Materials) -> float:
-    """Median seconds of a training step with one worker, its batch's fetching included.
+@dataclass(frozen=True)
+class _Round:
+    """Seconds of each step after the warm-up, and of an evaluation of the whole validation split."""
 
-    Nothing is written, and nothing of it stays: a trial seeds the generators itself.
+    steps: list[float]
+    evaluation: float
+
+
+def timings(subjects: Mapping[str, Checked], materials: Materials) -> dict[str, Timing]:
+    """What steps and evaluations take with one worker, a batch's fetching included: medians of several rounds.
+
+    In each round every subject has its turn, so that what else the machine does meets all of them alike. Nothing is
+    written, and nothing of it stays: a trial seeds the generators itself.
+
+    Args:
+        subjects: their own experiments, by label.
     """
+    rounds = [{label: _round(one, materials) for label, one in subjects.items()} for _ in range(ROUNDS)]
+    return {label: _timing([one[label] for one in rounds]) for label in subjects}
+
+
+def _timing(rounds: Sequence[_Round]) -> Timing:
+    step = median(seconds for one in rounds for seconds in one.steps)
+    medians = [median(one.steps) for one in rounds]
+    return Timing(
+        step=step,
+        evaluation=median(one.evaluation for one in rounds),
+        spread=(max(medians) - min(medians)) / median(medians),
+    )
+
+
+def _round(checked: Checked, materials: Materials) -> _Round:
     parts, plan = _parts(checked, materials)
+    steps = _step_seconds(checked, materials, parts, plan)
+    dataset, _ = materials.data(checked)
+    return _Round(steps, _evaluation_seconds(parts, dataset.split("validation")))
+
+
+def _step_seconds(checked: Checked, materials: Materials, parts: Parts, plan: Plan) -> list[float]:
     train = checked.experiment.train
     dataset, _ = materials.data(checked)
     feed = training_batches(dataset.split("train"), plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train))
@@ -49,7 +87,17 @@ def step_seconds(checked: Checked, materials: Materials) -> float:
         before = now
         if len(seconds) == WARM_UP + TIMED or now - start > MAX_SECONDS:
             break
-    return median(seconds[WARM_UP:] or seconds)
+    return seconds[WARM_UP:] or seconds[-1:]
+
+
+def _evaluation_seconds(parts: Parts, split: Split) -> float:
+    """Of the whole split, by a few batches of it."""
+    train = parts.train
+    few = _First(split, EVALUATED * (train.eval_batch_size or train.batch_size))
+    start = time.perf_counter()
+    evaluate(parts, few)
+    _wait(parts.group.device)
+    return (time.perf_counter() - start) * len(split) / len(few)
 
 
 def check_metric(checked: Checked, materials: Materials) -> None:
@@ -62,7 +110,7 @@ def check_metric(checked: Checked, materials: Materials) -> None:
     assert isinstance(task, TaskPlugin)
     parts, _ = _parts(checked, materials)
     dataset, _ = materials.data(checked)
-    metrics = evaluate(parts, _First(dataset.split("validation"))).metrics
+    metrics = evaluate(parts, _First(dataset.split("validation"), 2)).metrics
     if task.metric not in metrics:
         raise PluginError(
             f"task {checked.task.found.name!r}: its metric {task.metric!r} is never reported, so nothing can be "
@@ -71,13 +119,18 @@ def check_metric(checked: Checked, materials: Materials) -> None:
 
 
 class _First(Split):
-    """The first two samples of a split."""
+    """The first samples of a split."""
 
-    def __init__(self, split: Split):
+    def __init__(self, split: Split, count: int):
         self._split = split
+        self._count = count
 
     def __len__(self) -> int:
-        return min(2, len(self._split))
+        return min(self._count, len(self._split))
+
+    def lengths(self) -> np.ndarray | None:
+        found = self._split.lengths()
+        return None if found is None else found[: len(self)]
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         return self._split.fetch(indices, epoch=epoch, seed=seed)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.origins import one_line
 from subquad.search.fitting import Fitted, Fitter, Target
+from subquad.search.loop import MAX_FRUITLESS
+from subquad.search.matching import evaluated_every
 from subquad.search.materials import Materials
-from subquad.search.measure import check_metric, step_seconds
+from subquad.search.measure import check_metric, timings
+from subquad.search.points import first_points
 from subquad.search.search import Search, scheduler_of, searcher_of
 from subquad.search.subjects import Subject, base_plan
 
@@ -53,9 +57,7 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
         for one in search.subjects:
             check_metric(one.checked, materials)
         if measure or settings.match == "time" or settings.limit.unit == "seconds":
-            search = replace(
-                search, measured={one.label: step_seconds(one.checked, materials) for one in search.subjects}
-            )
+            search = replace(search, measured=timings({one.label: one.checked for one in search.subjects}, materials))
     target = _target(search, materials)
     counted = settings.limit.unit == "flops"
     fitters = {
@@ -67,7 +69,10 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
     prepared = Prepared(search, materials, fitters, target)
     if fresh:
         for one in search.subjects:
-            _refuse_small_budget(prepared, one)
+            fitted = base_trial(prepared, one)
+            _refuse_small_budget(prepared, one, fitted)
+            _refuse_late_evaluations(prepared, one, fitted)
+            _refuse_hopeless(prepared, one)
     return prepared
 
 
@@ -87,9 +92,10 @@ def _target(search: Search, materials: Materials) -> Target:
         return Target()
     if by == "params":
         return Target(by, materials.parameters(first.checked))
-    steps, _ = materials.steps(first.checked)
     if by == "time":
-        return Target(by, steps * search.measured[first.label])
+        as_it_stands = Fitter(first, search.spaces[first.label], materials, Target(), search.measured[first.label])
+        return Target(by, as_it_stands.fitted({}).seconds)
+    steps, _ = materials.steps(first.checked)
     return Target(by, steps * _counted(first, materials, "--match flops"))
 
 
@@ -100,11 +106,10 @@ def _counted(subject: Subject, materials: Materials, option: str) -> int:
     return flops
 
 
-def _refuse_small_budget(prepared: Prepared, subject: Subject) -> None:
+def _refuse_small_budget(prepared: Prepared, subject: Subject, fitted: Fitted) -> None:
     budget = prepared.search.settings.limit
     if budget.unit == "flops":
         _counted(subject, prepared.materials, f"--budget {prepared.search.settings.budget}")
-    fitted = base_trial(prepared, subject)
     needed = {"trials": 1.0, "flops": fitted.flops, "seconds": fitted.seconds}[budget.unit]
     if needed > budget.amount:
         unit = "FLOPs" if budget.unit == "flops" else "s of training"
@@ -114,6 +119,36 @@ def _refuse_small_budget(prepared: Prepared, subject: Subject) -> None:
                 f"about {needed:.3g} {unit}; give more, or shorten it with train.steps"
             )
         )
+
+
+def _refuse_late_evaluations(prepared: Prepared, subject: Subject, fitted: Fitted) -> None:
+    name = prepared.search.settings.scheduler
+    _, per_epoch = prepared.materials.steps(fitted.checked)
+    every = evaluated_every(fitted.checked.experiment.train, per_epoch)
+    if name != "none" and every is not None and every >= fitted.steps:
+        raise ConfigError(
+            one_line(
+                f"--scheduler {name}: never sees an evaluation before a trial's last step, as {subject.label} is "
+                f"evaluated every {every:,} steps and has {fitted.steps:,}; lower train.eval_every_epochs or "
+                "train.eval_every_steps, or use --scheduler none"
+            )
+        )
+
+
+def _refuse_hopeless(prepared: Prepared, subject: Subject) -> None:
+    """Refuse a search whose first points, as many as would end it, cannot run."""
+    source, fitter = searcher_of(prepared.search, subject), prepared.fitters[subject.label]
+    count, reason = 0, ""
+    for trial in islice(first_points(source, fitter), MAX_FRUITLESS):
+        if trial.state != "infeasible":
+            return
+        count, reason = count + 1, reason or trial.reason
+    which = f"the first {count} points" if count == MAX_FRUITLESS else f"all {count} points"
+    raise ConfigError(
+        one_line(
+            f"space {prepared.search.settings.space}: {which} of {subject.label} are infeasible, such as: {reason}"
+        )
+    )
 
 
 def base_trial(prepared: Prepared, subject: Subject) -> Fitted:

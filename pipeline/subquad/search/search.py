@@ -27,6 +27,7 @@ from subquad.search.settings import Settings
 from subquad.search.subjects import Subject, axes_of, subjects_of
 from subquad.search.written import empty_space, plain_space, read_space
 from subquad.space import NothingToSearch, Space, check, declared
+from subquad.search.timing import Timing
 
 FORMAT = 1
 
@@ -40,14 +41,15 @@ class Search:
         settings: the search's.
         subjects: in the order of the study.
         spaces: what is searched of each subject, by label.
-        measured: seconds of a step of each subject's own experiment, by label; empty where no setting needs them.
+        measured: what steps and evaluations of each subject's own experiment take, by label; empty where no setting
+            needs them.
     """
 
     plan: Plan
     settings: Settings
     subjects: tuple[Subject, ...]
     spaces: Mapping[str, Space]
-    measured: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, Timing] = field(default_factory=dict)
 
     @property
     def goals(self) -> dict[str, Goal]:

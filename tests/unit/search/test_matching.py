@@ -5,7 +5,7 @@ import pytest
 from subquad.errors import ConfigError
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Experiment, Train
-from subquad.search.matching import of_length, steps_for, width_for
+from subquad.search.matching import evaluations, of_length, steps_for, steps_of_flops, width_for
 
 
 def lengthened(train, steps, per_epoch):
@@ -55,6 +55,27 @@ def test_patience_still_has_the_evaluations_it_needs(steps):
 def test_steps_are_at_least_one():
     assert steps_for(10.0, 3.0) == 3
     assert steps_for(1.0, 300.0) == 1
+
+
+def test_steps_of_equal_flops():
+    assert steps_of_flops(1000.0, 50) == 20
+    assert steps_of_flops(1000.0, 52) == 19
+    with pytest.raises(ConfigError, match=r"no number of steps has 1e\+03 FLOPs within 5%: the nearest, 3, is 10% off"):
+        steps_of_flops(1000.0, 300)
+
+
+@pytest.mark.parametrize(
+    ("train", "count"),
+    [
+        (Train(epochs=4), 4),
+        (Train(epochs=4, eval_every_epochs=3), 2),
+        (Train(epochs=4, eval_every_epochs=None), 1),
+        (Train(epochs=4, eval_every_epochs=None, eval_every_steps=40), 1),
+        (Train(epochs=4, eval_every_epochs=None, eval_every_steps=39), 2),
+    ],
+)
+def test_evaluations_of_a_run(train, count):
+    assert evaluations(train, 40, 10) == count
 
 
 @pytest.mark.parametrize("target", [130, 1000, 12_345, 1_000_000])

@@ -1,0 +1,24 @@
+"""The points that a search begins with, looked at without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from subquad.errors import UserError
+from subquad.search.fitting import Fitter
+from subquad.search.searcher import Searcher
+from subquad.search.trial import Trial
+
+
+def first_points(searcher: Searcher, fitter: Fitter) -> Iterator[Trial]:
+    """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
+    known: list[Trial] = []
+    while (point := searcher.suggest(len(known), known)) is not None:
+        trial = Trial(subject=fitter.subject.label, number=len(known), point=point, state="waiting")
+        try:
+            fitter.fit(point)
+        except UserError as error:
+            trial = replace(trial, state="infeasible", reason=str(error))
+        known.append(trial)
+        yield trial

@@ -1,0 +1,125 @@
+"""What is refused before a search starts, and what a dry run tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_run import SMALL
+
+from subquad.errors import ConfigError
+from subquad.experiment import load
+from subquad.search.estimate import estimate
+from subquad.search.fitting import Fitter, Target
+from subquad.search.materials import Materials
+from subquad.search.measure import timings
+from subquad.search.prepare import Prepared, prepare
+from subquad.search.search import Search, plan_search
+from subquad.search.settings import Settings
+from subquad.search.timing import Timing, timing_lines
+
+RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
+HEADS = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.heads: {choice: [3, 5, 7]}}"
+MIXERS = "matrix: {mixer: [softmax, agf]}\n"
+ASHA = {"scheduler": "asha", "budget": "1e9flops"}
+
+
+@pytest.fixture
+def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Search]:
+    """A search of the small experiment, which has 39 steps."""
+    monkeypatch.chdir(tmp_path)
+
+    def one(space: str, *overrides: str, more: str = "", **settings) -> Search:
+        (tmp_path / "small.yaml").write_text(SMALL + more)
+        (tmp_path / "space.yaml").write_text(space)
+        return plan_search(load("small.yaml", overrides), Settings("./space.yaml", **settings))
+
+    return one
+
+
+@pytest.fixture
+def ready(search: Callable[..., Search]) -> Callable[..., Prepared]:
+    return lambda *arguments, **settings: prepare(search(*arguments, **settings), local=True)
+
+
+@pytest.mark.parametrize("every", ["train.eval_every_epochs=3", "train.eval_every_steps=39"])
+def test_a_scheduler_that_sees_the_last_evaluation_only_is_refused(ready, every):
+    off = [] if "epochs" in every else ["train.eval_every_epochs=null"]
+    message = r"^--scheduler asha: never sees an evaluation .* as small is evaluated every 39 steps and has 39; lower"
+    with pytest.raises(ConfigError, match=message):
+        ready(RATES, every, *off, **ASHA)
+
+
+def test_one_that_sees_an_earlier_one_is_not(ready):
+    assert ready(RATES, "train.eval_every_epochs=null", "train.eval_every_steps=38", **ASHA)
+
+
+def test_a_space_of_which_no_point_can_run_is_refused(ready):
+    with pytest.raises(
+        ConfigError, match=r"^space ./space.yaml: the first 50 points of small are infeasible, such as: .*divisible by"
+    ):
+        ready(HEADS)
+    with pytest.raises(ConfigError, match=r"^space ./space.yaml: all 3 points of small are infeasible, such as: "):
+        ready("dims: {backbone.params.heads: {choice: [3, 5, 7]}}")
+
+
+def test_a_dry_run_tells_how_many_points_are_infeasible(ready):
+    found = estimate(ready(HEADS.replace("7]", "2]"), budget="7-trials"))
+    (row,) = found["subjects"]
+    assert row["drawn"] == 20
+    assert 0 < row["infeasible"] < 20
+    assert len(row["points"]) == 5
+    assert sum(bool(one["infeasible"]) for one in row["points"]) <= row["infeasible"]
+    assert not found["at_least"]
+
+
+def test_with_a_scheduler_a_dry_run_counts_the_least_number_of_trials(ready):
+    assert estimate(ready(RATES, **ASHA))["at_least"]
+    assert not estimate(ready(RATES, **{**ASHA, "budget": "4-trials"}))["at_least"]
+
+
+def test_flops_that_whole_steps_cannot_match_are_refused(ready):
+    short = ["train.steps=4", "train.epochs=null", "train.eval_every_epochs=null"]
+    with pytest.raises(
+        ConfigError,
+        match=r"^--match flops: agf: no number of steps has \S+ FLOPs within 5%: the nearest, \d, is \d+% off; longer",
+    ):
+        ready(RATES, *short, more=MIXERS, match="flops")
+
+
+def test_flops_that_whole_steps_match(ready):
+    prepared = ready(RATES, more=MIXERS, match="flops")
+    first, second = (one.fit({"train.lr": 1e-3}).flops for one in prepared.fitters.values())
+    assert second == pytest.approx(first, rel=0.05)
+
+
+def test_time_is_matched_with_its_evaluations(search):
+    """Per step and evaluation 2 and 10 s, and another subject's 1 and 30 s: 39 * 2 + 3 * 10 = 18 * 1 + 3 * 30."""
+    one = search(RATES)
+    (subject,) = one.subjects
+    own, other = Timing(step=2.0, evaluation=10.0, spread=0.0), Timing(step=1.0, evaluation=30.0, spread=0.0)
+    materials, space = Materials(), one.spaces[subject.label]
+    whole = Fitter(subject, space, materials, Target(), own).fitted({})
+    assert whole.seconds == 39 * 2 + 3 * 10
+    matched = Fitter(subject, space, materials, Target("time", whole.seconds), other).fit({"train.lr": 1e-3})
+    assert (matched.steps, matched.seconds) == (18, 108)
+    slow = Timing(step=1.0, evaluation=40.0, spread=0.0)
+    with pytest.raises(ConfigError, match=r"^its 3 evaluations alone take 120 s, and a trial has 108 s; evaluate less"):
+        Fitter(subject, space, materials, Target("time", whole.seconds), slow).fit({"train.lr": 1e-3})
+
+
+def test_steps_and_evaluations_are_timed(search):
+    subjects = {one.label: one.checked for one in search(RATES, more=MIXERS).subjects}
+    found = timings(subjects, Materials())
+    assert list(found) == ["softmax", "agf"]
+    assert all(one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values())
+
+
+def test_unequal_timings_are_told():
+    quiet, noisy = Timing(step=0.01, evaluation=0.5, spread=0.02), Timing(step=0.0123, evaluation=0.5, spread=0.43)
+    assert timing_lines({"agf": quiet}) == ["agf: timed at 10 ms a step, 500 ms an evaluation"]
+    assert timing_lines({"agf": quiet, "cur": noisy})[1:] == [
+        "cur: timed at 12.3 ms a step, 500 ms an evaluation",
+        "steps took unequally long between rounds: cur (43%); is something else running here?",
+    ]
