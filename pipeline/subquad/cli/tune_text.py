@@ -21,8 +21,8 @@ from subquad.search.pictures import PLOTS
 from subquad.search.prepare import Prepared
 from subquad.search.report.terminal import print_subjects
 from subquad.search.run import Ended, Watch, run
-from subquad.search.trial import Trial, best_of
 from subquad.search.timing import timing_lines
+from subquad.search.trial import Trial, best_of
 from subquad.search.words import point_text
 
 
@@ -70,12 +70,12 @@ def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
     _line(console, f"searching {search.settings.space} with {how}, {budget} for {whom}, in {short(folder)}")
     for seed, labels in _first_seeds(prepared).items():
         _line(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
+    for text in timing_lines(search.measured):
+        _line(console, text)
 
 
 def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
     """Subjects by their seed, where the study has several."""
-    for text in timing_lines(search.measured):
-        _line(console, text)
     found: dict[int, list[str]] = {}
     search = prepared.search
     if len(search.plan.cells) > len(search.subjects):
@@ -120,12 +120,14 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     table.add_column("subject", no_wrap=True)
     for header in ("trials", "dims", "grid", "infeasible", "parameters", "steps", "FLOPs/trial", "s/trial", "hours"):
         table.add_column(header, justify="right", no_wrap=True)
+    least = ">= " if found["at_least"] else ""
     for row in found["subjects"]:
         table.add_row(
             Text(row["label"]),
             f"{least}{row['trials']:,}",
             str(row["dimensions"]),
             "-" if row["grid"] is None else f"{row['grid']:,}",
+            f"{row['infeasible']} of {row['drawn']}",
             "?" if row["parameters"] is None else f"{row['parameters']:,}",
             f"{row['steps']:,}",
             f"{row['flops']:.3g}",
@@ -137,7 +139,8 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
             _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
-    least = ">= " if found["at_least"] else ""
+    for text in timing_lines({row["label"]: row["timing"] for row in found["subjects"] if row["timing"]}):
+        _line(console, text)
     hours = found["seconds"] / 3600
     _line(
         console,
@@ -145,11 +148,8 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
         f"{hours:.3g} hours of training with one worker, evaluations included; {found['gpu_hours']:.3g} GPU-hours. "
         "FLOPs are of matrix products only",
     )
-            f"{row['infeasible']} of {row['drawn']}",
 
 
 def _line(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.file.flush()
-    for text in timing_lines({row["label"]: row["timing"] for row in found["subjects"] if row["timing"]}):
-        _line(console, text)

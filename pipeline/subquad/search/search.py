@@ -25,9 +25,9 @@ from subquad.search.searcher import Goal, Searcher
 from subquad.search.searchers import searcher
 from subquad.search.settings import Settings
 from subquad.search.subjects import Subject, axes_of, subjects_of
+from subquad.search.timing import Timing
 from subquad.search.written import empty_space, plain_space, read_space
 from subquad.space import NothingToSearch, Space, check, declared
-from subquad.search.timing import Timing
 
 FORMAT = 1
 
