@@ -15,11 +15,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from subquad.runs import ATTEMPTS, SEARCH, TRIAL, Record, read_json, read_records, read_result, write_json
+from pydantic import BaseModel, ValidationError
+
+from subquad.errors import RunError
+from subquad.experiment.origins import dotted, one_line
+from subquad.runs import (
+    ATTEMPTS,
+    METRICS,
+    RESULT,
+    SEARCH,
+    TRIAL,
+    Record,
+    read_json,
+    read_records,
+    write_json,
+)
 from subquad.search.searcher import Goal
-from subquad.search.trial import Evaluation, State, Trial
+from subquad.search.trial import ENDED, Evaluation, State, Trial
 
 SUMMARY = "search.json"
 TRIALS, BEST, FINAL = "trials", "best", "final"
@@ -64,12 +78,16 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def read_trial(folder: Path, metric: str) -> Trial | None:
-    """What a trial's folder says; None where it was not begun."""
-    data = read_json(folder / TRIAL)
+    """What a trial's folder says; None where it was not begun.
+
+    Raises:
+        RunError: one of its files is not what a search writes.
+    """
+    data = _begun(folder)
     if data is None:
         return None
-    result = read_result(folder) or {}
-    records = list(read_records(folder))
+    result = _result(folder)
+    records = _records(folder)
     steps = int(result.get("steps") or (records[-1].step if records else 0))
     return Trial(
         subject=data["subject"],
@@ -83,6 +101,64 @@ def read_trial(folder: Path, metric: str) -> Trial | None:
         seconds=float(result.get("seconds") or (records[-1].seconds if records else 0.0)),
         reason=data.get("reason") or result.get("reason") or "",
     )
+
+
+class _Written(BaseModel):
+    """The contents of trial.json."""
+
+    subject: str
+    number: int
+    point: dict[str, Any]
+    settings: dict[str, Any]
+    total_steps: int
+    flops_per_step: int | None
+    state: Literal["infeasible"] | None = None
+    reason: str = ""
+
+
+def _begun(folder: Path) -> dict[str, Any] | None:
+    path = folder / TRIAL
+    if not path.exists():
+        if left := next((name for name in (RESULT, ATTEMPTS) if (folder / name).exists()), None):
+            raise _damaged(path, f"is missing beside {left}")
+        return None
+    data = _object(path)
+    try:
+        written = _Written.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _damaged(path, f"{dotted(first['loc'])}: {first['msg']}") from None
+    if (written.subject, written.number) != (folder.parent.name, int(folder.name)):
+        raise _damaged(path, f"is of trial {written.number} of {written.subject}")
+    return data
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    path = folder / RESULT
+    if not path.exists():
+        return {}
+    data = _object(path)
+    if data.get("status") not in ENDED:
+        raise _damaged(path, "does not say how the trial ended")
+    return data
+
+
+def _records(folder: Path) -> list[Record]:
+    try:
+        return list(read_records(folder))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # a line that is no record
+        raise _damaged(folder / METRICS, f"holds a line that is no record ({type(error).__name__})") from error
+
+
+def _object(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    if data is None:
+        raise _damaged(path, "is no JSON object")
+    return data
+
+
+def _damaged(path: Path, what: str) -> RunError:
+    return RunError(one_line(f"{path}: {what}; put it back as it was, or start a new search"))
 
 
 def _state(folder: Path, data: Mapping[str, Any], result: Mapping[str, Any]) -> State:
@@ -101,6 +177,12 @@ def _curve(records: list[Record], metric: str) -> tuple[Evaluation, ...]:
     )
 
 
+def _number(folder: Path) -> int:
+    if not folder.name.isdigit() or folder.name != f"{int(folder.name):05d}":
+        raise RunError(one_line(f"{folder}: not a trial's folder; move it out of the search"))
+    return int(folder.name)
+
+
 @dataclass(frozen=True)
 class Trials:
     """The trials of a search, read from its folder; those that ended are read once.
@@ -115,15 +197,19 @@ class Trials:
     _ended: dict[tuple[str, int], Trial] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, subject: str) -> list[Trial]:
-        """A subject's trials by number. A folder that a kill left without its trial.json is none."""
-        folders = sorted((self.search / TRIALS / subject).glob("[0-9]*"))
+        """A subject's trials by number. A folder that a kill left without its trial.json is none.
+
+        Raises:
+            RunError: a folder is none of a search, or a file in it is damaged.
+        """
+        folders = sorted((self.search / TRIALS / subject).glob("[0-9]*"), key=_number)
         return [one for folder in folders if (one := self._read(subject, folder)) is not None]
 
     def one(self, subject: str, number: int) -> Trial | None:
         return self._read(subject, trial_folder(self.search, subject, number))
 
     def _read(self, subject: str, folder: Path) -> Trial | None:
-        key = (subject, int(folder.name))
+        key = (subject, _number(folder))
         if key in self._ended:
             return self._ended[key]
         trial = read_trial(folder, self.goals[subject].metric)

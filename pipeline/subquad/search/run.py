@@ -12,18 +12,18 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.progress import Display
 from subquad.drivers.session import Session, begin, exclusive, reopen
 from subquad.engine.state import CHECKPOINTS
-from subquad.runs import is_study, write_json
+from subquad.runs import is_study, read_json, write_json
 from subquad.search import executor
 from subquad.search.folder import FINAL, SUMMARY, Trials, place_of, trial_folder
 from subquad.search.judge import Judge
 from subquad.search.loop import Agenda, Lane
 from subquad.search.pictures import Drawn
 from subquad.search.prepare import Prepared
-from subquad.search.search import Search, scheduler_of, searcher_of, tickets, trials_of
+from subquad.search.search import Search, same_sources, scheduler_of, searcher_of, tickets, trials_of
 from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial
-from subquad.search.winner import Winners, final_plan, winner_of, write_best
+from subquad.search.winner import Winners, final_plan, same_winners, winner_of, write_best
 from subquad.tracking import Summary as Tracked
 
 
@@ -65,7 +65,8 @@ def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended
     """Do what is left of a search.
 
     Raises:
-        RunError: another process has the search, or one of its trials was edited.
+        RunError: another process has the search, one of its trials or a mixer's file was edited or damaged, or its
+            final study began with other winners.
         UserError: tracking is asked for and cannot work.
     """
     with exclusive(folder):
@@ -80,9 +81,13 @@ def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended
 
 def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended:
     search, trials = prepared.search, trials_of(prepared.search, folder)
-    _tidy(search, trials, folder)
+    same_sources(search, folder)
     lanes = _lanes(prepared)
-    signum = _train(prepared, folder, trials, lanes, watch, local=local)
+    concluding = is_study(folder / FINAL)
+    if concluding:
+        _close(search, folder, trials, lanes)
+    _tidy(search, trials, folder)
+    signum = 0 if concluding else _train(prepared, folder, trials, lanes, watch, local=local)
     summary = _summarize(search, folder, trials, lanes)
     if signum:
         return Ended(summary, signum)
@@ -95,6 +100,19 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ende
 def _lanes(prepared: Prepared) -> list[Lane]:
     search = prepared.search
     return [Lane(one.label, searcher_of(search, one), prepared.fitters[one.label]) for one in search.subjects]
+
+
+def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> None:
+    """Start no trial once the final study has begun: it would be selected with the test split open.
+
+    Raises:
+        RunError: the trials have other winners than the final study.
+    """
+    same_winners(folder, search.plan, _winners(search, trials), search.settings.final_seeds)
+    written = (read_json(folder / SUMMARY) or {}).get("subjects", [])
+    reasons = {one["label"]: one["over"] for one in written}
+    for lane in lanes:
+        lane.over = reasons.get(lane.label) or "the final study has begun"
 
 
 def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, *, local: bool) -> int:

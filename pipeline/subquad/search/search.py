@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,20 +11,21 @@ from pathlib import Path
 
 from subquad.drivers.session import data_root
 from subquad.engine.ticket import Ticket
-from subquad.errors import ConfigError, RunError
+from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Plan, differences, digest, load
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.origins import dotted, one_line
 from subquad.experiment.strict_yaml import parse
 from subquad.runs import SEARCH, new_folder, write_text
 from subquad.search.fitting import Fitted
-from subquad.search.folder import Trials, is_search
+from subquad.search.folder import TRIALS, Trials, is_search
 from subquad.search.matching import LENGTH_KEYS
 from subquad.search.scheduler import Scheduler
 from subquad.search.schedulers import scheduler
 from subquad.search.searcher import Goal, Searcher
 from subquad.search.searchers import searcher
 from subquad.search.settings import Settings
+from subquad.search.stored import load_text
 from subquad.search.subjects import Subject, axes_of, subjects_of
 from subquad.search.timing import Timing
 from subquad.search.written import empty_space, plain_space, read_space
@@ -125,32 +127,48 @@ def read_search(folder: Path) -> Search:
     """The search of a folder, exactly as it was started.
 
     Raises:
-        RunError: the folder holds no search, or one of another version.
+        RunError: the folder holds no search, one of another version, or one that was edited.
         ConfigError: it does not load.
     """
     if not is_search(folder):
         raise RunError(f"{folder}: not a search (no {SEARCH})")
     path = folder / SEARCH
+    _refuse_edited(path)
     data = parse(path.read_text(encoding="utf-8"), str(path)).data
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
-    plan = load("search", recipes=lambda: {"search": _Stored(to_yaml(data["experiment"]))})
-    settings = Settings(**data["settings"])
-    subjects = subjects_of(plan)
-    spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in subjects}
-    return Search(plan, settings, subjects, spaces, data["measured"])
+    try:
+        plan, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
+        subjects = subjects_of(plan)
+        spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in subjects}
+        return Search(plan, settings, subjects, spaces, data["measured"])
+    except UserError as error:
+        raise type(error)(one_line(f"{path}: {error}")) from error
+    except (KeyError, TypeError) as error:  # only where the folder has another name, which the hash is part of
+        raise RunError(one_line(f"{path}: damaged: {type(error).__name__}: {error}; {_PUT_BACK}")) from error
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A text, where a recipe is wanted."""
+_PUT_BACK = "put it back as it was, or start a new search"
 
-    stored: str
-    name: str = "search"
-    distribution: str = "search.yaml"
 
-    def text(self) -> str:
-        return self.stored
+def _refuse_edited(path: Path) -> None:
+    """A folder's name ends with a hash of its search.yaml; of a folder with another name nothing is known."""
+    named = re.fullmatch(r"\d{8}-\d{6}-([0-9a-f]{8})(?:\.\d+)?", path.parent.resolve().name)
+    if named and not hashlib.sha256(path.read_bytes()).hexdigest().startswith(named[1]):
+        raise RunError(f"{path}: changed since the search was started; {_PUT_BACK}")
+
+
+def same_sources(search: Search, folder: Path) -> None:
+    """Refuse to go on where the file of a mixer is not what the trials were trained with.
+
+    Raises:
+        RunError: the first trial that has another one.
+    """
+    for one in search.subjects:
+        source = one.checked.mixer.source
+        for kept in sorted((folder / TRIALS / one.label).glob("*/source/[0-9a-f]*")) if source else ():
+            if source and not kept.name.startswith(source.sha256[:12]):
+                raise RunError(one_line(f"{source.path}: not what trials were trained with, {kept}; {_PUT_BACK}"))
 
 
 def tickets(search: Search, folder: Path) -> Callable[[Path, str, Fitted], Ticket]:

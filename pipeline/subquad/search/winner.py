@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.experiment import Plan, load
+from subquad.errors import RunError
+from subquad.experiment import Plan, digest, load
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.origins import Origin
+from subquad.experiment.origins import Origin, one_line
 from subquad.experiment.strict_yaml import parse
 from subquad.experiment.tree import Setting, Tree, overlay
-from subquad.runs import write_text
+from subquad.runs import STUDY, write_text
 from subquad.search.folder import BEST, FINAL, settings_of, trial_folder
 from subquad.search.searcher import Goal
+from subquad.search.stored import load_text
 from subquad.search.subjects import SEED, Subject
 from subquad.search.trial import Evaluation, Trial, best_of, better
 from subquad.space import builder
@@ -53,12 +55,42 @@ def final_plan(search: Path, plan: Plan, winners: Winners, seeds: int) -> Plan:
         winners: of every subject, one trial at least.
         seeds: how many.
     """
+    path = search / f"{FINAL}.yaml"
+    write_text(path, _final_text(search, plan, winners, seeds))
+    return load(str(path))
+
+
+def same_winners(search: Path, plan: Plan, winners: Winners, seeds: int) -> None:
+    """Refuse to go on with a final study, which has met the test split, where trials now have other winners.
+
+    Args:
+        plan, winners, seeds: as of `final_plan`.
+
+    Raises:
+        RunError: the first run that differs.
+    """
+    before = _digests(load(str(search / FINAL / STUDY)))
+    now = _digests(load_text(_final_text(search, plan, winners, seeds))) if any(one for _, one in winners) else {}
+    changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
+    if changed is not None:
+        raise RunError(
+            one_line(
+                f"{search}: its final study began with other winners than the trials now have (run {changed} differs); "
+                "put the trials back as they were, or start a new search"
+            )
+        )
+
+
+def _digests(plan: Plan) -> dict[str, str]:
+    """What decides the numbers of each run of a study, by label."""
+    return {cell.label: digest(cell.experiment.experiment) for cell in plan.cells}
+
+
+def _final_text(search: Path, plan: Plan, winners: Winners, seeds: int) -> str:
     data = parse(plan.text, plan.source).data
     data = _study(search, data, winners) if plan.study else _single(search, data, winners)
     matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
-    path = search / f"{FINAL}.yaml"
-    write_text(path, to_yaml(data | {"matrix": matrix | {"seed": list(range(seeds))}}))
-    return load(str(path))
+    return to_yaml(data | {"matrix": matrix | {"seed": list(range(seeds))}})
 
 
 def _single(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 import math
 
+import pytest
+
+from subquad.errors import RunError
 from subquad.runs import METRICS, Record, write_json, write_text
 from subquad.search.folder import Trials, place_of, read_trial, trial_folder, write_trial
 from subquad.search.searcher import Goal
@@ -89,3 +92,40 @@ def test_trials_are_told_by_number(tmp_path):
         begun(tmp_path, number)
     assert [one.number for one in Trials(tmp_path, {"agf": GOAL}).of("agf")] == [0, 1, 2]
     assert place_of(trial_folder(tmp_path, "agf", 7)) == (tmp_path, "agf", 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("trial.json", "{", r"agf/00000/trial\.json: is no JSON object; put it back"),
+        ("trial.json", "{}", r"agf/00000/trial\.json: subject: Field required; put it back"),
+        ("result.json", "[]", r"agf/00000/result\.json: is no JSON object"),
+        ("result.json", "{}", r"agf/00000/result\.json: does not say how the trial ended"),
+        ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl: holds a line that is no record"),
+    ],
+)
+def test_a_damaged_file_is_told_and_never_taken_for_a_trial_to_come(tmp_path, name, text, message):
+    write_text(begun(tmp_path, 0) / name, text)
+    with pytest.raises(RunError, match=message):
+        Trials(tmp_path, {"agf": GOAL}).of("agf")
+
+
+def test_a_result_without_its_trial_is_damage(tmp_path):
+    folder = begun(tmp_path, 0)
+    write_json(folder / "result.json", {"status": "finished"})
+    (folder / "trial.json").unlink()
+    with pytest.raises(RunError, match=r"trial\.json: is missing beside result\.json"):
+        read_trial(folder, "accuracy")
+
+
+@pytest.mark.parametrize("name", ["00001.bak", "1", "00000-copy"])
+def test_a_folder_beside_the_trials_is_refused_by_name(tmp_path, name):
+    begun(tmp_path, 0).with_name(name).mkdir()
+    with pytest.raises(RunError, match=f"agf/{name}: not a trial's folder; move it out of the search"):
+        Trials(tmp_path, {"agf": GOAL}).of("agf")
+
+
+def test_a_copy_under_another_number_is_refused(tmp_path):
+    begun(tmp_path, 0).rename(trial_folder(tmp_path, "agf", 3))
+    with pytest.raises(RunError, match=r"agf/00003/trial\.json: is of trial 0 of agf"):
+        Trials(tmp_path, {"agf": GOAL}).of("agf")
