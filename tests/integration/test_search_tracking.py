@@ -213,7 +213,7 @@ def test_each_way_to_end_is_told(search: Folder):
         "agf-00001": ("FINISHED", "pruned"),
         "agf-00002": ("FAILED", "failed"),
         "agf-00003": ("KILLED", "killed"),
-        "agf-00004": ("FAILED", "infeasible"),
+        "agf-00004": ("KILLED", "infeasible"),
     }
     assert [name for name, one in found.items() if "objective" in one.data.metrics] == ["agf-00000"]
     assert found["agf-00001"].data.tags["subquad.reason"] == "why pruned"

@@ -15,6 +15,7 @@ from rich.text import Text
 from subquad.cli.conduct import short, summary, tell, tracking_line
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
+from subquad.experiment.origins import shorten
 from subquad.runs import plain
 from subquad.search.folder import BEST
 from subquad.search.pictures import PLOTS
@@ -24,6 +25,8 @@ from subquad.search.run import Ended, Watch, run
 from subquad.search.timing import timing_lines
 from subquad.search.trial import Trial, best_of
 from subquad.search.words import point_text
+
+MAX_REASON = 160
 
 
 def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bool) -> int:
@@ -35,8 +38,9 @@ def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bo
     """
     console = Console(stderr=as_json)
     _opening(prepared, folder, console)
+    told: dict[tuple[str, str], int] = {}
     watch = Watch(
-        trial=lambda trial: _line(console, _trial_line(prepared, trial)),
+        trial=lambda trial: _line(console, _trial_line(prepared, trial, told)),
         final=lambda session: _line(console, f"final study: {len(session.pending)} runs to do"),
         display=Display(None if as_json else console),
     )
@@ -84,13 +88,26 @@ def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
     return found
 
 
-def _trial_line(prepared: Prepared, trial: Trial) -> str:
+def _trial_line(prepared: Prepared, trial: Trial, told: dict[tuple[str, str], int]) -> str:
+    if trial.state == "infeasible":
+        return _infeasible_line(trial, told)
     metric = next(one.goal() for one in prepared.search.subjects if one.label == trial.subject)
     best = best_of(trial.curve, metric.mode)
     value = f"validation {metric.metric} {best.value:.4g} at step {best.step}" if best else ""
-    cost = f"{trial.steps} steps, {trial.seconds:.1f} s" if trial.state != "infeasible" else ""
+    cost = f"{trial.steps} steps, {trial.seconds:.1f} s"
     parts = [trial.state, value, cost, point_text(trial.point), trial.reason]
     return f"{trial.subject} {trial.number}: " + "; ".join(part for part in parts if part)
+
+
+def _infeasible_line(trial: Trial, told: dict[tuple[str, str], int]) -> str:
+    """A reason is told once for each subject; the point lies in trial.json.
+
+    Args:
+        told: subjects with reasons, and the trial with which each was told.
+    """
+    first = told.setdefault((trial.subject, trial.reason), trial.number)
+    reason = f"as {first}" if first != trial.number else shorten(trial.reason, MAX_REASON)
+    return f"{trial.subject} {trial.number}: infeasible; {reason}"
 
 
 def _show(ended: Ended, console: Console) -> None:

@@ -115,9 +115,9 @@ class TrialCourier(RunCourier):
 
 
 def _refused(folder: Path, said: Mapping[str, Any]) -> Outcome:
-    """The end of a point that the plugin or the data refuse."""
+    """The end of a point that the plugin or the data refuse: nothing ran, so nothing failed or finished."""
     tags = {"subquad.status": said["state"], "subquad.reason": str(said.get("reason") or "")[:5000]}
-    return Outcome("FAILED", (folder / TRIAL).stat().st_mtime, said["state"], tags)
+    return Outcome("KILLED", (folder / TRIAL).stat().st_mtime, said["state"], tags)
 
 
 def _scored(result: Mapping[str, Any], time_ms: int) -> list[Point]:

@@ -1,0 +1,26 @@
+"""What `subquad tune` prints of trials."""
+
+from subquad.cli.tune_text import MAX_REASON, _infeasible_line
+from subquad.search.trial import Trial
+
+
+def infeasible(number: int, reason: str, subject: str = "agf") -> Trial:
+    return Trial(subject=subject, number=number, point={"train.lr": 0.1}, state="infeasible", reason=reason)
+
+
+def test_a_reason_is_told_once_for_each_subject_and_without_the_point():
+    told = {}
+    trials = [infeasible(0, "heads 3"), infeasible(2, "heads 3"), infeasible(3, "order"), infeasible(1, "order", "cur")]
+    lines = [_infeasible_line(one, told) for one in [*trials, infeasible(5, "heads 3")]]
+    assert lines == [
+        "agf 0: infeasible; heads 3",
+        "agf 2: infeasible; as 0",
+        "agf 3: infeasible; order",
+        "cur 1: infeasible; order",
+        "agf 5: infeasible; as 0",
+    ]
+
+
+def test_a_long_reason_is_cut():
+    line = _infeasible_line(infeasible(0, "x" * 400), {})
+    assert line == f"agf 0: infeasible; {'x' * (MAX_REASON - 3)}..."
