@@ -365,7 +365,8 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
 def test_a_trial_on_two_workers_is_judged_too(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [3e-3, 1e-9]}}")
     settings = ["matrix.mixer=[softmax]", "train.eval_every_epochs=null", "train.eval_every_steps=4", "scale.workers=2"]
-    more = ["--searcher", "grid", "searcher.shuffle=false", "--scheduler", "asha", "--final-seeds", "1"]
+    judge = ["--scheduler", "asha", "scheduler.eta=2", "scheduler.margin=0"]
+    more = ["--searcher", "grid", "searcher.shuffle=false", *judge, "--final-seeds", "1"]
     assert main(tune(*settings, *more)) == 0, capsys.readouterr()
     assert [one["status"] for one in trials(only_search(tmp_path)).values()] == ["finished", "pruned"]
 

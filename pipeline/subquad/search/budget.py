@@ -65,7 +65,9 @@ def parse_budget(text: str) -> Budget:
     if not found:
         raise ConfigError(one_line(f"--budget: got {shown(text)}, must be {_WORDS}"))
     amount, unit = float(found[1]), found[2]
-    if not math.isfinite(amount) or amount <= 0:
+    if not math.isfinite(amount):
+        raise ConfigError(one_line(f"--budget: got {shown(text)}, which is no finite number; use {_WORDS}"))
+    if amount <= 0:
         raise ConfigError(one_line(f"--budget: got {shown(text)}, which is too small for one trial; use {_WORDS}"))
     if unit in _SECONDS:
         return Budget("seconds", amount * _SECONDS[unit])
