@@ -128,6 +128,15 @@ def test_more_than_the_machine_has_is_refused_at_once(small, tmp_path):
     assert not (tmp_path / "runs" / "small").exists()
 
 
+def test_a_cluster_that_does_not_start_is_told_in_one_line(small, tmp_path):
+    """Ray makes its sockets below a folder whose path may not be long."""
+    more = {"RAY_TMPDIR": str(tmp_path / ("long" * 25))}
+    done = cli(["train", str(small), "--root", str(tmp_path)], tmp_path, check=1, **more)
+    assert done.stderr.startswith("subquad: Ray did not start: ")
+    assert done.stderr.endswith("go on later, or without Ray by --local\n")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.extended
 def test_five_worker_kills_and_two_driver_kills(small, tmp_path, nothing_left):
     settings = ["train.epochs=8", "scale.workers=2"]

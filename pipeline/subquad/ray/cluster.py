@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from subquad.drivers.preflight import available_cpus, check_room
-from subquad.errors import UserError
+from subquad.errors import TrainingFailed, UserError
 from subquad.experiment.schema import Scale
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
@@ -65,6 +65,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
     Raises:
         UserError: Ray is not installed.
         ConfigError: the machine has fewer CPUs or GPUs than the experiment asks for.
+        TrainingFailed: Ray did not start, for which it allows itself 30 s.
     """
     check_room(scale, cpus=True)
     port = free_port()
@@ -80,15 +81,21 @@ def local_cluster(scale: Scale) -> Iterator[None]:
         except ImportError as error:
             raise UserError("Ray is not installed: `pip install 'subquad[ray]'`, or train with --local") from error
         _forget_token()
-        ray.init(
-            address="local",
-            num_cpus=available_cpus(),
-            include_dashboard=True,
-            dashboard_host="127.0.0.1",
-            dashboard_port=port,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        try:
+            ray.init(
+                address="local",
+                num_cpus=available_cpus(),
+                include_dashboard=True,
+                dashboard_host="127.0.0.1",
+                dashboard_port=port,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except Exception as error:  # Ray has no class of its own for it; its processes end with this one
+            raise TrainingFailed(
+                f"Ray did not start: {type(error).__name__}: {' '.join(str(error).split())} Where the machine is "
+                "overloaded, go on later, or without Ray by --local"
+            ) from error
         try:
             yield
         finally:
