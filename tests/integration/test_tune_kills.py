@@ -1,0 +1,177 @@
+"""What a killed driver costs a search: `pytest -m extended tests/integration/test_tune_kills.py` prints the figures."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from searches import last_step, only_search, start, trained, trial_folders, until
+
+from subquad.engine import attempts, checkpoint
+from subquad.engine.state import CHECKPOINTS
+from subquad.runs import ATTEMPTS, RESULT, read_records, read_result, runs_below
+from subquad.tracking.address import DATABASE, sqlite_uri
+from subquad.tracking.mlflow import open_client
+
+EVERY = 20
+"""Steps between checkpoints."""
+
+STEPS = 320
+
+LONG = f"""
+name: long
+protocol: honest
+dataset:
+  name: recall
+  params: {{num_pairs: 32, num_keys: 32, num_values: 8, train_size: 4096, validation_size: 256, test_size: 256}}
+task: classification
+backbone: {{name: encoder, params: {{depth: 2, dim: 64, heads: 4, ffn_dim: 128, dropout: 0.1, head: last}}}}
+mixer: {{name: agf, params: {{order: 3}}}}
+train:
+  {{steps: {STEPS}, epochs: null, batch_size: 64, lr: 1e-3, clip_norm: 1.0, log_every: 1, eval_every_epochs: null,
+  eval_every_steps: 80, checkpoint_every_steps: {EVERY}}}
+"""
+SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.dropout: {uniform: [0.0, 0.3]}}"
+SEARCH = ["--searcher", "tpe", "searcher.startup=3", "--budget", "8-trials", "--final-seeds", "1", "--local"]
+
+KILLS = ((0, 150), (1, 315), (3, 1), (5, 95), (5, 239), (7, 270))
+"""Trial and step from which on the driver is killed: early, late, twice in one trial, around evaluations."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """Seconds of an invocation."""
+
+    wall: float
+    processor: float
+
+    def __add__(self, other: Used) -> Used:
+        return Used(self.wall + other.wall, self.processor + other.processor)
+
+
+class Invocation:
+    """The command line in a process of its own, and what it used."""
+
+    def __init__(self, arguments: list[str], cwd: Path):
+        self.begun, self._before = time.time(), _children()
+        self.process = start(arguments, cwd)
+
+    def end(self, *, kill: bool) -> Used:
+        if kill:
+            self.process.kill()
+        out, errors = self.process.communicate()
+        assert kill or self.process.returncode == 0, out + errors
+        return Used(time.time() - self.begun, _children() - self._before)
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill, as the folder had it right after.
+
+    Attributes:
+        trial: that ran.
+        attempt: which start of it was killed.
+        reached: newest step on disk.
+        saved: step of the newest good checkpoint, 0 before there is one.
+        ended: what was there of trials that had ended.
+    """
+
+    trial: Path
+    attempt: int
+    reached: int
+    saved: int
+    ended: dict[Path, tuple[bytes, bytes]]
+
+    @property
+    def repeated(self) -> int:
+        return self.reached - self.saved
+
+
+def seen(search: Path, trial: Path) -> Kill:
+    newest = checkpoint.newest_good(trial / CHECKPOINTS, lambda text: None)
+    saved = newest.state["progress"]["step"] if newest else 0
+    return Kill(trial, len(attempts.read(trial)), last_step(trial), saved, ended_trials(search))
+
+
+def ended_trials(search: Path) -> dict[Path, tuple[bytes, bytes]]:
+    done = [one for one in trial_folders(search) if read_result(one) is not None]
+    return {one: ((one / RESULT).read_bytes(), (one / ATTEMPTS).read_bytes()) for one in done}
+
+
+def finals(search: Path) -> list[dict]:
+    return [(read_result(run) or {})["test"] for run in runs_below(search / "final")]
+
+
+def first_step_after(kill: Kill) -> float:
+    """Time of the day when the start after a kill had trained a step."""
+    return next(one.time for one in read_records(kill.trial) if one.attempt == kill.attempt + 1 and one.kind == "train")
+
+
+def tracked(root: Path) -> list[str]:
+    """States of the runs below the search's in MLflow, the final study's aside."""
+    client: MlflowClient = open_client(sqlite_uri(root / DATABASE))
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    (parent,) = (one for one in runs if (one.info.run_name or "").startswith("long-search/"))
+    below = [one for one in runs if one.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    return sorted(one.info.status for one in below if one.info.run_name != "final")
+
+
+@pytest.mark.extended
+def test_six_kills_lose_no_trial_and_repeat_no_more_than_was_not_saved(tmp_path, nothing_left, capsys):
+    (tmp_path / "long.yaml").write_text(LONG)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    begin = ["tune", "long.yaml", "--space", "./space.yaml", *SEARCH]
+    whole = Invocation([*begin, "--root", str(tmp_path / "whole")], tmp_path).end(kill=False)
+    expected = only_search(tmp_path / "whole")
+    seconds = [(read_result(one) or {})["seconds"] for one in trial_folders(expected)]
+
+    used, kills, delays = Used(0.0, 0.0), [], []
+    run = Invocation([*begin, "--root", str(tmp_path / "killed")], tmp_path)
+    for number, step in KILLS:
+        until(lambda: list(tmp_path.glob("killed/runs/*-search/*/search.yaml")), run.process)
+        search = only_search(tmp_path / "killed")
+        trial = search / "trials" / "long" / f"{number:05d}"
+        until(lambda trial=trial, step=step: last_step(trial) >= step, run.process)
+        if kills:
+            delays.append(first_step_after(kills[-1]) - run.begun)
+        used += run.end(kill=True)
+        kills.append(seen(search, trial))
+        run = Invocation(["tune", "--resume", str(search), "--local"], tmp_path)
+    used += run.end(kill=False)
+    delays.append(first_step_after(kills[-1]) - run.begun)
+
+    search = only_search(tmp_path / "killed")
+    assert trained(search) == trained(expected)
+    assert [one.name for one in trial_folders(search)] == [f"{number:05d}" for number in range(8)]
+    assert finals(search) == finals(expected)
+    for kill in kills:
+        assert attempts.read(kill.trial)[kill.attempt].from_step == kill.saved
+        assert 0 <= kill.repeated <= EVERY
+        assert kill.ended.items() <= ended_trials(search).items()
+    assert tracked(tmp_path / "killed") == tracked(tmp_path / "whole") == ["FINISHED"] * 8
+
+    with capsys.disabled():
+        tell(whole, used, kills, delays, seconds)
+
+
+def tell(whole: Used, used: Used, kills: list[Kill], delays: list[float], seconds: list[float]) -> None:
+    """Print what the kills cost. Wall time is only comparable where nothing else runs, processor time is everywhere."""
+    repeated = sum(one.repeated for one in kills)
+    share = repeated * sum(seconds) / (len(seconds) * STEPS)
+    print(f"\nload averages {os.getloadavg()}; trials took {min(seconds):.1f} to {max(seconds):.1f} s of training")
+    print(f"unkilled: {whole.wall:.1f} s wall, {whole.processor:.1f} s of processor time")
+    print(f"killed {len(kills)} times: {used.wall:.1f} s wall, {used.processor:.1f} s of processor time")
+    print(f"steps on disk that were trained again: {[one.repeated for one in kills]}, about {share:.1f} s")
+    print(f"a kill, repeated steps aside: {(used.wall - whole.wall - share) / len(kills):.1f} s wall")
+    print(f"a kill, repeated steps included: {(used.processor - whole.processor) / len(kills):.1f} s of processor time")
+    print(f"from `--resume` to its first trained step: {', '.join(f'{one:.1f}' for one in delays)} s wall")
