@@ -205,7 +205,7 @@ def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys)
 def run_killed(number: int, arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
     command = [sys.executable, str(KILLED), str(number), *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800, check=False)
 
 
 def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: str) -> None:
@@ -217,7 +217,7 @@ def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: 
     resume = ["tune", "--resume", str(search), "--local"]
     for number in numbers[1:]:
         assert run_killed(number, resume, tmp_path).returncode == -signal.SIGKILL
-    cli(resume, tmp_path)
+    cli(resume, tmp_path, seconds=1800)
     assert trials(search) == trials(whole)
     assert finals(search) == finals(whole)
     for name in ("best/agf.yaml", "best/softmax.yaml", "final/study.yaml"):
@@ -239,7 +239,7 @@ def whole(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("whole")
     (place / "small.yaml").write_text(SMALL + MIXERS)
     (place / "space.yaml").write_text(SPACE)
-    cli(tune(*SETTINGS), place)
+    cli(tune(*SETTINGS), place, seconds=1800)
     return only_search(place)
 
 

@@ -1,0 +1,121 @@
+"""SIGKILL to one process of a search that runs through Ray: it goes on by itself, or `--resume` does; nothing is lost.
+
+With `-s` the tests say how searches ended. Some minutes each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import psutil
+import pytest
+from searches import Traces, descendants, last_step, only_search, start, trained, trial_folders, until
+from small_run import SMALL, cli
+
+from subquad.runs import ATTEMPTS, read_result
+
+pytestmark = pytest.mark.extended
+
+LONGER = ["train.epochs=100", "train.eval_every_epochs=10", "train.log_every=13"]
+"""1300 steps a trial, saved at every tenth of them."""
+
+KILLED_AT = 300
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict]:
+    """What trials with a number of workers come to without Ray and without kills."""
+
+    @cache
+    def search(workers: int) -> dict:
+        place = tmp_path_factory.mktemp("local")
+        write(place)
+        cli([*tune(workers), "--local"], place, seconds=1800)
+        return trained(only_search(place))
+
+    return search
+
+
+def write(place: Path) -> None:
+    (place / "small.yaml").write_text(SMALL)
+    (place / "space.yaml").write_text("dims: {train.lr: {loguniform: [1e-4, 1e-2]}}")
+
+
+def tune(workers: int) -> list[str]:
+    more = ["--final-seeds", "1", "--budget", "3-trials", f"scale.workers={workers}", *LONGER]
+    return ["tune", "small.yaml", "--space", "./space.yaml", *more]
+
+
+def second_trial(place: Path) -> Path | None:
+    """The second trial once it has trained for a while, the first one having ended."""
+    for one in place.glob("runs/*-search/*/trials/small/00001"):
+        if last_step(one) >= KILLED_AT and read_result(one.with_name("00000")):
+            return one
+    return None
+
+
+def begin(place: Path, workers: int):
+    """A search, whose second trial trains."""
+    write(place)
+    process = start(tune(workers), place)
+    until(lambda: second_trial(place), process)
+    trial = second_trial(place)
+    assert trial is not None
+    return process, trial
+
+
+def process_of(trial: Path) -> psutil.Process:
+    """That of the first rank of a trial."""
+    return psutil.Process(json.loads((trial / ATTEMPTS).read_text().splitlines()[-1])["pid"])
+
+
+def finish(place: Path, process, traces: Traces) -> int:
+    """Wait for a search's end, and resume it where it broke off. Returns the first exit code."""
+    out, errors = process.communicate(timeout=1800)
+    print(f"\nexit {process.returncode}", *out.splitlines()[-1:], *errors.splitlines()[-1:], sep="\n")
+    if process.returncode:
+        assert not traces.after(seconds=90)  # Ray's agents wait a minute for a cluster that has gone
+        cli(["tune", "--resume", str(only_search(place))], place, seconds=1800)
+    return process.returncode
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_search_goes_on_without_a_killed_worker(tmp_path, nothing_left, expected, workers):
+    process, trial = begin(tmp_path, workers)
+    process_of(trial).kill()
+    assert finish(tmp_path, process, nothing_left) == 0
+    assert trained(only_search(tmp_path)) == expected(workers)
+    starts = [len((one / ATTEMPTS).read_text().splitlines()) for one in trial_folders(only_search(tmp_path))]
+    assert starts == [1, 2, 1]
+
+
+@pytest.mark.parametrize("words", ["ray::ImplicitFunc", "ray::TrainController"])
+def test_a_search_goes_on_without_what_waits_for_a_trials_workers(tmp_path, nothing_left, expected, words):
+    process, _ = begin(tmp_path, 2)
+    (victim,) = descendants(process, words)
+    victim.kill()
+    assert finish(tmp_path, process, nothing_left) == 0
+    assert trained(only_search(tmp_path)) == expected(2)
+
+
+@pytest.mark.parametrize("words", ["/raylet/raylet", "/gcs/gcs_server"])
+def test_a_search_without_its_cluster_ends_and_is_resumed(tmp_path, nothing_left, expected, words):
+    process, trial = begin(tmp_path, 1)
+    before = (trial.with_name("00000") / "result.json").read_bytes()
+    (victim,) = descendants(process, words)
+    victim.kill()
+    finish(tmp_path, process, nothing_left)
+    assert trained(only_search(tmp_path)) == expected(1)
+    assert (trial.with_name("00000") / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_driver_leaves_no_process_and_a_search_that_goes_on(tmp_path, nothing_left, expected, workers):
+    process, _ = begin(tmp_path, workers)
+    assert len(nothing_left.processes()) > 5
+    process.kill()
+    assert finish(tmp_path, process, nothing_left) != 0
+    assert trained(only_search(tmp_path)) == expected(workers)
