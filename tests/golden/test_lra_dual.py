@@ -67,9 +67,9 @@ def dual(arrays: dict[str, Any], state: dict[str, Tensor], outputs: int) -> Dual
     """A dual encoder of the sizes of the weights, which are not loaded yet."""
     table, positions = state["embedding.project.weight"], state["embedding.positions.table"]
     config = Config(
-        depth=sum(name.endswith("ffn.0.bias") for name in state),
+        num_layers=sum(name.endswith("ffn.0.bias") for name in state),
         dim=table.shape[1],
-        heads=int(arrays.get("heads", arrays.get("num_heads", 2))),
+        num_heads=int(arrays.get("heads", arrays.get("num_heads", 2))),
         ffn_dim=len(state["blocks.0.ffn.0.bias"]),
         head="mean_padded",
         head_hidden=len(state["head.0.bias"]),

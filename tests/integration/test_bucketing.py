@@ -32,7 +32,7 @@ VOWELS = """
 name: small
 dataset: {name: uea, params: {problem: JapaneseVowels}}
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 16, heads: 2, ffn_dim: 32, dropout: 0.1}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32, dropout: 0.1}}
 mixer: {name: agf, params: {order: 3, ortho_weight: 0.0}}
 train: {epochs: 2, batch_size: 16, lr: 1e-3, log_every: 1, bucket_batches: 4}
 tracking: {enabled: false, system_metrics: false}
@@ -101,7 +101,7 @@ def test_two_workers_follow_the_same_curve_and_keep_the_same_predictions(vowels:
     runs = []
     for workers in (1, 2):
         root = tmp_path / f"w{workers}"
-        cli(["train", str(vowels), "--local", "--root", str(root), f"scale.workers={workers}", *PLAIN], tmp_path)
+        cli(["train", str(vowels), "--local", "--root", str(root), f"resources.workers={workers}", *PLAIN], tmp_path)
         runs.append(only_run(root))
     np.testing.assert_allclose(losses(runs[1]), losses(runs[0]), rtol=0, atol=1e-6)
     one, two = (load_file(run / "predictions.safetensors") for run in runs)

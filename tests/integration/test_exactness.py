@@ -118,7 +118,7 @@ def test_loader_processes_do_not_change_the_order(ticket):
 
 @pytest.mark.ci
 def test_two_workers_may_have_loader_processes(small, tmp_path):
-    settings = ["scale.workers=2", "train.loader_workers=1", "train.epochs=1"]
+    settings = ["resources.workers=2", "train.loader_workers=1", "train.epochs=1"]
     cli(["train", str(small), "--local", "--root", str(tmp_path), *settings], tmp_path)
     assert read_result(only_run(tmp_path))["status"] == "finished"
 
@@ -129,7 +129,10 @@ def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
     curves = []
     for workers in (1, 2):
         root = tmp_path / f"w{workers}"
-        cli(["train", str(small), "--local", "--root", str(root), f"scale.workers={workers}", *PLAIN, *extra], tmp_path)
+        cli(
+            ["train", str(small), "--local", "--root", str(root), f"resources.workers={workers}", *PLAIN, *extra],
+            tmp_path,
+        )
         curves.append(losses(only_run(root)))
     assert len(curves[0]) == len(curves[1])
     np.testing.assert_allclose(curves[1], curves[0], rtol=0, atol=1e-6)
@@ -139,7 +142,7 @@ def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
 def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     roots = [tmp_path / name for name in ("plain", "sharded")]
     cli(["train", str(small), "--local", "--root", str(roots[0]), *PLAIN], tmp_path)
-    sharded = ["scale.workers=2", "scale.strategy=fsdp2"]
+    sharded = ["resources.workers=2", "resources.strategy=fsdp2"]
     plan = load(str(small), [*PLAIN, *sharded])
     (ticket,) = start(plan, roots[1]).tickets
     stop_ranks_at(21, payload_of(ticket), world_size=2)
@@ -157,7 +160,7 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
 def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
     """Three ranks, where the order of additions shows, and a mixer with buffers that differ over ranks."""
     (tmp_path / "normed.py").write_text(NORMED)
-    settings = [f"mixer={mixer}", "scale.workers=3", "train.epochs=2"]
+    settings = [f"mixer={mixer}", "resources.workers=3", "train.epochs=2"]
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
     fault = f"kill@step:20:{tmp_path / 'fired'}"
     cli(["train", str(small), "--local", "--root", str(tmp_path / "killed"), *settings], tmp_path, fault=fault)

@@ -130,7 +130,7 @@ def test_a_run_in_use_is_refused(small, tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ci)])
 def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, workers):
-    settings = ["train.epochs=5000", f"scale.workers={workers}", "train.eval_every_epochs=null"]
+    settings = ["train.epochs=5000", f"resources.workers={workers}", "train.eval_every_epochs=null"]
     process = subprocess.Popen(
         [sys.executable, "-m", "subquad.cli.main", "train", str(small), "--local", "--root", str(tmp_path), *settings],
         stdout=subprocess.PIPE,
@@ -158,7 +158,7 @@ def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, wor
 def test_nan_on_one_rank_is_skipped_on_all(small, tmp_path):
     # The marker makes the fault fire in one of the two ranks only.
     fault = f"nan@loss:5:{tmp_path / 'fired'}"
-    cli(["train", str(small), "--local", "--root", str(tmp_path), "scale.workers=2"], tmp_path, fault=fault)
+    cli(["train", str(small), "--local", "--root", str(tmp_path), "resources.workers=2"], tmp_path, fault=fault)
     result = read_result(only_run(tmp_path))
     assert result["status"] == "finished"
     assert result["skipped_steps"] == 1
@@ -166,7 +166,7 @@ def test_nan_on_one_rank_is_skipped_on_all(small, tmp_path):
 
 @pytest.mark.ci
 def test_a_raising_rank_ends_the_others_and_the_run_goes_on_by_itself(small, tmp_path):
-    arguments = ["train", str(small), "--local", "--root", str(tmp_path), "scale.workers=2"]
+    arguments = ["train", str(small), "--local", "--root", str(tmp_path), "resources.workers=2"]
     done = cli(arguments, tmp_path, fault=f"raise@step:9:{tmp_path / 'fired'}")
     assert done.stderr == ""
     result = read_result(only_run(tmp_path))
@@ -176,7 +176,7 @@ def test_a_raising_rank_ends_the_others_and_the_run_goes_on_by_itself(small, tmp
 
 @pytest.mark.ci
 def test_a_rank_that_always_raises_ends_its_run_with_the_cause_and_no_other_run(small, tmp_path):
-    settings = ["matrix.train.lr=[0.001, 0.002]", "scale.workers=2", "scale.max_failures=1", "train.epochs=1"]
+    settings = ["matrix.train.lr=[0.001, 0.002]", "resources.workers=2", "resources.max_failures=1", "train.epochs=1"]
     # Two ranks in each of two attempts.
     fault = ",".join(f"raise@step:4:{tmp_path / str(number)}" for number in range(4))
     arguments = ["train", str(small), "--local", "--root", str(tmp_path), *settings]

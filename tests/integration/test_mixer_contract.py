@@ -99,7 +99,7 @@ class Chained(TokenMixer):
         out = self.value(x).cumsum(1)
         return MixerOutput(out, carry=None if self.tail is None else self.tail(out[:, -1]))
 '''
-PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0", "backbone.params.depth=2", "train.epochs=2")
+PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0", "backbone.params.num_layers=2", "train.epochs=2")
 """fp64 without dropout: what is left between two ways of cutting a batch is rounding."""
 
 
@@ -124,7 +124,7 @@ def test_three_uneven_ranks_follow_the_same_curve(small, tmp_path, name):
     """Batches of 16 are 6, 5 and 5, the last of an epoch less: every sample counts the same, with its extra loss."""
     settings = (f"mixer=./mixers.py:{name}", *PLAIN)
     one = train(small, tmp_path, "one", *settings)
-    three = train(small, tmp_path, "three", "scale.workers=3", *settings)
+    three = train(small, tmp_path, "three", "resources.workers=3", *settings)
     np.testing.assert_allclose(curve(three), curve(one), rtol=0, atol=1e-9)
     tested = [read_result(run)["test"]["metrics"] for run in (three, one)]
     assert tested[0] == pytest.approx(tested[1], abs=1e-9)
@@ -133,7 +133,7 @@ def test_three_uneven_ranks_follow_the_same_curve(small, tmp_path, name):
 @pytest.mark.ci
 @pytest.mark.parametrize("name", ["Stateful", "Regularised"])
 def test_a_killed_run_goes_on_bit_for_bit(small, tmp_path, name):
-    settings = (f"mixer=./mixers.py:{name}", "scale.workers=2", "train.epochs=2")
+    settings = (f"mixer=./mixers.py:{name}", "resources.workers=2", "train.epochs=2")
     whole = train(small, tmp_path, "whole", *settings)
     killed = train(small, tmp_path, "killed", *settings, fault=f"kill@step:20:{tmp_path / 'fired'}")
     assert read_result(killed)["attempts"] == 2

@@ -23,7 +23,7 @@ LISTOPS = f"""
 name: small
 dataset: {{name: lra-listops, params: {json.dumps(DATA)}}}
 task: classification
-backbone: {{name: encoder, params: {{depth: 1, dim: 16, heads: 2, ffn_dim: 32}}}}
+backbone: {{name: encoder, params: {{num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32}}}}
 mixer: identity
 train: {{epochs: 1, batch_size: 50, lr: 1e-3}}
 tracking: {{enabled: false, system_metrics: false}}

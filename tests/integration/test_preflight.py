@@ -12,7 +12,7 @@ from subquad.experiment import load
 STUDY = """
 name: two
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 16, heads: 2}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2}}
 train: {steps: 3, batch_size: 16, lr: 1e-3}
 matrix:
   dataset:
@@ -54,7 +54,8 @@ def test_what_the_message_says_is_a_setting(folder):
 def test_single_experiment_is_told_its_own_setting(folder, capsys):
     (folder / "one.yaml").write_text(
         "dataset: {name: lra-text, params: {path: gone}}\ntask: classification\nmixer: identity\n"
-        "backbone: {name: encoder, params: {depth: 1, dim: 16, heads: 2}}\ntrain: {steps: 1, batch_size: 8, lr: 1e-3}\n"
+        "backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2}}\ntrain: {steps: 1, "
+        "batch_size: 8, lr: 1e-3}\n"
     )
     assert main(["train", "one.yaml", "--dry-run"]) == 2
     assert f"{folder}/gone does not exist; give dataset.params.path=FOLDER\n" in capsys.readouterr().err

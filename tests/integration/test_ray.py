@@ -28,7 +28,7 @@ def test_ray_gives_the_local_numbers_and_leaves_nothing(small, tmp_path, nothing
 
 
 def test_two_workers_survive_two_kills(small, tmp_path, nothing_left):
-    settings = ["scale.workers=2"]
+    settings = ["resources.workers=2"]
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
     fault = f"kill@step:9:{tmp_path / 'one'},kill@save.manifest:2:{tmp_path / 'two'}"
     cli(["train", str(small), "--root", str(tmp_path / "killed"), *settings], tmp_path, fault=fault)
@@ -40,7 +40,7 @@ def test_two_workers_survive_two_kills(small, tmp_path, nothing_left):
 
 
 def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, nothing_left):
-    settings = ["scale.max_failures=1", "train.eval_every_epochs=null"]
+    settings = ["resources.max_failures=1", "train.eval_every_epochs=null"]
     done = cli(["train", str(small), "--root", str(tmp_path), *settings], tmp_path, fault="raise@step:4", check=1)
     result = read_result(only_run(tmp_path))
     assert result["status"] == "failed"
@@ -118,13 +118,13 @@ ray.shutdown()
 
 
 def test_more_than_the_machine_has_is_refused_at_once(small, tmp_path):
-    done = cli(["train", str(small), "--root", str(tmp_path), "scale.cpus_per_worker=4096"], tmp_path, check=2)
-    assert "scale.cpus_per_worker" in done.stderr
+    done = cli(["train", str(small), "--root", str(tmp_path), "resources.cpus_per_worker=4096"], tmp_path, check=2)
+    assert "resources.cpus_per_worker" in done.stderr
     assert "this machine has" in done.stderr
     for how in ([], ["--local"]):
-        settings = ["--root", str(tmp_path), "scale.gpus_per_worker=800"]
+        settings = ["--root", str(tmp_path), "resources.gpus_per_worker=800"]
         done = cli(["train", str(small), *settings, *how], tmp_path, check=2)
-        assert "scale.gpus_per_worker" in done.stderr
+        assert "resources.gpus_per_worker" in done.stderr
     assert not (tmp_path / "runs" / "small").exists()
 
 
@@ -139,7 +139,7 @@ def test_a_cluster_that_does_not_start_is_told_in_one_line(small, tmp_path):
 
 @pytest.mark.extended
 def test_five_worker_kills_and_two_driver_kills(small, tmp_path, nothing_left):
-    settings = ["train.epochs=8", "scale.workers=2"]
+    settings = ["train.epochs=8", "resources.workers=2"]
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
     points = ["step:7", "save.half:9", "step:31", "save.manifest:2", "step:40"]
     fault = ",".join(f"kill@{point}:{tmp_path / str(number)}" for number, point in enumerate(points))
@@ -158,14 +158,14 @@ def test_five_worker_kills_and_two_driver_kills(small, tmp_path, nothing_left):
 TOKEN = """
 import json, os, urllib.error, urllib.request
 import psutil
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
 import ray  # as in a notebook, where it was imported before us
 
 before = dict(os.environ)
-with local_cluster(Scale()):
+with local_cluster(Resources()):
     pass
-with local_cluster(Scale()):
+with local_cluster(Resources()):
     address = os.environ["RAY_API_SERVER_ADDRESS"]
     port = int(address.rsplit(":", 1)[1])
     try:

@@ -10,7 +10,7 @@ ONE = """
 name: one
 dataset: {name: recall, params: {train_size: 64, validation_size: 32, test_size: 32}}
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 64, heads: 2, head: last}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 2, head: last}}
 mixer: agf
 train: {epochs: 1, batch_size: 64, lr: 1e-3}
 """
@@ -33,7 +33,7 @@ REFUSED = [
     (("mixer=mdfwa", "mixer.params.wavelet=mexh"), "there is no discrete wavelet 'mexh'"),
     (("mixer=causal_fourier", "mixer.params.period=8"), "mixer causal_fourier takes at most 8 positions, got 17"),
     (("mixer=mega", "mixer.params.chunk_size=-1"), "mixer.params.chunk_size: got -1, must be a whole number >= 0"),
-    (("backbone.params.heads=3",), "dim 64 is not divisible by heads 3: use heads 2, or dim 66"),
+    (("backbone.params.num_heads=3",), "dim 64 is not divisible by num_heads 3: use num_heads 2, or dim 66"),
 ]
 
 

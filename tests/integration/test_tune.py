@@ -168,13 +168,13 @@ def test_where_all_fail_the_reasons_are_told(study, tmp_path, capsys):
 @pytest.mark.ci
 def test_an_infeasible_point_costs_nothing(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text(
-        "dims: {train.lr: {grid: [1e-3, 1e-2]}, backbone.params.heads: {grid: [2, 3]}}"
+        "dims: {train.lr: {grid: [1e-3, 1e-2]}, backbone.params.num_heads: {grid: [2, 3]}}"
     )
     more = ["--searcher", "grid", "--budget", "3-trials", "matrix.mixer=[softmax]", "--final-seeds", "1", "--json"]
     assert main(tune(*more)) == 0
     (told,) = json.loads(capsys.readouterr().out)["subjects"]
     assert (told["trials"]["finished"], told["trials"]["infeasible"]) == (2, 2)
-    assert "dim 16 is not divisible by heads 3" in told["reasons"][0]
+    assert "dim 16 is not divisible by num_heads 3" in told["reasons"][0]
     assert told["over"] == "no point left to try"
 
 
@@ -328,7 +328,7 @@ def test_dry_run_writes_nothing(study, tmp_path, capsys):
 )  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_starts(study, tmp_path, capsys, arguments, message):
     (tmp_path / "wide.yaml").write_text("dims: {backbone.params.ffn_dim: {int: [8, 64]}}")
-    (tmp_path / "heads.yaml").write_text("dims: {backbone.params.heads: {choice: [3, 5]}}")
+    (tmp_path / "heads.yaml").write_text("dims: {backbone.params.num_heads: {choice: [3, 5]}}")
     (tmp_path / "long.yaml").write_text("dims: {train.epochs: {int: [1, 5]}}")
     assert main(tune(*arguments)) == 2
     told = capsys.readouterr().err
@@ -364,7 +364,12 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
 @pytest.mark.ci
 def test_a_trial_on_two_workers_is_judged_too(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [3e-3, 1e-9]}}")
-    settings = ["matrix.mixer=[softmax]", "train.eval_every_epochs=null", "train.eval_every_steps=4", "scale.workers=2"]
+    settings = [
+        "matrix.mixer=[softmax]",
+        "train.eval_every_epochs=null",
+        "train.eval_every_steps=4",
+        "resources.workers=2",
+    ]
     judge = ["--scheduler", "asha", "scheduler.eta=2", "scheduler.margin=0"]
     more = ["--searcher", "grid", "searcher.shuffle=false", *judge, "--final-seeds", "1"]
     assert main(tune(*settings, *more)) == 0, capsys.readouterr()

@@ -73,14 +73,14 @@ TOLD = {
     [
         pytest.param(["--local"], marks=pytest.mark.ci, id="local"),
         pytest.param([], marks=pytest.mark.ci, id="ray"),
-        pytest.param(["--local", "scale.workers=2"], marks=pytest.mark.extended, id="local-2-workers"),
-        pytest.param(["scale.workers=2"], marks=pytest.mark.extended, id="ray-2-workers"),
+        pytest.param(["--local", "resources.workers=2"], marks=pytest.mark.extended, id="local-2-workers"),
+        pytest.param(["resources.workers=2"], marks=pytest.mark.extended, id="ray-2-workers"),
     ],
 )
 def test_no_failing_trial_ends_the_search(tmp_path: Path, nothing_left, how: list[str]):
     for name, text in (("small.yaml", SMALL), ("failing.py", MIXER), ("space.yaml", SPACE)):
         (tmp_path / name).write_text(text)
-    settings = [*SETTINGS, "--budget", "5-trials", "scale.max_failures=0", *how]
+    settings = [*SETTINGS, "--budget", "5-trials", "resources.max_failures=0", *how]
     told = cli(["tune", "small.yaml", "--space", "./space.yaml", *settings], tmp_path).stdout
     search = only_search(tmp_path)
     found = {one.point["mixer.params.how"]: one for one in Trials(search, {"small": GOAL}).of("small")}

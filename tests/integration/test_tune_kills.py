@@ -30,7 +30,7 @@ dataset:
   name: recall
   params: {{num_pairs: 32, num_keys: 32, num_values: 8, train_size: 4096, validation_size: 256, test_size: 256}}
 task: classification
-backbone: {{name: encoder, params: {{depth: 2, dim: 64, heads: 4, ffn_dim: 128, dropout: 0.1, head: last}}}}
+backbone: {{name: encoder, params: {{num_layers: 2, dim: 64, num_heads: 4, ffn_dim: 128, dropout: 0.1, head: last}}}}
 mixer: {{name: agf, params: {{order: 3}}}}
 train:
   {{steps: {STEPS}, epochs: null, batch_size: 64, lr: 1e-3, clip_norm: 1.0, log_every: 1, eval_every_epochs: null,

@@ -82,7 +82,7 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
     """Two trials at once, where there are two CPUs; both save, and both go on from there."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "subquad.cli.main", *tune(study, "--budget", "2-trials")]
-    more = ["train.epochs=50000", "scale.cpus_per_worker=0.5"]
+    more = ["train.epochs=50000", "resources.cpus_per_worker=0.5"]
     with subprocess.Popen([*command, *more], cwd=study, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=environment, start_new_session=True) as process:  # fmt: skip
         while len(list(study.glob("runs/small-search/*/trials/small/*/metrics.jsonl"))) < 2:
@@ -101,7 +101,7 @@ def test_a_signal_saves_all_trials_and_they_go_on(study):
 @pytest.mark.parametrize("cpus", [1.0, 0.5])
 def test_trials_with_several_workers_find_room_and_have_the_local_numbers(study, two_cpus, cpus):
     """With half a CPU for each worker two Ray Train runs are there at once, and each waits for its workers."""
-    more = ["--budget", "3-trials", "scale.workers=2", f"scale.cpus_per_worker={cpus}"]
+    more = ["--budget", "3-trials", "resources.workers=2", f"resources.cpus_per_worker={cpus}"]
     cli(tune(study / "local", *more, "--local"), study)
     done = cli(tune(study / "ray", *more), study, seconds=1800)
     local, through_ray = only_search(study / "local"), only_search(study / "ray")

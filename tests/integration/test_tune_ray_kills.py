@@ -45,7 +45,7 @@ def write(place: Path) -> None:
 
 
 def tune(workers: int) -> list[str]:
-    more = ["--final-seeds", "1", "--budget", "3-trials", f"scale.workers={workers}", *LONGER]
+    more = ["--final-seeds", "1", "--budget", "3-trials", f"resources.workers={workers}", *LONGER]
     return ["tune", "small.yaml", "--space", "./space.yaml", *more]
 
 

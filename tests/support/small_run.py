@@ -27,7 +27,7 @@ dataset:
   name: recall
   params: {num_pairs: 4, num_keys: 6, num_values: 5, train_size: 203, validation_size: 40, test_size: 60}
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 16, heads: 2, ffn_dim: 32, dropout: 0.1, head: last}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2, ffn_dim: 32, dropout: 0.1, head: last}}
 mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}
 train: {epochs: 3, batch_size: 16, lr: 1e-3, clip_norm: 1.0, log_every: 1}
 tracking: {enabled: false, system_metrics: false}

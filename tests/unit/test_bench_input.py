@@ -103,7 +103,7 @@ def test_the_default_is_the_published_network_on_2048_generated_tokens():
     checked = load(*_GENERATED).cells[0].experiment
     dataset, mixer = checked.dataset_config.model_dump(), checked.mixer_config.model_dump()
     assert (dataset["path"], dataset["max_len"]) == (None, 2048)
-    wanted = {"depth": 2, "dim": 64, "heads": 2, "ffn_dim": 128}
+    wanted = {"num_layers": 2, "dim": 64, "num_heads": 2, "ffn_dim": 128}
     assert checked.backbone_config.model_dump().items() >= wanted.items()
     assert (checked.mixer.found.name, mixer["order"]) == ("agf", 5)
     assert checked.experiment.train.batch_size == 32

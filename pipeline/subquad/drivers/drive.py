@@ -11,7 +11,7 @@ from subquad.drivers.progress import Display
 from subquad.drivers.session import Session, exclusive
 from subquad.engine.result import PROTOCOL_LABELS
 from subquad.engine.ticket import Ticket, dataset_label
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.runs import flatten, read_result
 from subquad.tracking import Summary, TrackedRun, open_publisher
 
@@ -58,26 +58,26 @@ def drive(session: Session, display: Display, *, local: bool) -> Outcome:
 
 
 def _run(session: Session, local: bool) -> int:
-    for scale, tickets in _same_scale(session.pending):
+    for resources, tickets in _same_resources(session.pending):
         system = any(one.checked.experiment.tracking.system_metrics for one in tickets)
         payloads = [payload_of(one) for one in tickets]
         if local:
             from subquad.drivers.local import run_local
 
-            signum = run_local(payloads, scale, session.folder, system=system)
+            signum = run_local(payloads, resources, session.folder, system=system)
         else:
             from subquad.ray.train import run_ray
 
-            signum = run_ray(payloads, scale, session.folder, system=system)
+            signum = run_ray(payloads, resources, session.folder, system=system)
         if signum:
             return signum
     return 0
 
 
-def _same_scale(tickets: Iterable[Ticket]) -> Iterator[tuple[Scale, list[Ticket]]]:
+def _same_resources(tickets: Iterable[Ticket]) -> Iterator[tuple[Resources, list[Ticket]]]:
     """Neighbours that ask for the same workers; they share one group of them."""
-    for scale, group in groupby(tickets, key=lambda one: one.checked.experiment.scale):
-        yield scale, list(group)
+    for resources, group in groupby(tickets, key=lambda one: one.checked.experiment.resources):
+        yield resources, list(group)
 
 
 def _publisher(session: Session):

@@ -21,53 +21,53 @@ from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.run import Judge, Signals, never
 from subquad.errors import SubquadError, TrainingFailed
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.runs import STOP, write_text
 from subquad.tracking import SystemSampler
 
 
 def run_local(
-    payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool, judge: Judge | None = None
+    payloads: Sequence[Payload], resources: Resources, folder: Path, *, system: bool, judge: Judge | None = None
 ) -> int:
     """Do the runs without Ray. Returns the signal that stopped them, 0 where none did.
 
     Args:
         payloads: the runs.
-        scale: number of workers and their devices.
+        resources: number of workers and their devices.
         folder: the run's or study's folder.
         system: sample system metrics.
         judge: of trials, see `Signals`; it is pickled where there are several workers.
     """
-    if scale.workers == 1:
+    if resources.workers == 1:
         with listening() as received:
             sampler = SystemSampler().latest if system else dict
-            group = Group(device=device_of(0, scale))
+            group = Group(device=device_of(0, resources))
             work(payloads, group, Signals(lambda: received.signum, sampler, judge or never), restarts=False)
         return received.signum
     stop = folder / STOP
     stop.unlink(missing_ok=True)
     with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
-        _run_processes(payloads, scale, stop, system, judge, received)
+        _run_processes(payloads, resources, stop, system, judge, received)
     return received.signum
 
 
-def device_of(rank: int, scale: Scale) -> torch.device:
+def device_of(rank: int, resources: Resources) -> torch.device:
     """The device of a rank on this machine."""
-    return torch.device("cuda", rank) if scale.gpus_per_worker else torch.device("cpu")
+    return torch.device("cuda", rank) if resources.gpus_per_worker else torch.device("cpu")
 
 
 def _run_processes(
-    payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, judge: Judge | None, received: Received
+    payloads: Sequence[Payload], resources: Resources, stop: Path, system: bool, judge: Judge | None, received: Received
 ) -> None:
     """Start the ranks, and start them again when one dies, as long as that leads to new attempts.
 
-    A run that does not get on ends itself (scale.max_failures); what is left is ranks that die before they begin.
+    A run that does not get on ends itself (resources.max_failures); what is left is ranks that die before they begin.
     """
     # torch's C++ side warns of DDP's search for unused parameters, which exact resume needs.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     while True:
         before = _attempts(payloads)
-        broken = _run_once(payloads, scale, stop, system, judge)
+        broken = _run_once(payloads, resources, stop, system, judge)
         if not broken or received.signum:
             return
         if _attempts(payloads) == before:
@@ -78,12 +78,12 @@ def _attempts(payloads: Sequence[Payload]) -> int:
     return sum(len(attempts.read(payload.ticket["folder"])) for payload in payloads)
 
 
-def _run_once(payloads: Sequence[Payload], scale: Scale, stop: Path, system: bool, judge: Judge | None) -> str:
+def _run_once(payloads: Sequence[Payload], resources: Resources, stop: Path, system: bool, judge: Judge | None) -> str:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         failures = context.SimpleQueue()
-        arguments = (payloads, scale, scratch, str(stop), os.getpid(), system, judge, failures)
-        processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(scale.workers)]
+        arguments = (payloads, resources, scratch, str(stop), os.getpid(), system, judge, failures)
+        processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.workers)]
         for process in processes:
             process.start()
         try:
@@ -116,22 +116,30 @@ def _end(processes: Sequence[BaseProcess]) -> None:
 
 
 def _rank_main(
-    rank: int, payloads, scale: Scale, scratch: str, stop: str, parent: int, system: bool, judge: Judge | None, failures
+    rank: int,
+    payloads,
+    resources: Resources,
+    scratch: str,
+    stop: str,
+    parent: int,
+    system: bool,
+    judge: Judge | None,
+    failures,
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C, through the stop file
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    device = device_of(rank, scale)
+    device = device_of(rank, resources)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         init_method=f"file://{scratch}/rendezvous",
         rank=rank,
-        world_size=scale.workers,
-        timeout=timedelta(seconds=scale.hang_timeout_s),
+        world_size=resources.workers,
+        timeout=timedelta(seconds=resources.hang_timeout_s),
     )
     sampler = SystemSampler().latest if system and rank == 0 else dict
-    group = Group(rank, scale.workers, device)
+    group = Group(rank, resources.workers, device)
     try:
         work(payloads, group, Signals(stop_file_watch(Path(stop), parent), sampler, judge or never), restarts=True)
     except SubquadError as error:  # every rank raises it alike

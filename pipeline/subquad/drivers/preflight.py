@@ -14,7 +14,7 @@ from subquad.engine.run import make_plan
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Cell, Checked, Plan
 from subquad.experiment.paths import path_fields
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.ray.need import require_ray
 from subquad.tracking.publisher import check_tracking
 
@@ -32,7 +32,7 @@ def preflight(plan: Plan, *, local: bool) -> None:
         require_ray()
     for cell in plan.cells:
         with naming(cell, plan):
-            check_room(cell.experiment.experiment.scale, cpus=not local)
+            check_room(cell.experiment.experiment.resources, cpus=not local)
             check_tracking(cell.experiment.experiment.tracking, Path.cwd())
     check_paths(plan)
     specs: dict[str, DataSpec] = {}
@@ -95,23 +95,25 @@ def _check_model(checked: Checked, spec: DataSpec) -> None:
         build_model(checked, spec, build_task(checked, spec))
 
 
-def check_room(scale: Scale, *, cpus: bool) -> None:
+def check_room(resources: Resources, *, cpus: bool) -> None:
     """Refuse what this machine cannot give; Ray would wait for it for ever.
 
     Args:
-        scale: what is asked.
+        resources: what is asked.
         cpus: look at CPUs too; without Ray they are shared, not reserved.
     """
-    have, wanted = available_cpus(), scale.workers * scale.cpus_per_worker
+    have, wanted = available_cpus(), resources.workers * resources.cpus_per_worker
     if cpus and wanted > have:
         raise ConfigError(
-            f"scale.workers x scale.cpus_per_worker: {scale.workers} x {scale.cpus_per_worker:g} = {wanted:g} CPUs "
+            f"resources.workers x resources.cpus_per_worker: {resources.workers} x "
+            f"{resources.cpus_per_worker:g} = {wanted:g} CPUs "
             f"asked, this machine has {have}"
         )
-    if scale.gpus_per_worker and scale.workers * scale.gpus_per_worker > (gpus := _gpus()):
+    if resources.gpus_per_worker and resources.workers * resources.gpus_per_worker > (gpus := _gpus()):
         raise ConfigError(
-            f"scale.workers x scale.gpus_per_worker: {scale.workers} x {scale.gpus_per_worker:g} GPUs asked, "
-            f"this machine has {gpus}; scale.gpus_per_worker: 0 trains on the CPU"
+            f"resources.workers x resources.gpus_per_worker: {resources.workers} x "
+            f"{resources.gpus_per_worker:g} GPUs asked, "
+            f"this machine has {gpus}; resources.gpus_per_worker: 0 trains on the CPU"
         )
 
 

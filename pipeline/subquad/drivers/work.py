@@ -32,7 +32,7 @@ def work(payloads: Sequence[Payload], group: Group, signals: Signals, *, restart
     tickets = group.together(lambda: [ticket_of(payload) for payload in payloads])
     for ticket in tickets:
         if group.device.type == "cpu":
-            torch.set_num_threads(max(1, int(ticket.checked.experiment.scale.cpus_per_worker)))
+            torch.set_num_threads(max(1, int(ticket.checked.experiment.resources.cpus_per_worker)))
         lock = group.together(partial(_writer_lock, ticket, group))
         try:
             if _done(ticket, group, signals, restarts, alone=len(tickets) == 1) == "stopped":

@@ -82,11 +82,11 @@ def build_task(checked: Checked, spec: DataSpec) -> Task:
 
 def build_parts(checked: Checked, task: Task, model: Backbone, group: Group) -> Parts:
     """Place and wrap a model on this rank, add its optimiser, and seed dropout's randomness per rank."""
-    train, scale = checked.experiment.train, checked.experiment.scale
+    train, resources = checked.experiment.train, checked.experiment.resources
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
-    wrapped = wrap(model.to(group.device), group, scale.strategy, train.compile)
-    sharded = scale.strategy == "fsdp2" and group.world_size > 1
+    wrapped = wrap(model.to(group.device), group, resources.strategy, train.compile)
+    sharded = resources.strategy == "fsdp2" and group.world_size > 1
     plain = bare(wrapped)
     optimizer = build_optimizer(train, plain.parameters(), rules=parameter_rules(plain), sharded=sharded)
     seed_everything(train.seed, 1, group.rank)

@@ -79,7 +79,7 @@ def _identity(ticket: Ticket) -> dict[str, Any]:
         "seed": experiment.train.seed,
         "metric": task.metric,
         "mode": task.mode,
-        "workers": experiment.scale.workers,
+        "workers": experiment.resources.workers,
         "experiment": ticket.digest,
         "session": ticket.session,
     }

@@ -211,11 +211,11 @@ def _start(ticket: Ticket, group: Group) -> tuple[int, list[str]]:
     earlier, step, error = group.gather(own)[0]
     number = len(earlier) + 1
     failures = attempts.failures_without_progress(earlier, ticket.session, step)
-    limit = ticket.checked.experiment.scale.max_failures
+    limit = ticket.checked.experiment.resources.max_failures
     if failures > limit:
         raise TrainingFailed(
             f"{failures} attempts in a row failed after step {step} before reaching a new checkpoint "
-            f"(scale.max_failures: {limit}); the newest error: {error}"
+            f"(resources.max_failures: {limit}); the newest error: {error}"
         )
     return number, group.together(partial(_record, ticket, group, number, step))
 

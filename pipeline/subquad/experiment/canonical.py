@@ -15,7 +15,7 @@ from subquad.experiment.schema import Experiment
 
 WITHOUT_EFFECT = (
     ("name",),
-    ("scale",),
+    ("resources",),
     ("tracking",),
     ("train", "checkpoint_every_steps"),
     ("train", "keep_checkpoints"),
@@ -24,8 +24,8 @@ WITHOUT_EFFECT = (
 )
 """Settings that do not decide what is computed: they may change when a run resumes.
 
-Scale is among them because neither the sample order nor the loss depends on the number of workers; a resume on another
-number of workers is exact up to rounding and dropout masks, and the run directory records each attempt's.
+Resources are among them because neither the sample order nor the loss depends on the number of workers; a resume on
+another number of workers is exact up to rounding and dropout masks, and the run directory records each attempt's.
 """
 
 

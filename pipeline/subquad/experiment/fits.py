@@ -54,14 +54,14 @@ def _mixer(parts: Parts, backbone: BackbonePlugin, backbone_name: str) -> Iterat
 
 def _width(backbone: Config, mixer: Config) -> Iterator[Conflict]:
     """What depends on the backbone's width: heads, and the mixer's own limits."""
-    dim, heads = _size(backbone, "dim"), _size(backbone, "heads") or 1
+    dim, heads = _size(backbone, "dim"), _size(backbone, "num_heads") or 1
     if dim is None:
         return
     if dim % heads:
         fitting = (dim // heads) * heads or heads
         yield (
             ("backbone", "params", "dim"),
-            f"got {dim}, must be divisible by backbone.params.heads ({heads}); use {fitting} or {fitting + heads}",
+            f"got {dim}, must be divisible by backbone.params.num_heads ({heads}); use {fitting} or {fitting + heads}",
         )
     elif isinstance(mixer, MixerConfig):
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from subquad.experiment.origins import KeyPath
-from subquad.experiment.schema import Experiment, Scale, Train
+from subquad.experiment.schema import Experiment, Resources, Train
 
 Conflict = tuple[KeyPath, str]
 """The setting to change, and why."""
@@ -16,28 +16,29 @@ Conflict = tuple[KeyPath, str]
 
 def conflicts(experiment: Experiment) -> Iterator[Conflict]:
     """Every conflict among an experiment's own settings; those with plugins are in `fits`."""
-    train, scale = experiment.train, experiment.scale
-    yield from _batches(train, scale)
+    train, resources = experiment.train, experiment.resources
+    yield from _batches(train, resources)
     yield from _lengths(train)
     yield from _evaluations(experiment)
-    yield from _numbers(train, scale)
-    yield from _resources(scale)
+    yield from _numbers(train, resources)
+    yield from _resources(resources)
 
 
-def _batches(train: Train, scale: Scale) -> Iterator[Conflict]:
-    if train.batch_size < scale.workers:
+def _batches(train: Train, resources: Resources) -> Iterator[Conflict]:
+    if train.batch_size < resources.workers:
         yield (
             ("train", "batch_size"),
-            f"got {train.batch_size}, must be >= scale.workers ({scale.workers}), as each worker needs a sample; "
-            f"use train.batch_size {scale.workers}",
+            f"got {train.batch_size}, must be >= resources.workers ({resources.workers}), as each worker "
+            "needs a sample; "
+            f"use train.batch_size {resources.workers}",
         )
         return
-    share = -(-train.batch_size // scale.workers)
+    share = -(-train.batch_size // resources.workers)
     if train.micro_batch is not None and train.micro_batch > share:
         yield (
             ("train", "micro_batch"),
             f"got {train.micro_batch}, has no effect above one worker's share of train.batch_size "
-            f"({train.batch_size} over {scale.workers}); use null or at most {share}",
+            f"({train.batch_size} over {resources.workers}); use null or at most {share}",
         )
 
 
@@ -105,11 +106,12 @@ def _count(train: Train) -> tuple[int, str] | None:
     return None
 
 
-def _numbers(train: Train, scale: Scale) -> Iterator[Conflict]:
-    if train.tf32 and scale.gpus_per_worker == 0:
+def _numbers(train: Train, resources: Resources) -> Iterator[Conflict]:
+    if train.tf32 and resources.gpus_per_worker == 0:
         yield (
             ("train", "tf32"),
-            "got true, has no effect with scale.gpus_per_worker 0, on the CPU; use false, or scale.gpus_per_worker 1",
+            "got true, has no effect with resources.gpus_per_worker 0, on the CPU; use false, or "
+            "resources.gpus_per_worker 1",
         )
     if train.schedule == "one-cycle" and train.beta1 != 0.9:
         yield (
@@ -119,23 +121,24 @@ def _numbers(train: Train, scale: Scale) -> Iterator[Conflict]:
         )
 
 
-def _resources(scale: Scale) -> Iterator[Conflict]:
-    if scale.strategy == "fsdp2" and scale.workers == 1:
+def _resources(resources: Resources) -> Iterator[Conflict]:
+    if resources.strategy == "fsdp2" and resources.workers == 1:
         yield (
-            ("scale", "strategy"),
-            "got 'fsdp2', has no effect with scale.workers 1; use 'ddp', or scale.workers 2 or more",
+            ("resources", "strategy"),
+            "got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or resources.workers 2 or more",
         )
     for key in ("cpus_per_worker", "gpus_per_worker"):
-        amount = getattr(scale, key)
+        amount = getattr(resources, key)
         if amount > 1 and amount != int(amount):
             yield (
-                ("scale", key),
-                f"got {amount:g}, must be a whole number where it is above 1, for each of scale.workers "
-                f"({scale.workers}); use {int(amount)} or {int(amount) + 1}",
+                ("resources", key),
+                f"got {amount:g}, must be a whole number where it is above 1, for each of resources.workers "
+                f"({resources.workers}); use {int(amount)} or {int(amount) + 1}",
             )
-    if 0 < scale.gpus_per_worker < 1 < scale.workers:
+    if 0 < resources.gpus_per_worker < 1 < resources.workers:
         yield (
-            ("scale", "gpus_per_worker"),
-            f"got {scale.gpus_per_worker:g}, must be whole with scale.workers {scale.workers}, as two workers cannot "
-            "share a GPU in one collective call; use 1, or scale.workers 1",
+            ("resources", "gpus_per_worker"),
+            f"got {resources.gpus_per_worker:g}, must be whole with resources.workers {resources.workers}, "
+            "as two workers cannot "
+            "share a GPU in one collective call; use 1, or resources.workers 1",
         )

@@ -84,7 +84,7 @@ class Train(Config):
         return self
 
 
-class Scale(Config):
+class Resources(Config):
     """Where it runs."""
 
     workers: int = param(1, meaning="training processes", ge=1)
@@ -130,5 +130,5 @@ class Experiment(Config):
     backbone: Component
     mixer: Component
     train: Train = Field(default_factory=Train)
-    scale: Scale = Field(default_factory=Scale)
+    resources: Resources = Field(default_factory=Resources)
     tracking: Tracking = Field(default_factory=Tracking)

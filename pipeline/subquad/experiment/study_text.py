@@ -12,7 +12,7 @@ from subquad.experiment.canonical import to_yaml
 from subquad.experiment.checked import Checked
 from subquad.experiment.origins import KeyPath, Origin, problem
 from subquad.experiment.paths import absolute, absolute_mixer, path_fields
-from subquad.experiment.schema import Experiment, Scale, Tracking, Train
+from subquad.experiment.schema import Experiment, Resources, Tracking, Train
 from subquad.experiment.strict_yaml import MAX_NODES, parse
 from subquad.experiment.study import Case, Study, When
 from subquad.experiment.text_file import MAX_BYTES
@@ -171,6 +171,6 @@ def _filled(params: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 _SECTIONS = {
     "train": Train().model_dump(mode="json"),
-    "scale": Scale().model_dump(mode="json"),
+    "resources": Resources().model_dump(mode="json"),
     "tracking": Tracking().model_dump(mode="json"),
 }

@@ -14,7 +14,7 @@ from typing import Any
 from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, mark_all, problem
 
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
-SECTIONS = ("train", "scale", "tracking")
+SECTIONS = ("train", "resources", "tracking")
 ALTERNATIVES = (
     (("train", "epochs"), ("train", "steps")),
     (("train", "eval_every_epochs"), ("train", "eval_every_steps")),

@@ -19,7 +19,7 @@ BASE = "base"
 
 WORDS = "a mapping of settings to lists, as in mixer.params.order: [3, 4, 5]"
 _SEED: KeyPath = ("train", "seed")
-_FIXED = ("format", "name", "scale", "tracking")
+_FIXED = ("format", "name", "resources", "tracking")
 _ROUNDING: KeyPath = ("train", "micro_batch")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.bench.engine import Overhead
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
 
 
@@ -21,8 +21,8 @@ def measure(rounds: int = 15, steps: int = 2048) -> Overhead:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    scale = Scale()
-    with tempfile.TemporaryDirectory(prefix="subquad-bench-") as storage, local_cluster(scale):
+    resources = Resources()
+    with tempfile.TemporaryDirectory(prefix="subquad-bench-") as storage, local_cluster(resources):
         trainer = TorchTrainer(
             _blocks,
             train_loop_config={"rounds": rounds, "steps": steps, "stop": str(Path(storage) / "stop")},

@@ -18,7 +18,7 @@ from typing import Any
 
 from subquad.drivers.preflight import available_cpus, check_room
 from subquad.errors import TrainingFailed, UserError
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
 _SETTINGS = {
@@ -59,7 +59,7 @@ def _forget_token() -> None:
 
 
 @contextmanager
-def local_cluster(scale: Scale) -> Iterator[None]:
+def local_cluster(resources: Resources) -> Iterator[None]:
     """Start a cluster on this machine for the block, and stop it behind.
 
     Raises:
@@ -67,7 +67,7 @@ def local_cluster(scale: Scale) -> Iterator[None]:
         ConfigError: the machine has fewer CPUs or GPUs than the experiment asks for.
         TrainingFailed: Ray did not start, for which it allows itself 30 s.
     """
-    check_room(scale, cpus=True)
+    check_room(resources, cpus=True)
     port = free_port()
     ours = _SETTINGS | {
         "RAY_AUTH_TOKEN": secrets.token_hex(32),

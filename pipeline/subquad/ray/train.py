@@ -12,22 +12,23 @@ from subquad.drivers.payload import Payload
 from subquad.drivers.signals import Received, listening, stop_file_watch
 from subquad.engine.run import Judge
 from subquad.errors import SubquadError, TrainingFailed, UserError
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
 from subquad.runs import STOP, write_text
 
-# Our own rule (scale.max_failures without a new checkpoint) ends a run that does not get on; this ends one that does.
+# Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on; this ends one that
+# does.
 MOST_FAILURES = 1000
 MOST_CONTROLLER_FAILURES = 3
 GRACE_SECONDS = 60.0
 
 
-def run_ray(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: bool) -> int:
+def run_ray(payloads: Sequence[Payload], resources: Resources, folder: Path, *, system: bool) -> int:
     """Do the runs on a Ray cluster of our own. Returns the signal that stopped them, 0 where none did.
 
     Args:
         payloads: the runs; they share one group of workers.
-        scale: number of workers and what each gets.
+        resources: number of workers and what each gets.
         folder: the run's or study's folder.
         system: sample system metrics.
 
@@ -40,9 +41,9 @@ def run_ray(payloads: Sequence[Payload], scale: Scale, folder: Path, *, system: 
     with (
         listening(on_first=lambda signum: write_text(stop, str(signum))) as received,
         tempfile.TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as storage,
-        local_cluster(scale),
+        local_cluster(resources),
     ):
-        outcome = in_thread(lambda: trainer(payloads, scale, stop, storage, system).fit().return_value, received)
+        outcome = in_thread(lambda: trainer(payloads, resources, stop, storage, system).fit().return_value, received)
     _raise(outcome, received)
     return received.signum
 
@@ -71,13 +72,18 @@ def in_thread(fit: Callable[[], Any], received: Received) -> dict[str, Any]:
 
 
 def trainer(
-    payloads: Sequence[Payload], scale: Scale, stop: Path, storage: str, system: bool, judge: Judge | None = None
+    payloads: Sequence[Payload],
+    resources: Resources,
+    stop: Path,
+    storage: str,
+    system: bool,
+    judge: Judge | None = None,
 ):
     """A Ray Train run over the payloads.
 
     Args:
         payloads: the runs; they share one group of workers.
-        scale: number of workers and what each gets.
+        resources: number of workers and what each gets.
         stop: file that stops them, with a signal's number in it.
         storage: folder for Ray's own files.
         system: sample system metrics.
@@ -86,15 +92,16 @@ def trainer(
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    resources = {"CPU": scale.cpus_per_worker} | ({"GPU": scale.gpus_per_worker} if scale.gpus_per_worker else {})
+    gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
+    each = {"CPU": resources.cpus_per_worker} | gpus
     return TorchTrainer(
         _worker_main,
         train_loop_config={"payloads": list(payloads), "stop": str(stop), "system": system, "judge": judge},
         torch_config=TorchConfig(
-            backend="nccl" if scale.gpus_per_worker else "gloo", timeout_s=int(scale.hang_timeout_s)
+            backend="nccl" if resources.gpus_per_worker else "gloo", timeout_s=int(resources.hang_timeout_s)
         ),
         scaling_config=ScalingConfig(
-            num_workers=scale.workers, use_gpu=scale.gpus_per_worker > 0, resources_per_worker=resources
+            num_workers=resources.workers, use_gpu=resources.gpus_per_worker > 0, resources_per_worker=each
         ),
         run_config=RunConfig(
             name="subquad",

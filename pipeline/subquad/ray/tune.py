@@ -17,7 +17,7 @@ from subquad.drivers.payload import Payload
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Received, listening, stop_file_watch
 from subquad.errors import SubquadError, TrainingFailed
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
 from subquad.ray.train import in_thread, trainer
 from subquad.runs import write_text
@@ -44,7 +44,7 @@ class TuneExecutor(Executor):
             with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
                 queue = TrialQueue(next_ticket, ended, available_cpus(), _gpus())
                 while not received.signum and queue.more():
-                    with local_cluster(Scale()):
+                    with local_cluster(Resources()):
                         outcome = _fit(queue, judge, stop, received)
                     if not received.signum:
                         _take_back(queue, outcome)
@@ -104,21 +104,21 @@ def _take_back(queue: TrialQueue, outcome: dict[str, Any]) -> None:
 def _resources(config: dict[str, Any]):
     from ray.tune import PlacementGroupFactory
 
-    scale = _scale(config["payload"])
-    if scale.workers > 1:
+    resources = _resources_of(config["payload"])
+    if resources.workers > 1:
         return PlacementGroupFactory([{"CPU": 0, "memory": MEMORY_OF_A_DRIVER}])
-    gpus = {"GPU": scale.gpus_per_worker} if scale.gpus_per_worker else {}
-    return PlacementGroupFactory([{"CPU": scale.cpus_per_worker} | gpus])
+    gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
+    return PlacementGroupFactory([{"CPU": resources.cpus_per_worker} | gpus])
 
 
-def _scale(payload: Payload) -> Scale:
-    return Scale.model_validate(payload.experiment["scale"])
+def _resources_of(payload: Payload) -> Resources:
+    return Resources.model_validate(payload.experiment["resources"])
 
 
 def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, str]:
     """A trial in its process. A user's mistake is returned, as Tune would print what is raised."""
     payload = config["payload"]
-    train = _train_here if _scale(payload).workers == 1 else _train_ranks
+    train = _train_here if _resources_of(payload).workers == 1 else _train_ranks
     try:
         return train(payload, judge, Path(stop))
     except SubquadError as error:
@@ -134,14 +134,14 @@ def _train_here(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, 
 
     sampler = SystemSampler().latest if _sampled(payload) else dict
     signals = Signals(stop_file_watch(stop), sampler, judge or never)
-    work([payload], Group(device=device_of(0, _scale(payload))), signals, restarts=False)
+    work([payload], Group(device=device_of(0, _resources_of(payload))), signals, restarts=False)
     return {"error": "", "kind": ""}
 
 
 def _train_ranks(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, str]:
     """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
     storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
-    fitted = trainer([payload], _scale(payload), stop, storage, _sampled(payload), judge).fit()
+    fitted = trainer([payload], _resources_of(payload), stop, storage, _sampled(payload), judge).fit()
     return {"error": "", "kind": ""} | (fitted.return_value or {})
 
 

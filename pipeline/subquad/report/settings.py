@@ -9,7 +9,7 @@ from typing import Any
 from subquad.experiment.tree import ALTERNATIVES
 from subquad.runs import flatten
 
-_NOT_SETTINGS = ("format", "name", "scale", "tracking", "train.seed")
+_NOT_SETTINGS = ("format", "name", "resources", "tracking", "train.seed")
 _NO_EFFECT = ("train.micro_batch", "train.loader_workers", "train.log_every", "train.keep_checkpoints")
 _PREFIXES = tuple(f"{name}." for name in _NOT_SETTINGS)
 

@@ -24,8 +24,8 @@ def estimate(prepared: Prepared) -> dict[str, Any]:
     rows = [_subject(prepared, one) for one in prepared.search.subjects]
     settings = prepared.search.settings
     seconds = sum(row["seconds"] for row in rows)
-    scale = prepared.search.subjects[0].checked.experiment.scale
-    gpus = scale.workers * scale.gpus_per_worker
+    resources = prepared.search.subjects[0].checked.experiment.resources
+    gpus = resources.workers * resources.gpus_per_worker
     return {
         "name": prepared.search.plan.name,
         "settings": settings.plain(),

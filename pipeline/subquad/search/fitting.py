@@ -194,4 +194,4 @@ def _own_width(checked: Checked, key: str) -> tuple[int, int]:
     dim = int(getattr(config, "dim", 64))
     if key.endswith(".ffn_dim"):
         return int(getattr(config, "ffn_dim", None) or 4 * dim), 1
-    return dim, int(getattr(config, "heads", 1))
+    return dim, int(getattr(config, "num_heads", 1))

@@ -30,7 +30,7 @@ def _train(ticket: Ticket, judge: Judge | None) -> int:
     experiment = ticket.checked.experiment
     system = experiment.tracking.enabled and experiment.tracking.system_metrics
     try:
-        return run_local([payload_of(ticket)], experiment.scale, ticket.folder, system=system, judge=judge)
+        return run_local([payload_of(ticket)], experiment.resources, ticket.folder, system=system, judge=judge)
     except RunError:  # another process writes this trial
         raise
     except SubquadError as error:

@@ -139,7 +139,7 @@ class _First(Split):
 def _parts(checked: Checked, materials: Materials) -> tuple[Parts, Plan]:
     dataset, spec = materials.data(checked)
     task = build_task(checked, spec)
-    group = Group(device=device_of(0, checked.experiment.scale))
+    group = Group(device=device_of(0, checked.experiment.resources))
     parts = build_parts(checked, task, build_model(checked, spec, task), group)
     return parts, make_plan(checked.experiment, dataset)
 

@@ -11,7 +11,7 @@ from subquad.drivers.preflight import check_room
 from subquad.engine import attempts
 from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, RunError
-from subquad.experiment.schema import Scale
+from subquad.experiment.schema import Resources
 from subquad.runs import read_result
 from subquad.search.executor import Ended, NextTicket, failed
 
@@ -44,7 +44,7 @@ class TrialQueue:
         self._waiting: deque[Ticket] = deque()
         self._running: dict[str, _Running] = {}
         self._unbegun: Counter[Path] = Counter()
-        self._like: Scale | None = None
+        self._like: Resources | None = None
         self._asked = False
         """No further trial was given, and none has ended since."""
 
@@ -98,14 +98,14 @@ class TrialQueue:
             self.back(key, None)
 
     def _again(self, one: _Running) -> None:
-        """The trial counts its attempts itself (scale.max_failures); counted here is what dies before it begins."""
+        """The trial counts its attempts itself (resources.max_failures); counted here is what dies before it begins."""
         folder, limit = one.ticket.folder, _scale(one.ticket).max_failures
         begun = len(attempts.read(folder)) > one.starts
         deaths = self._unbegun[folder] = 0 if begun else self._unbegun[folder] + 1
         if deaths <= limit:
             self._waiting.appendleft(one.ticket)
             return
-        failed(one.ticket, f"its process died {deaths} times before it could begin (scale.max_failures: {limit})")
+        failed(one.ticket, f"its process died {deaths} times before it could begin (resources.max_failures: {limit})")
         self._ended(one.ticket)
 
     def _possible(self, ticket: Ticket) -> bool:
@@ -117,7 +117,7 @@ class TrialQueue:
             return False
         return True
 
-    def _room(self, wanted: Scale | None) -> bool:
+    def _room(self, wanted: Resources | None) -> bool:
         if wanted is None or self.idle:
             return True
         scales = [wanted, *(_scale(one.ticket) for one in self._running.values())]
@@ -126,5 +126,5 @@ class TrialQueue:
         return cpus <= self._cpus + ROUNDING and gpus <= self._gpus + ROUNDING
 
 
-def _scale(ticket: Ticket) -> Scale:
-    return ticket.checked.experiment.scale
+def _scale(ticket: Ticket) -> Resources:
+    return ticket.checked.experiment.resources

@@ -41,7 +41,7 @@ def builder(experiment: Checked, *, max_len: int = 0, causal: bool = False) -> B
 
 def _site(checked: Checked, max_len: int, causal: bool) -> Site | None:
     """A place in the network, as far as it is known; None where the backbone does not say its width."""
-    dim, heads = (getattr(checked.backbone_config, key, None) for key in ("dim", "heads"))
+    dim, heads = (getattr(checked.backbone_config, key, None) for key in ("dim", "num_heads"))
     if not isinstance(dim, int):
         return None
     return Site(dim=dim, num_heads=heads if isinstance(heads, int) else 1, max_len=max_len, causal=causal)

@@ -13,7 +13,7 @@ _SECTIONS = {
     "format": _NO_EFFECT,
     "protocol": "it says how a run is measured",
     "tracking": _NO_EFFECT,
-    "scale": "it says where a run is computed",
+    "resources": "it says where a run is computed",
 }
 
 

@@ -18,9 +18,9 @@ EMBEDDING_INIT = 0.02
 class Config(BackboneConfig):
     """Parameters of the encoder."""
 
-    depth: int = param(2, meaning="layers", ge=1, le=256)
+    num_layers: int = param(2, meaning="layers", ge=1, le=256)
     dim: int = param(64, meaning="model width", symbol="D", ge=1, le=2**20)
-    heads: int = param(2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1)
+    num_heads: int = param(2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1)
     ffn_dim: int | None = param(None, meaning="width of the feed-forward part; null: four times dim", ge=1)
     norm: Literal["pre", "post"] = param(
         "pre", meaning="layer norm before each part (LRA) or after its residual sum (UEA)"
@@ -62,10 +62,11 @@ class Config(BackboneConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        if self.dim % self.heads:
+        if self.dim % self.num_heads:
             raise ValueError(
-                f"dim {self.dim} is not divisible by heads {self.heads}: use heads {_divisor(self.dim, self.heads)}, "
-                f"or dim {-(-self.dim // self.heads) * self.heads}"
+                f"dim {self.dim} is not divisible by num_heads {self.num_heads}: use num_heads "
+                f"{_divisor(self.dim, self.num_heads)}, "
+                f"or dim {-(-self.dim // self.num_heads) * self.num_heads}"
             )
         if self.positions != "learned" and self.position_init != "normal":
             raise ValueError(

@@ -85,12 +85,12 @@ def layer_sites(config: Config, context: BackboneContext) -> list[Site]:
     return [
         Site(
             dim=config.dim,
-            num_heads=config.heads,
+            num_heads=config.num_heads,
             max_len=context.spec.max_len + prefix if context.spec.max_len else 0,
             layer_index=index,
-            is_last=index == config.depth - 1,
+            is_last=index == config.num_layers - 1,
             num_prefix_tokens=prefix,
             seed=context.seed,
         )
-        for index in range(config.depth)
+        for index in range(config.num_layers)
     ]

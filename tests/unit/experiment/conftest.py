@@ -27,7 +27,7 @@ BASE = """\
 name: base
 dataset: {name: uea, params: {problem: JapaneseVowels}}
 task: classification
-backbone: {name: encoder, params: {depth: 2, dim: 64, heads: 4}}
+backbone: {name: encoder, params: {num_layers: 2, dim: 64, num_heads: 4}}
 mixer: {name: agf, params: {order: 4}}
 train:
   epochs: 20
@@ -66,10 +66,10 @@ class Broken(MixerConfig):
 
 
 class Plain(Config):
-    """A backbone that leaves dim and heads to us."""
+    """A backbone that leaves dim and num_heads to us."""
 
     dim: int = param(64, meaning="width", ge=1)
-    heads: int = param(4, meaning="heads", ge=1)
+    num_heads: int = param(4, meaning="heads", ge=1)
 
 
 def _found(kind: Any, name: str) -> Found:

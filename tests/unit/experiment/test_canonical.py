@@ -65,7 +65,7 @@ def test_the_keys_keep_the_schemas_order(loaded, base_text):
     text = loaded("tracking: {uri: x}\n" + base_text).text
     tops = [line.partition(":")[0] for line in text.splitlines() if not line.startswith(" ")]
     assert tops == [
-        "format", "name", "protocol", "dataset", "task", "backbone", "mixer", "train", "scale", "tracking",
+        "format", "name", "protocol", "dataset", "task", "backbone", "mixer", "train", "resources", "tracking",
     ]  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_a_checked_experiment_checks_again_to_the_same(loaded, base_text):
     [
         "name=other",
         "tracking.uri=x",
-        "scale.workers=2",
+        "resources.workers=2",
         "train.log_every=1",
         "train.keep_checkpoints=9",
         "train.loader_workers=2",
@@ -144,7 +144,7 @@ def test_the_digest_is_pinned(loaded):
     }  # fmt: skip
     said = {f"train.{key}": value for key, value in train.items()} | {
         "format": 1, "protocol": "honest", "dataset.name": "any", "dataset.params": {}, "task.name": "any",
-        "task.params": {}, "backbone.name": "series-only", "backbone.params.dim": 64, "backbone.params.heads": 4,
+        "task.params": {}, "backbone.name": "series-only", "backbone.params.dim": 64, "backbone.params.num_heads": 4,
         "mixer.name": "block", "mixer.params.block": 8, "mixer.params.window": [1, 2],
     }  # fmt: skip
     assert digest(experiment(loaded(text))) == hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

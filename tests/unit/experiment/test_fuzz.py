@@ -20,7 +20,7 @@ STUDY = """\
 name: study
 task: classification
 dataset: {name: uea, params: {problem: ERing, path: data}}
-backbone: {name: encoder, params: {depth: 1, dim: 64, heads: 4}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 4}}
 train: {epochs: 20, batch_size: 16}
 matrix:
   mixer: [agf, {name: softmax, label: soft}]

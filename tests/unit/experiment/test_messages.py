@@ -25,8 +25,8 @@ import pytest
         ("lrr: 1", "exp.yaml:9: train.lrr: unknown key; did you mean 'lr'?"),
         ("learning_rate: 1", "exp.yaml:9: train.learning_rate: unknown key; did you mean 'lr'?"),
         ("order: 3", "exp.yaml:9: train.order: unknown key; it belongs at mixer.params.order"),
-        ("workers: 2", "exp.yaml:9: train.workers: unknown key; it belongs at scale.workers"),
-        ("gpus: 2", "exp.yaml:9: train.gpus: unknown key; did you mean scale.gpus_per_worker?"),
+        ("workers: 2", "exp.yaml:9: train.workers: unknown key; it belongs at resources.workers"),
+        ("gpus: 2", "exp.yaml:9: train.gpus: unknown key; did you mean resources.gpus_per_worker?"),
         ("ordr: 2", "exp.yaml:9: train.ordr: unknown key; did you mean mixer.params.order?"),
     ],
 )
@@ -111,7 +111,7 @@ def test_of_several_errors_the_first_line_is_told_and_the_others_are_counted(ref
 
 
 def test_errors_in_several_plugins_are_counted_together(refused, base_text):
-    text = base_text.replace("order: 4", "ordr: 4").replace("depth: 2", "depth: 0")
+    text = base_text.replace("order: 4", "ordr: 4").replace("num_layers: 2", "num_layers: 0")
     assert refused(text) == "exp.yaml:5: mixer.params.ordr: unknown key; did you mean 'order'? (and 1 more)"
 
 

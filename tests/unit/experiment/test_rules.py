@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 STEPS = ("train.steps=100",)
-GPU = ("scale.gpus_per_worker=1",)
+GPU = ("resources.gpus_per_worker=1",)
 BUCKETS = "train.bucket_batches=8"
 
 ROWS = {
@@ -51,14 +51,15 @@ ROWS = {
     ),
     "tf32 on the CPU": (
         ("train.tf32=true",),
-        "train.tf32: got true, has no effect with scale.gpus_per_worker 0, on the CPU; use false, or "
-        "scale.gpus_per_worker 1",
-        ("train.tf32=true", "scale.gpus_per_worker=1"),
+        "train.tf32: got true, has no effect with resources.gpus_per_worker 0, on the CPU; use false, or "
+        "resources.gpus_per_worker 1",
+        ("train.tf32=true", "resources.gpus_per_worker=1"),
     ),
     "fewer samples than workers": (
-        ("train.batch_size=2", "scale.workers=4"),
-        "train.batch_size: got 2, must be >= scale.workers (4), as each worker needs a sample; use train.batch_size 4",
-        ("train.batch_size=4", "scale.workers=4"),
+        ("train.batch_size=2", "resources.workers=4"),
+        "train.batch_size: got 2, must be >= resources.workers (4), as each worker needs a sample; use "
+        "train.batch_size 4",
+        ("train.batch_size=4", "resources.workers=4"),
     ),
     "micro-batch above the batch": (
         ("train.micro_batch=32",),
@@ -67,10 +68,10 @@ ROWS = {
         ("train.micro_batch=16",),
     ),
     "micro-batch above a worker's share": (
-        ("train.micro_batch=7", "scale.workers=3"),
+        ("train.micro_batch=7", "resources.workers=3"),
         "train.micro_batch: got 7, has no effect above one worker's share of train.batch_size (16 over 3); "
         "use null or at most 6",
-        ("train.micro_batch=6", "scale.workers=3"),
+        ("train.micro_batch=6", "resources.workers=3"),
     ),
     "warm-up as long as the run": (
         (*STEPS, "train.warmup_steps=100"),
@@ -129,37 +130,41 @@ ROWS = {
         ("train.schedule=cosine", "train.beta1=0.8"),
     ),
     "sharding over one worker": (
-        ("scale.strategy=fsdp2",),
-        "scale.strategy: got 'fsdp2', has no effect with scale.workers 1; use 'ddp', or scale.workers 2 or more",
-        ("scale.strategy=fsdp2", "scale.workers=2"),
+        ("resources.strategy=fsdp2",),
+        "resources.strategy: got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or "
+        "resources.workers 2 or more",
+        ("resources.strategy=fsdp2", "resources.workers=2"),
     ),
     "one and a half GPUs": (
-        ("scale.gpus_per_worker=1.5",),
-        "scale.gpus_per_worker: got 1.5, must be a whole number where it is above 1, for each of scale.workers (1); "
+        ("resources.gpus_per_worker=1.5",),
+        "resources.gpus_per_worker: got 1.5, must be a whole number where it is above 1, for each of "
+        "resources.workers (1); "
         "use 1 or 2",
-        ("scale.gpus_per_worker=2",),
+        ("resources.gpus_per_worker=2",),
     ),
     "two and a half cores": (
-        ("scale.cpus_per_worker=2.5",),
-        "scale.cpus_per_worker: got 2.5, must be a whole number where it is above 1, for each of scale.workers (1); "
+        ("resources.cpus_per_worker=2.5",),
+        "resources.cpus_per_worker: got 2.5, must be a whole number where it is above 1, for each of "
+        "resources.workers (1); "
         "use 2 or 3",
-        ("scale.cpus_per_worker=3",),
+        ("resources.cpus_per_worker=3",),
     ),
     "a GPU between two workers": (
-        ("scale.gpus_per_worker=0.5", "scale.workers=2"),
-        "scale.gpus_per_worker: got 0.5, must be whole with scale.workers 2, as two workers cannot share a GPU in one "
-        "collective call; use 1, or scale.workers 1",
-        ("scale.gpus_per_worker=0.5", "scale.workers=1"),
+        ("resources.gpus_per_worker=0.5", "resources.workers=2"),
+        "resources.gpus_per_worker: got 0.5, must be whole with resources.workers 2, as two workers "
+        "cannot share a GPU in one "
+        "collective call; use 1, or resources.workers 1",
+        ("resources.gpus_per_worker=0.5", "resources.workers=1"),
     ),
     "width and heads, said by the plugin": (
-        ("backbone.params.heads=7",),
-        "backbone.params: dim 64 is not divisible by heads 7: use heads 8, or dim 70",
-        ("backbone.params.heads=8",),
+        ("backbone.params.num_heads=7",),
+        "backbone.params: dim 64 is not divisible by num_heads 7: use num_heads 8, or dim 70",
+        ("backbone.params.num_heads=8",),
     ),
     "width and heads, said for the plugin": (
-        ("backbone=series-only", "backbone.params.heads=7"),
-        "backbone.params.dim: got 64, must be divisible by backbone.params.heads (7); use 63 or 70",
-        ("backbone=series-only", "backbone.params.heads=7", "backbone.params.dim=63"),
+        ("backbone=series-only", "backbone.params.num_heads=7"),
+        "backbone.params.dim: got 64, must be divisible by backbone.params.num_heads (7); use 63 or 70",
+        ("backbone=series-only", "backbone.params.num_heads=7", "backbone.params.dim=63"),
     ),
     "a mixer's own limit": (
         ("mixer=block", "mixer.params.block=3"),
@@ -249,7 +254,9 @@ def test_the_line_of_the_file_is_named_where_the_file_is_wrong(refused, base_tex
 
 
 def test_the_override_is_named_where_it_made_the_file_wrong(refused, base_text):
-    assert refused(base_text, "scale.workers=17").startswith("override 'scale.workers=17': train.batch_size: got 16")
+    assert refused(base_text, "resources.workers=17").startswith(
+        "override 'resources.workers=17': train.batch_size: got 16"
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16", "fp16"])

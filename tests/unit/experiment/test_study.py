@@ -7,7 +7,7 @@ import pytest
 STUDY = """\
 name: table
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 64, heads: 4}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 4}}
 train: {epochs: 20, batch_size: 16}
 matrix:
   dataset:

@@ -30,7 +30,7 @@ MORE = {
 }
 OVERRIDES = {
     "": (),
-    "one": ("train.batch_size=8", "name=other", "backbone.params.depth=1"),
+    "one": ("train.batch_size=8", "name=other", "backbone.params.num_layers=1"),
     "axis": ("matrix.seed=[1, 5]", "train.epochs=2"),
 }
 VARIANTS = [

@@ -62,7 +62,7 @@ def test_at_least_95_percent_of_typos_get_the_right_suggestion(capsys):
     [
         (("trian",), "; did you mean 'train'?"),
         (("lr",), "; it belongs at train.lr"),
-        (("train", "workers"), "; it belongs at scale.workers"),
+        (("train", "workers"), "; it belongs at resources.workers"),
         (("dataset", "problem"), "; it belongs at dataset.params.problem"),
         (("name", "x"), "; it takes none"),
         (("train", "Learning-Rate"), "; did you mean 'lr'?"),
@@ -70,7 +70,7 @@ def test_at_least_95_percent_of_typos_get_the_right_suggestion(capsys):
         (("train", "bs"), "; did you mean 'batch_size'?"),
         (("model",), "; did you mean 'backbone'?"),
         (("d_model",), "; did you mean backbone.params.dim?"),
-        (("scale", "zzzzzzzz"), "; there is workers, cpus_per_worker, gpus_per_worker, strategy, max_failures, "
+        (("resources", "zzzzzzzz"), "; there is workers, cpus_per_worker, gpus_per_worker, strategy, max_failures, "
          "hang_timeout_s"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from subquad.search.subjects import subjects_of
 STUDY = """\
 name: table
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 64, heads: 4}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 4}}
 mixer: {name: agf, params: {order: 4}}
 train: {epochs: 20, batch_size: 16}
 vary:
@@ -143,7 +143,7 @@ def vary(text: str) -> str:
         ("{seed: [2]}", "cannot be varied, as every value is trained with all seeds; give matrix.seed"),
         ("{mixer: [softmax]}", "must be a setting such as mixer.params.order; or give matrix.mixer"),
         ("{protocol: [fixed]}", "must be a setting such as mixer.params.order; or give matrix.protocol"),
-        ("{scale.workers: [2]}", "does not decide the numbers; make it an axis, matrix.scale.workers"),
+        ("{resources.workers: [2]}", "does not decide the numbers; make it an axis, matrix.resources.workers"),
         ("{train.log_every: [2]}", "does not decide the numbers; make it an axis, matrix.train.log_every"),
         ("{mixer.params.order: [{value: {a: 1}, label: b}]}", "vary.mixer.params.order[0]: a mapping, must be"),
         ("{mixer..order: [1]}", "cannot be an axis"),

@@ -52,7 +52,7 @@ def trained_accuracy(name: str, data: Dataset, epochs: int, **params: Any) -> fl
     train, validation = data.split("train"), data.split("validation")
     task = Classification(TaskConfig(), data.describe())
     torch.manual_seed(0)
-    config = EncoderConfig(**{"dim": 64, "heads": 2, "ffn_dim": 128, "head": "last", "dropout": 0.0, **params})
+    config = EncoderConfig(**{"dim": 64, "num_heads": 2, "ffn_dim": 128, "head": "last", "dropout": 0.0, **params})
     context = BackboneContext(spec=data.describe(), num_outputs=task.num_outputs, make_mixer=MIXERS[name])
     model = Encoder(config, context)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)

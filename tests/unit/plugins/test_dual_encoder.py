@@ -36,7 +36,7 @@ def softmax(site: Site) -> TokenMixer:
 
 def build(make_mixer=agf, spec: DataSpec = TOKENS, kind: Any = DualEncoder, **params: Any) -> Any:
     torch.manual_seed(0)
-    settings: dict[str, Any] = {"dim": 8, "heads": 2, "dropout": 0.0, "head_hidden": 6, **params}
+    settings: dict[str, Any] = {"dim": 8, "num_heads": 2, "dropout": 0.0, "head_hidden": 6, **params}
     context = BackboneContext(spec=spec, num_outputs=2, make_mixer=make_mixer)
     return kind(Config(**settings), context).double()
 
@@ -95,7 +95,7 @@ def test_exchanging_the_sequences_exchanges_their_features():
 
 
 def test_extra_losses_are_means_over_both_sequences_per_sample():
-    model, batch = build(depth=2), pairs()
+    model, batch = build(num_layers=2), pairs()
     output = model(batch)
     towers = [gather_losses(model.mixers, model.features(*single(batch, suffix).values())[1]) for suffix in ("", "_b")]
     (a, penalty_a), (b, penalty_b) = towers
@@ -126,7 +126,7 @@ class Recorder(TokenMixer):
 
 
 def test_carries_and_masks_of_the_two_sequences_stay_apart():
-    model, batch = build(Recorder, depth=3), pairs()
+    model, batch = build(Recorder, num_layers=3), pairs()
     model(batch)
     for index, mixer in enumerate(model.mixers):
         (keep, carry), (keep_b, carry_b) = mixer.seen
@@ -173,7 +173,7 @@ def test_gradients_of_both_sequences_reach_the_shared_weights():
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, while tracing
 def test_compiled_blocks_give_the_same_outputs_and_gradients():
     torch.compiler.reset()
-    plain, compiled, batch = build(softmax, depth=1), build(softmax, depth=1), pairs()
+    plain, compiled, batch = build(softmax, num_layers=1), build(softmax, num_layers=1), pairs()
     for block in compiled.blocks:
         block.compile(backend="eager")
     for model in (plain, compiled):

@@ -39,7 +39,7 @@ def softmax(site: Site) -> TokenMixer:
 
 def build(make_mixer=agf, spec: DataSpec = SERIES, **params: Any) -> Any:
     torch.manual_seed(0)
-    settings: dict[str, Any] = {"dim": 8, "heads": 2, "dropout": 0.0, **params}
+    settings: dict[str, Any] = {"dim": 8, "num_heads": 2, "dropout": 0.0, **params}
     context = BackboneContext(spec=spec, num_outputs=4, make_mixer=make_mixer, seed=7)
     return Encoder(Config(**settings), context).double()
 
@@ -122,17 +122,17 @@ def test_sites_say_where_each_mixer_stands():
         sites.append(site)
         return Recorder(site)
 
-    build(make, depth=3, head="cls")
+    build(make, num_layers=3, head="cls")
     expected: dict[str, Any] = {"dim": 8, "num_heads": 2, "max_len": 10, "num_prefix_tokens": 1, "seed": 7}
     assert sites == [Site(**expected, layer_index=index, is_last=index == 2) for index in range(3)]
     sites.clear()
-    build(make, depth=1)
+    build(make, num_layers=1)
     assert sites == [Site(dim=8, num_heads=2, max_len=9, is_last=True, seed=7)]
 
 
 @pytest.mark.parametrize("told", [False, True])
 def test_mask_and_carry_reach_the_mixers(told):
-    model = build(Recorder, depth=3, mask_mixer=told, head="cls")
+    model = build(Recorder, num_layers=3, mask_mixer=told, head="cls")
     given = batch()
     model(given)
     seen = [block.mixer.seen[0] for block in model.blocks]
@@ -190,7 +190,7 @@ def test_autocast_is_no_breach_of_contract():
 
 
 def test_extra_losses_are_averaged_over_layers_and_weighted():
-    model = build(depth=2)
+    model = build(num_layers=2)
     x, keep = model.embed(*batch().values())
     _, results = model.encode(x, keep)
     output = model(batch())
@@ -292,13 +292,13 @@ def test_longer_inputs_than_the_network_was_built_for_are_refused():
 
 
 REFUSED = [
-    ({"dim": 100, "heads": 8}, "dim 100 is not divisible by heads 8: use heads 10, or dim 104"),
-    ({"dim": 64, "heads": 100}, "dim 64 is not divisible by heads 100: use heads 64, or dim 100"),
+    ({"dim": 100, "num_heads": 8}, "dim 100 is not divisible by num_heads 8: use num_heads 10, or dim 104"),
+    ({"dim": 64, "num_heads": 100}, "dim 64 is not divisible by num_heads 100: use num_heads 64, or dim 100"),
     (
         {"positions": "none", "position_init": "uniform"},
         "position_init has no effect with positions none: leave it at normal, or use positions learned",
     ),
-    ({"depth": 0}, "depth\n  Input should be greater than or equal to 1"),
+    ({"num_layers": 0}, "num_layers\n  Input should be greater than or equal to 1"),
     ({"head": "max"}, "head\n  Input should be 'mean', 'mean_padded', 'cls', 'last', 'flatten' or 'each'"),
     ({"embedding_init": 0.0}, "embedding_init\n  Input should be greater than 0"),
     ({"width": 3}, "width\n  Extra inputs are not permitted"),

@@ -92,7 +92,7 @@ def test_show_experiment_lists_the_keys(subquad):
     assert code == 0
     assert "train.lr float > 0 0.001 peak learning rate" in cells(out)
     names = [row["name"] for row in json.loads(subquad("show", "experiment", "--json")[1])["parameters"]]
-    assert {"train.seed", "scale.strategy", "tracking.uri"} <= set(names)
+    assert {"train.seed", "resources.strategy", "tracking.uri"} <= set(names)
 
 
 @pytest.fixture

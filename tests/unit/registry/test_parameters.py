@@ -75,5 +75,5 @@ def test_a_schema_that_holds_itself_ends():
 
 def test_the_experiment_schema_has_a_meaning_for_every_key():
     rows = describe_config(Experiment)
-    assert {"train.lr", "scale.workers", "tracking.uri", "mixer.name"} <= {row.name for row in rows}
+    assert {"train.lr", "resources.workers", "tracking.uri", "mixer.name"} <= {row.name for row in rows}
     assert [row.name for row in rows if not row.meaning] == []

@@ -78,7 +78,7 @@ def experiment(known: dict[str, Any]) -> dict[str, Any]:
         "protocol": known["protocol"],
         "dataset": {"name": "uea", "params": {"problem": known["dataset"], **known["data"]}},
         "task": {"name": "classification", "params": {}},
-        "backbone": {"name": "encoder", "params": {"depth": 2, "dim": 128, "heads": 8, **known["backbone"]}},
+        "backbone": {"name": "encoder", "params": {"num_layers": 2, "dim": 128, "num_heads": 8, **known["backbone"]}},
         "mixer": {"name": known["mixer"], "params": known["params"]},
         "train": {**train, **known["train"]},
     }

@@ -68,7 +68,7 @@ def test_workers_do_not_split_a_row_unless_the_study_varies_them(factory):
 def test_varied_workers_are_an_axis(factory):
     study = factory.study()
     for workers in (1, 2):
-        path = factory.cell(study, seed=0, variant=str(workers), axes={"scale.workers": workers})
+        path = factory.cell(study, seed=0, variant=str(workers), axes={"resources.workers": workers})
         text = (path / "experiment.yaml").read_text().replace("workers: 1", f"workers: {workers}")
         (path / "experiment.yaml").write_text(text)
     assert [row.name for row in rows_of(study)] == ["agf (workers=1)", "agf (workers=2)"]

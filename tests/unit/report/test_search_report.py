@@ -24,7 +24,7 @@ STUDY = """
 name: small
 dataset: {name: recall}
 task: classification
-backbone: {name: encoder, params: {dim: 16, heads: 2}}
+backbone: {name: encoder, params: {dim: 16, num_heads: 2}}
 mixer: agf
 matrix: {mixer: [agf, softmax], seed: [0]}
 """

@@ -20,7 +20,7 @@ from subquad.search.settings import Settings
 from subquad.search.timing import Timing, timing_lines
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
-HEADS = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.heads: {choice: [3, 5, 7]}}"
+HEADS = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.num_heads: {choice: [3, 5, 7]}}"
 MIXERS = "matrix: {mixer: [softmax, agf]}\n"
 ASHA = {"scheduler": "asha", "budget": "1e9flops"}
 
@@ -61,7 +61,7 @@ def test_a_space_of_which_no_point_can_run_is_refused(ready):
     ):
         ready(HEADS)
     with pytest.raises(ConfigError, match=r"^space ./space.yaml: all 3 points of small are infeasible, such as: "):
-        ready("dims: {backbone.params.heads: {choice: [3, 5, 7]}}")
+        ready("dims: {backbone.params.num_heads: {choice: [3, 5, 7]}}")
 
 
 def test_a_dry_run_tells_how_many_points_are_infeasible(ready):

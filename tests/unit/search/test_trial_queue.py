@@ -27,7 +27,7 @@ def ticket(tmp_path: Path) -> Callable[..., Ticket]:
     (tmp_path / "small.yaml").write_text(SMALL)
 
     def make(label: str, cpus: float = 0.5) -> Ticket:
-        (cell,) = load(str(tmp_path / "small.yaml"), [f"scale.cpus_per_worker={cpus}"]).cells
+        (cell,) = load(str(tmp_path / "small.yaml"), [f"resources.cpus_per_worker={cpus}"]).cells
         folder = tmp_path / "trials" / label
         made = Ticket(folder, label, {}, cell.experiment, "0", uuid.uuid4().hex, tmp_path, tmp_path, trial=True)
         write_down(made)
@@ -114,7 +114,7 @@ def test_one_that_always_dies_before_it_begins_has_failed(ticket):
     search.queue.all_back()
     assert search.ended == ["a"]
     reason = (read_result(first.folder) or {})["reason"]
-    assert reason == "its process died 4 times before it could begin (scale.max_failures: 3)"
+    assert reason == "its process died 4 times before it could begin (resources.max_failures: 3)"
     assert search.queue.idle
     assert not search.queue.more()
 
@@ -142,9 +142,9 @@ def test_what_a_user_did_wrong_fails_the_trial(ticket):
     first = ticket("a")
     search = Search(first)
     search.start("1")
-    search.queue.back("1", {"error": "dim 16 is not divisible by heads 3", "kind": "PluginError"})
+    search.queue.back("1", {"error": "dim 16 is not divisible by num_heads 3", "kind": "PluginError"})
     assert search.ended == ["a"]
-    assert (read_result(first.folder) or {})["reason"] == "dim 16 is not divisible by heads 3"
+    assert (read_result(first.folder) or {})["reason"] == "dim 16 is not divisible by num_heads 3"
 
 
 def test_a_trial_in_other_hands_ends_the_search(ticket):

@@ -14,7 +14,7 @@ from subquad.space import Space, check, declared
 BASE = """\
 dataset: {name: recall, params: {train_size: 64, validation_size: 32, test_size: 32}}
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 32, heads: 2}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 32, num_heads: 2}}
 mixer: MIXER
 train: {epochs: 1}
 """

@@ -38,7 +38,10 @@ BASIS = f"{P}.basis: {{choice: [jacobi, legendre]}}"
             "2: train.seed: cannot be searched: seeds are repeated, not chosen; list them in the study's matrix",
         ),
         (["protocol: {choice: [paper]}"], "2: protocol: cannot be searched: it says how a run is measured"),
-        (["scale.workers: {int: [1, 2]}"], "2: scale.workers: cannot be searched: it says where a run is computed"),
+        (
+            ["resources.workers: {int: [1, 2]}"],
+            "2: resources.workers: cannot be searched: it says where a run is computed",
+        ),
         (
             ["tracking.enabled: {choice: [true]}"],
             "2: tracking.enabled: cannot be searched: it does not change what a run learns",

@@ -27,7 +27,7 @@ KEYS = st.sampled_from(
             "mixer.name",
             "dataset.params",
         ),
-        *("backbone.params.ffn_dim", "backbone.params.heads", "", ".", "a\nb", "\U0001f642"),
+        *("backbone.params.ffn_dim", "backbone.params.num_heads", "", ".", "a\nb", "\U0001f642"),
     ]
 )
 WHEN = st.dictionaries(KEYS, VALUES, max_size=2) | VALUES

@@ -160,8 +160,8 @@ def test_a_grid_has_each_point_once_and_the_last_varies_first(space):
 
 def test_a_grid_leaves_out_what_a_constraint_forbids(space):
     text = (
-        "dims:\n  backbone.params.heads: {int: [1, 8]}\n  backbone.params.dim: {choice: [8, 12]}\n"
-        "constraints: [{divides: [backbone.params.heads, backbone.params.dim]}]\n"
+        "dims:\n  backbone.params.num_heads: {int: [1, 8]}\n  backbone.params.dim: {choice: [8, 12]}\n"
+        "constraints: [{divides: [backbone.params.num_heads, backbone.params.dim]}]\n"
     )
     walked = space(text)
     points = [tuple(point.values()) for point in walked.grid()]
@@ -219,7 +219,7 @@ def test_an_order_that_samplers_can_ask_in(space):
     assert all(a < b for a, b in pairwise(sorted(places.values())))
 
 
-RARE = "constraints: [{less_equal: [backbone.params.ffn_dim, backbone.params.depth]}]\n"
+RARE = "constraints: [{less_equal: [backbone.params.ffn_dim, backbone.params.num_layers]}]\n"
 
 
 @pytest.mark.ci
@@ -233,11 +233,11 @@ def test_a_rare_point_is_found(space):
 
 @pytest.mark.ci
 def test_points_that_draws_hardly_meet_are_listed(space):
-    dims = "backbone.params.ffn_dim: {int: [1, 400000]}, backbone.params.heads: {choice: [1, 2]}"
-    rare = space(f"dims: {{{dims}}}\n{RARE}", "backbone.params.depth=3")
+    dims = "backbone.params.ffn_dim: {int: [1, 400000]}, backbone.params.num_heads: {choice: [1, 2]}"
+    rare = space(f"dims: {{{dims}}}\n{RARE}", "backbone.params.num_layers=3")
     points = [rare.draw(0, number) for number in range(12)]
     assert {point["backbone.params.ffn_dim"] for point in points} == {1, 2, 3}
-    assert {point["backbone.params.heads"] for point in points} == {1, 2}
+    assert {point["backbone.params.num_heads"] for point in points} == {1, 2}
     assert rare.draw(0, 11) == points[11]
 
 

@@ -92,7 +92,7 @@ ONE = """
 name: one
 dataset: {name: uea, params: {problem: Toy, path: data}}
 task: classification
-backbone: {name: encoder, params: {depth: 1, dim: 8, heads: 2}}
+backbone: {name: encoder, params: {num_layers: 1, dim: 8, num_heads: 2}}
 mixer: identity
 train: {epochs: 1, batch_size: 8, lr: 1e-3}
 tracking: {enabled: false}
