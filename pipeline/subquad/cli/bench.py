@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,6 @@ import click
 if TYPE_CHECKING:
     from subquad.bench.engine import Overhead
     from subquad.bench.input import Supply
-    from subquad.bench.search import Replayed
 
 
 @click.group("bench")
@@ -192,63 +190,3 @@ def _print_mixers(found: Any) -> None:
     print_table(COLUMNS, cells(found))
     for note in notes(found):
         print_line(note)
-
-
-@command.command("search")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
-@click.option("--subject", help="Which cell's trials; needed where the search has several.")
-@click.option("--seeds", type=click.IntRange(min=2), default=100, show_default=True, help="Searches of each kind.")
-@click.option(
-    "--share",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.25,
-    show_default=True,
-    help="Steps of a search, of those of all points together.",
-)
-@click.option("--workers", type=_POSITIVE, default=1, show_default=True, help="Trials at a time.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--debug", is_flag=True, hidden=True)
-def search(folder: Path, subject: str | None, as_json: bool, debug: bool, **protocol: Any) -> int:
-    """Replay all searchers and schedulers on the learning curves of a grid search; nothing is trained.
-
-    RUN is the folder of a search that has trained every point of a finite space to its end.
-
-    \b
-    subquad tune EXPERIMENT --space ./points.yaml --searcher grid --budget 36-trials
-    subquad bench search runs/EXPERIMENT-search/STAMP --share 0.25
-    """
-    from subquad.bench.search import measure
-
-    done = _progress_of_pairs if sys.stderr.isatty() else lambda one, other: None
-    found = measure(folder, subject, done=done, **protocol)
-    if as_json:
-        click.echo(json.dumps({"what": "search", **asdict(found), **protocol}))
-    else:
-        _print_replayed(found, protocol["seeds"])
-    return 0
-
-
-def _progress_of_pairs(one: str, other: str) -> None:
-    click.echo(f"{one} {other}: done", err=True)
-
-
-def _print_replayed(found: Replayed, seeds: int) -> None:
-    from subquad.cli.tables import print_line, print_table
-
-    columns = ("searcher", "scheduler", "median regret", "95 % interval", "90 % within", "less random", "95 % interval")
-    rows = [
-        (one.searcher, one.scheduler, *_with_interval(one.median), f"{one.worst:.4f}", *_with_interval(one.gap))
-        for one in found.rows
-    ]
-    print_table(columns, rows)
-    print_line(
-        f"{found.subject}: {found.points} points of {found.total_steps} steps; {found.metric} best {found.best:.4f}, "
-        f"median {found.middle:.4f}, worst {found.least:.4f}"
-    )
-    print_line(f"{seeds} searches of each kind, each with {found.budget} steps")
-    print_line("regret: the best point's value minus that of the best trial that a search has trained to its end")
-
-
-def _with_interval(found: tuple[float, float, float]) -> tuple[str, str]:
-    middle, low, high = found
-    return f"{middle:.4f}", f"[{low:.4f}, {high:.4f}]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from learning_curves import STEPS, synthetic_table
+from replay import median_gap, regrets, replay
 
-from subquad.search.replay import median_gap, regrets, replay
 from subquad.search.schedulers import scheduler
 from subquad.search.searchers import searcher
 from subquad.search.searchers.fresh import identity

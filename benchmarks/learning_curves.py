@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from replay import Table
 
-from subquad.search.replay import Table
 from subquad.search.searcher import Goal
 from subquad.search.searchers.fresh import identity
 from subquad.search.trial import Evaluation

@@ -1,0 +1,411 @@
+"""Samplers and pruners tried on learning curves that were recorded before: what a search would have found.
+
+    subquad tune EXPERIMENT --space ./points.yaml --searcher grid --budget 36-trials   # every point, to its end
+    python benchmarks/replay.py runs/EXPERIMENT-search/STAMP --share 0.25              # nothing is trained
+
+A search is replayed on workers that all train at one speed, so that time is steps. It ends when its budget of steps is
+used up, wherever its trials stand; its winner is the best finished trial. Regret is how much worse that is than the
+best point of the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
+from pathlib import Path
+
+import numpy as np
+
+from subquad.errors import RunError
+from subquad.experiment.origins import one_line
+from subquad.search.objective import merit
+from subquad.search.scheduler import Scheduler
+from subquad.search.schedulers import SCHEDULERS, scheduler
+from subquad.search.search import Search, read_search, trials_of
+from subquad.search.searcher import Goal, Searcher
+from subquad.search.searchers import SEARCHERS, searcher
+from subquad.search.searchers.fresh import identity
+from subquad.search.trial import Evaluation, Trial, best_of
+from subquad.space import Point, Space
+
+Curve = tuple[Evaluation, ...]
+MakeSearcher = Callable[[Space, Goal, int], Searcher]
+"""Of a space, a goal and a seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Learning curves of every point of a finite space.
+
+    Attributes:
+        space: the points.
+        goal: what is better.
+        total_steps: steps of a whole trial, the last of each curve.
+        curves: by `identity` of the point; a point without one is infeasible.
+    """
+
+    space: Space
+    goal: Goal
+    total_steps: int
+    curves: Mapping[str, Curve]
+
+    @property
+    def steps(self) -> int:
+        """Training steps of the whole grid."""
+        return self.total_steps * len(self.curves)
+
+    @property
+    def values(self) -> list[float]:
+        """The best value of each point."""
+        return [best.value for curve in self.curves.values() if (best := best_of(curve, self.goal.mode))]
+
+    def regret(self, trials: Sequence[Trial]) -> float:
+        """How much worse the best finished trial is than the best point, in units of the metric.
+
+        Where none finished, the trials count as they stand.
+
+        Raises:
+            ValueError: no trial has a value.
+        """
+        finished = [trial.curve for trial in trials if trial.state == "finished"]
+        return self._least(finished or [trial.curve for trial in trials]) - self._least(self.curves.values())
+
+    def _least(self, curves: Iterable[Curve]) -> float:
+        best = [found for curve in curves if (found := best_of(curve, self.goal.mode))]
+        return min(merit(one, self.goal.mode) for one in best)[0]
+
+
+def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, workers: int = 1) -> list[Trial]:
+    """The trials of a search that uses up `budget` steps; those it could not end are left running.
+
+    Args:
+        table: what training yields.
+        searcher: of the table's space.
+        scheduler: asked after every evaluation.
+        budget: steps of all trials together.
+        workers: trials at a time.
+    """
+    trials: list[Trial] = []
+    events: list[tuple[int, int]] = []  # the step of the clock at which a trial has its next evaluation
+
+    def start(clock: int) -> None:
+        while (point := searcher.suggest(len(trials), tuple(trials))) is not None:
+            curve = table.curves.get(identity(point))
+            trials.append(_begun(len(trials), point, table.total_steps if curve else 0))
+            if curve:
+                heappush(events, (clock + curve[0].step, len(trials) - 1))
+                return
+
+    for _ in range(workers):
+        start(0)
+    used = 0
+    while events:
+        clock, number = heappop(events)
+        trial = _evaluated(trials[number], table)
+        used += trial.steps - trials[number].steps
+        if used > budget:
+            break
+        trials[number] = trial
+        trials[number] = trial = _judged(trial, trials, scheduler)
+        if trial.ended:
+            start(clock)
+        else:
+            following = table.curves[identity(trial.point)][len(trial.curve)]
+            heappush(events, (clock + following.step - trial.steps, number))
+    return trials
+
+
+def _begun(number: int, point: Point, total_steps: int) -> Trial:
+    """A trial that runs, or, without steps, that never will."""
+    state = "running" if total_steps else "infeasible"
+    return Trial(subject="", number=number, point=point, state=state, total_steps=total_steps)
+
+
+def _evaluated(trial: Trial, table: Table) -> Trial:
+    """The trial with one evaluation more."""
+    curve = table.curves[identity(trial.point)][: len(trial.curve) + 1]
+    return replace(trial, curve=curve, steps=curve[-1].step)
+
+
+def _judged(trial: Trial, trials: Sequence[Trial], scheduler: Scheduler) -> Trial:
+    if trial.steps >= trial.total_steps:
+        return replace(trial, state="finished")
+    reason = scheduler.reason_to_stop(trial.number, trials)
+    return replace(trial, state="pruned", reason=reason) if reason else trial
+
+
+def regrets(
+    tables: Sequence[Table],
+    searchers: Mapping[str, MakeSearcher],
+    schedulers: Mapping[str, Callable[[Goal], Scheduler]],
+    seeds: Sequence[int],
+    *,
+    share: float = 0.25,
+    workers: int = 1,
+) -> dict[tuple[str, str], np.ndarray]:
+    """Regrets by searcher and scheduler, one for each seed.
+
+    Args:
+        tables: each seed takes the next one of them, round and round; all searchers have the same for a seed.
+        searchers: by name.
+        schedulers: by name.
+        seeds: of the searches.
+        share: the budget, of the training steps of the whole grid.
+        workers: trials at a time.
+    """
+    found: dict[tuple[str, str], np.ndarray] = {}
+    for name, make_searcher in searchers.items():
+        for rule, make_scheduler in schedulers.items():
+            found[name, rule] = np.array(
+                [
+                    _regret(tables[index % len(tables)], make_searcher, make_scheduler, seed, share, workers)
+                    for index, seed in enumerate(seeds)
+                ]
+            )
+    return found
+
+
+def _regret(
+    table: Table,
+    make_searcher: MakeSearcher,
+    make_scheduler: Callable[[Goal], Scheduler],
+    seed: int,
+    share: float,
+    workers: int,
+) -> float:
+    searcher = make_searcher(table.space, table.goal, seed)
+    return table.regret(replay(table, searcher, make_scheduler(table.goal), int(share * table.steps), workers))
+
+
+def median_interval(found: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
+    """Median regret, with the ends of its 95 % percentile bootstrap interval.
+
+    Args:
+        found: (S,) regrets by seed.
+        resamples: R.
+        seed: of the resampling.
+    """
+    return _interval(found, np.zeros_like(found), resamples, seed)
+
+
+def median_gap(
+    first: np.ndarray, second: np.ndarray, *, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Median regret of `first` minus that of `second`, with the ends of its 95 % percentile bootstrap interval.
+
+    Args:
+        first: (S,) regrets by seed.
+        second: (S,), the same seeds; both are resampled together.
+        resamples: R.
+        seed: of the resampling.
+    """
+    return _interval(first, second, resamples, seed)
+
+
+def _interval(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> tuple[float, float, float]:
+    drawn = np.random.Generator(np.random.Philox(seed)).integers(len(first), size=(resamples, len(first)))
+    gaps = np.median(first[drawn], axis=1) - np.median(second[drawn], axis=1)
+    low, high = np.quantile(gaps, [0.025, 0.975])
+    return float(np.median(first) - np.median(second)), float(low), float(high)
+
+
+def recorded(search: Search, folder: Path, label: str) -> Table:
+    """The curves of a subject, one for each point of its space.
+
+    Points that plugin or data refuse are not in the table: a replay finds them infeasible, as a search does.
+
+    Args:
+        search: as `read_search` gives it.
+        folder: the search's.
+        label: of the subject.
+
+    Raises:
+        RunError: the space is not finite; a point was not trained to its end, failed, or has no value; trials differ in
+            their number of steps.
+    """
+    space, goal = search.spaces[label], search.goals[label]
+    if not space.is_finite:
+        raise RunError(one_line(f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid"))
+    trials = {identity(trial.point): trial for trial in trials_of(search, folder).of(label)}
+    refused = {key for key, trial in trials.items() if trial.state == "infeasible"}
+    points = [key for point in space.grid() if (key := identity(point)) not in refused]
+    whole = [trials[key] for key in points if key in trials and _is_whole(trials[key], goal)]
+    if len(whole) < max(2, len(points)):
+        raise RunError(
+            one_line(
+                f"{folder}: {label}: {len(whole)} of {len(points)} points were trained to their end; a replay needs "
+                "all of at least two: search the whole space with --searcher grid and no scheduler"
+            )
+        )
+    lengths = {trial.total_steps for trial in whole}
+    if len(lengths) > 1:
+        raise RunError(
+            one_line(
+                f"{folder}: {label}: trials have {min(lengths)} to {max(lengths)} steps, a replay needs one number"
+            )
+        )
+    return Table(
+        space=space,
+        goal=goal,
+        total_steps=lengths.pop(),
+        curves={identity(trial.point): trial.curve for trial in whole},
+    )
+
+
+def _is_whole(trial: Trial, goal: Goal) -> bool:
+    return trial.state == "finished" and best_of(trial.curve, goal.mode) is not None
+
+
+BASE = ("random", "none")
+"""What every other pair is held against."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Regrets of one searcher with one scheduler over all seeds, in units of the metric.
+
+    Attributes:
+        median: of the regrets, with the ends of its 95 % bootstrap interval.
+        worst: the 90th percentile of the regrets.
+        gap: median minus that of random search without a scheduler, with the ends of its 95 % interval; the seeds are
+            resampled together.
+    """
+
+    searcher: str
+    scheduler: str
+    median: tuple[float, float, float]
+    worst: float
+    gap: tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """What a replay gave.
+
+    Attributes:
+        subject: whose curves.
+        metric: what regret is measured in.
+        points: of the table.
+        total_steps: of a trial.
+        budget: steps of each search.
+        best, middle, least: final merits of the table's points: each point by its best evaluation.
+        rows: by searcher, then scheduler.
+    """
+
+    subject: str
+    metric: str
+    points: int
+    total_steps: int
+    budget: int
+    best: float
+    middle: float
+    least: float
+    rows: tuple[Row, ...]
+
+
+def measure(
+    folder: Path,
+    subject: str | None = None,
+    *,
+    seeds: int = 100,
+    share: float = 0.25,
+    workers: int = 1,
+    done: Callable[[str, str], object] = lambda one, other: None,
+) -> Replayed:
+    """Replay every searcher with every scheduler on a subject's recorded curves.
+
+    Args:
+        folder: of a search that has trained every point of its space to the end.
+        subject: its label; None where the search has one only.
+        seeds: searches for each pair, the same for all.
+        share: the budget of a search, of the training steps of all points together.
+        workers: trials at a time.
+        done: told of each pair that is through.
+
+    Raises:
+        UserError: the folder is not such a search, or it has several subjects, or Optuna is not installed.
+    """
+    search = read_search(folder)
+    label = _subject(tuple(search.goals), subject, folder)
+    table = recorded(search, folder, label)
+    found: dict[tuple[str, str], np.ndarray] = {}
+    for one in SEARCHERS:
+        for other in SCHEDULERS:
+            found |= _pair(table, one, other, seeds, share, workers)
+            done(one, other)
+    values = sorted(table.values)
+    return Replayed(
+        subject=label,
+        metric=table.goal.metric,
+        points=len(values),
+        total_steps=table.total_steps,
+        budget=int(share * table.steps),
+        best=values[-1] if table.goal.mode == "max" else values[0],
+        middle=float(np.median(values)),
+        least=values[0] if table.goal.mode == "max" else values[-1],
+        rows=tuple(_row(*pair, those, found[BASE]) for pair, those in found.items()),
+    )
+
+
+def _subject(there: Sequence[str], asked: str | None, folder: Path) -> str:
+    label = there[0] if asked is None and len(there) == 1 else asked
+    if label is None or label not in there:
+        what = "choose one" if asked is None else f"no subject {asked!r}"
+        raise RunError(one_line(f"{folder}: {what} with --subject: {', '.join(there)}"))
+    return label
+
+
+def _pair(table: Table, one: str, other: str, seeds: int, share: float, workers: int):
+    return regrets(
+        [table],
+        {one: partial(searcher, one)},
+        {other: partial(scheduler, other)},
+        range(seeds),
+        share=share,
+        workers=workers,
+    )
+
+
+def _row(one: str, other: str, those: np.ndarray, base: np.ndarray) -> Row:
+    return Row(
+        searcher=one,
+        scheduler=other,
+        median=median_interval(those),
+        worst=float(np.quantile(those, 0.9)),
+        gap=median_gap(those, base),
+    )
+
+
+def _cell(found: tuple[float, float, float]) -> str:
+    return "{:.4f} [{:.4f}, {:.4f}]".format(*found)
+
+
+def main() -> None:
+    """Read the command line, replay, print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="a search that has trained every point of a finite space to its end")
+    parser.add_argument("--subject", help="whose trials; needed where the search has several")
+    parser.add_argument("--seeds", type=int, default=100, help="searches of each kind")
+    parser.add_argument("--share", type=float, default=0.25, help="steps of a search, of those of all points together")
+    parser.add_argument("--workers", type=int, default=1, help="trials at a time")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args()
+    found = measure(given.folder, given.subject, seeds=given.seeds, share=given.share, workers=given.workers)
+    if given.json:
+        print(json.dumps(asdict(found)))
+        return
+    print(
+        f"{found.subject}: {found.points} points of {found.total_steps} steps; {found.metric} best {found.best:.4f}, "
+    )
+    print(f"median {found.middle:.4f}, worst {found.least:.4f}; {given.seeds} searches of {found.budget} steps each")
+    print(f"{'':24}{'median regret':28}{'less that of random search':28}90 % within")
+    for one in found.rows:
+        print(f"{one.searcher + ' ' + one.scheduler:24}{_cell(one.median):28}{_cell(one.gap):28}{one.worst:.4f}")
+
+
+if __name__ == "__main__":
+    main()
