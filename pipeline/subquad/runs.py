@@ -134,7 +134,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_result(run: Path) -> dict[str, Any] | None:
-    """A run's result.json, None while there is none. Keys: docs/run-directory.md."""
+    """A run's result.json, None while there is none. Keys: docs/reference/run-directory.md."""
     return read_json(run / RESULT)
 
 

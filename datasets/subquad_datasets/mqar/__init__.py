@@ -5,7 +5,7 @@ to look the queried keys up. Read at a query, `identity` sees the key alone, who
 stays at chance, 1 / num_values.
 
 Reference: Arora et al., 2023, Zoology, arXiv:2312.04927, section 3 and its released data. What differs from the
-published task: docs/datasets/mqar.md.
+published task: docs/reference/datasets/mqar.md.
 """
 
 from __future__ import annotations

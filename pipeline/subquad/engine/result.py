@@ -1,4 +1,4 @@
-"""A run's result.json. Its keys are described in docs/run-directory.md."""
+"""A run's result.json. Its keys are described in docs/reference/run-directory.md."""
 
 from __future__ import annotations
 

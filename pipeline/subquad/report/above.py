@@ -1,4 +1,4 @@
-"""Which mixers score above what a guess without a model scores. Method: docs/report.md."""
+"""Which mixers score above what a guess without a model scores. Method: docs/reference/report.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which mixers differ, on the same data set under the same protocol, and by how much. Method: docs/report.md."""
+"""Which mixers differ, on the same data set under the same protocol, and by how much.
+
+Method: docs/reference/report.md.
+"""
 
 from __future__ import annotations
 

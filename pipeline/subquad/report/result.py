@@ -1,4 +1,4 @@
-"""What the report reads of a run's result.json, checked. Keys and meaning: docs/run-directory.md."""
+"""What the report reads of a run's result.json, checked. Keys and meaning: docs/reference/run-directory.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sensitivity: what changing one setting around its base does to the score. Method: docs/sensitivity.md."""
+"""Sensitivity: what changing one setting around its base does to the score. Method: docs/how-to/sensitivity.md."""
 
 from __future__ import annotations
 

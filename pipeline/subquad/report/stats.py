@@ -1,6 +1,6 @@
 """Differences between two mixers, with their uncertainty: hierarchical bootstrap, Welch's test, Holm's correction.
 
-Letters: S seeds, N test samples, P distinct sample patterns, R resamples. Method and limits: docs/report.md.
+Letters: S seeds, N test samples, P distinct sample patterns, R resamples. Method and limits: docs/reference/report.md.
 References: Owen, "The pigeonhole bootstrap", 2007 (two crossed factors); Rao and Wu, "Resampling inference with complex
 survey data", 1988 (S - 1 draws of S seeds); Agresti and Min, 2005 (one more discordant pair); Satterthwaite, 1946;
 Holm, 1979.

@@ -1,6 +1,7 @@
 """AGF, the attentive graph filter: self-attention as a learned filter on learned singular values and vectors.
 
-Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/agf.md the choices and numbers.
+Light half: parameters and descriptor.
+`naive.py` has the mathematics, docs/reference/mixers/agf.md the choices and numbers.
 Reference: Wi, Choi, Park 2025, Learning Advanced Self-Attention for Linear Transformers in the Singular Value Domain.
 """
 

@@ -1,6 +1,7 @@
 """Causal Fourier mixing: each token reads a running Fourier sum at the frequency of its position.
 
-Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/causal_fourier.md the choices.
+Light half: parameters and descriptor.
+`naive.py` has the mathematics, docs/reference/mixers/causal_fourier.md the choices.
 Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
 arXiv 2111.15473v2 (MDFWA), Sec. 3.2.
 """

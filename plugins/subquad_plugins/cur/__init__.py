@@ -1,6 +1,6 @@
 """CUR attention: attention through a few selected rows of Q and K. Light half: parameters and descriptor.
 
-`naive.py` has the mathematics, docs/mixers/cur.md the choices and numbers.
+`naive.py` has the mathematics, docs/reference/mixers/cur.md the choices and numbers.
 Reference: François, Saillot, Klein, Bissyandé, Skupin 2025, Drop-in efficient self-attention approximation method,
 Machine Learning 114:139, doi 10.1007/s10994-025-06768-3; "the paper" in this folder.
 """

@@ -1,6 +1,6 @@
 """The encoder: embedding, layers around a token mixer, pooling and head. Light half.
 
-Both published models are settings of it: docs/encoder.md has the parameters of the UEA and of the Long Range Arena one.
+Both published models (UEA, Long Range Arena) are settings of it; docs/reference/encoder.md has their parameters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Fourier mixing of tokens: FNet's transform, that of MDFWA's encoder, and Hartley's, fixed or at learned frequencies.
 
-Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/fourier.md the choices and numbers.
+Light half: parameters and descriptor.
+`naive.py` has the mathematics, docs/reference/mixers/fourier.md the choices and numbers.
 Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
 arXiv 2111.15473v2 (MDFWA), Eq. 2; Lee-Thorp et al. 2022, FNet: Mixing Tokens with Fourier Transforms.
 """

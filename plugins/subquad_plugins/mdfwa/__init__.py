@@ -1,6 +1,6 @@
 """MDFWA: a Fourier and a wavelet branch side by side, causal or not. Light half: parameters and descriptor.
 
-`naive.py` has the mathematics, docs/mixers/mdfwa.md the choices.
+`naive.py` has the mathematics, docs/reference/mixers/mdfwa.md the choices.
 Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
 arXiv 2111.15473v2.
 """

@@ -1,7 +1,7 @@
 """MDFWA by dense matrices and PyWavelets, with the paper's names: the oracle that the mixer is tested against.
 
 Letters: B batch, L length, D model width, J scales, N period.
-Reference: Kiruluta et al., arXiv 2111.15473v2, Sec. 3.2-3.4; readings in docs/mixers/mdfwa.md.
+Reference: Kiruluta et al., arXiv 2111.15473v2, Sec. 3.2-3.4; readings in docs/reference/mixers/mdfwa.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Mega: gated single-head attention on top of a multi-dimensional damped moving average.
 
-Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/mega.md the choices and numbers.
+Light half: parameters and descriptor.
+`naive.py` has the mathematics, docs/reference/mixers/mega.md the choices and numbers.
 Reference: Ma et al. 2023, Mega: Moving Average Equipped Gated Attention (ICLR).
 """
 

@@ -4,7 +4,7 @@
     [u | z | r | h] = m W;  q, k = silu(z) * scale + shift;  a = attention(q, k, value)
     out = sigmoid(u) * (silu(h + (a * silu(r)) W_o) - x)
 
-The authors' layer is x + out, and the norm of that where they norm afterwards: see docs/mixers/mega.md.
+The authors' layer is x + out, and the norm of that where they norm afterwards: see docs/reference/mixers/mega.md.
 
 Letters: B batch, L length, D model width, z attention width, v value width, c chunk length, G chunks, N EMA width,
 T cached positions.

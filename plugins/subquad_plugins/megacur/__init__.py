@@ -1,6 +1,6 @@
 """MegaCUR: Mega with CUR attention, for weights trained in either.
 
-Light half: parameters and descriptor. docs/mixers/megacur.md has the choices.
+Light half: parameters and descriptor. docs/reference/mixers/megacur.md has the choices.
 Reference: François, Saillot, Klein, Bissyandé, Skupin 2025, Drop-in efficient self-attention approximation method,
 Machine Learning 114:139, doi 10.1007/s10994-025-06768-3 (MegaCUR); Ma et al. 2023, Mega: Moving Average Equipped
 Gated Attention.

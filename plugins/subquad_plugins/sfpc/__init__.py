@@ -1,6 +1,7 @@
 """SFPC: tokens mixed by a polynomial of a fixed L x L matrix, p(T) = sum_k c_k T^k, whose coefficients are learned.
 
-Light half: parameters and descriptor. `naive.py` has the mathematics, docs/mixers/sfpc.md the choices and numbers.
+Light half: parameters and descriptor.
+`naive.py` has the mathematics, docs/reference/mixers/sfpc.md the choices and numbers.
 Reference: Hussain et al. 2025, Sub-Quadratic Token Mixing via Spectral Filtering and Polynomial Functional Calculus,
 doi 10.5281/zenodo.18051154.
 """

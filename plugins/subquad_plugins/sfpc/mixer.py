@@ -5,7 +5,7 @@ computed in fp32 at least, also under autocast.
 
 Letters: B batch, L length, D model width, H heads, K order.
 Reference: Hussain et al. 2025, Definition 4.1. Departures: projections, gate, a polynomial for each channel by default,
-Chebyshev basis by default; docs/mixers/sfpc.md has the reasons.
+Chebyshev basis by default; docs/reference/mixers/sfpc.md has the reasons.
 """
 
 from __future__ import annotations

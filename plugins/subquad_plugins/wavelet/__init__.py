@@ -1,6 +1,6 @@
 """Wavelet mixing: every scale of the sequence with a weight of its own. Light half.
 
-`naive.py` has the mathematics, docs/mixers/wavelet.md the choices.
+`naive.py` has the mathematics, docs/reference/mixers/wavelet.md the choices.
 Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
 arXiv 2111.15473v2 (MDFWA), Sec. 3.3: its wavelet branch alone.
 """

@@ -1,7 +1,7 @@
 """Wavelet mixing as it is defined, sample by sample and channel by channel with PyWavelets: the oracle.
 
 Letters: B batch, L length, D model width, J levels, alpha weights of the scales.
-Reference: MDFWA (arXiv 2111.15473v2), Sec. 3.3 and 5.2; readings in docs/mixers/wavelet.md.
+Reference: MDFWA (arXiv 2111.15473v2), Sec. 3.3 and 5.2; readings in docs/reference/mixers/wavelet.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/experiments.md says what is so: its files load, and its refusals are the true ones."""
+"""docs/reference/experiments.md says what is so: its files load, and its refusals are the true ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from subquad.errors import UserError
 from subquad.experiment import load
 
-DOCS = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[3] / "docs" / "reference" / "experiments.md").read_text(encoding="utf-8")
 FILE, STUDY, SCALES, VARY = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
 CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
 ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)

@@ -56,7 +56,7 @@ def test_the_papers_grid_is_the_papers_grid(experiment):
     assert {point["mixer.params.order"] for point in points} == {2, 3, 4, 5}
 
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "spaces.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "spaces.md"
 
 
 @pytest.mark.skipif(not DOCS.is_file(), reason="runs beside the sources only")

@@ -4,7 +4,7 @@ Reference: Li et al., "A system for massively parallel hyperparameter tuning", M
 paused at a rung until others got there; it is judged at once, among those that were there before it (as Optuna's
 `SuccessiveHalvingPruner` does), so a trial that comes early may go on where it would not have later. And a trial goes
 on where it is behind by little, measured by what the search has learned at all: on recorded curves the rule without
-that lost to no rule wherever runs differ by chance, or not yet, at the first rungs (docs/search.md).
+that lost to no rule wherever runs differ by chance, or not yet, at the first rungs (docs/how-to/search.md).
 """
 
 from __future__ import annotations

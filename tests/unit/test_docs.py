@@ -1,0 +1,54 @@
+"""Documentation names only what exists: pages in sources, links between pages, pages in the site's navigation."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPO = Path(__file__).resolve().parents[2]
+DOCS = REPO / "docs"
+TEXTS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
+SOURCES = ["pipeline/**/*.py", "plugins/**/*.py", "plugins/**/*.yaml", "datasets/**/*.py", "tune_spaces/**/*.yaml"]
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="runs beside the sources only")
+
+
+def files(patterns: list[str]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(REPO.glob(pattern))]
+
+
+def test_named_pages_exist():
+    found = {
+        (path.name, page)
+        for path in files(TEXTS + SOURCES)
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert found
+    assert [(name, page) for name, page in sorted(found) if not (REPO / page).is_file()] == []
+
+
+def test_links_between_pages_lead_somewhere():
+    links = [
+        (path, target)
+        for path in files(TEXTS)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
+        if "://" not in target
+    ]
+    assert links
+    assert [(path.name, target) for path, target in links if not (path.parent / target).exists()] == []
+
+
+def test_the_site_has_every_page_once():
+    text = (REPO / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    listed = pages(yaml.safe_load(text))
+    assert sorted(listed) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def pages(entries: list) -> list[str]:
+    """Paths in a navigation, a list of paths, `{title: path}` and `{title: entries}`."""
+    found: list[str] = []
+    for entry in entries:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        found += pages(value) if isinstance(value, list) else [value]
+    return found
