@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from subquad.errors import RunError
-from subquad.experiment.origins import one_line
+from subquad.experiment.settings import one_line
 from subquad.search.objective import merit
 from subquad.search.scheduler import Scheduler
 from subquad.search.schedulers import SCHEDULERS, scheduler

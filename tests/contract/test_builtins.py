@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from subquad.plugin import Facts
-from subquad.registry import find, resolve
+from subquad.registry import find_plugins, resolve
 from subquad.testing import Case, Subject, check_mixer
 from subquad.testing.catalogue import checks
 from subquad.testing.run import run_check
@@ -146,7 +146,7 @@ def built(name: str) -> dict[str, Subject]:
 
 def names() -> list[str]:
     """Built-in mixers that are installed."""
-    return [found.name for found in find("mixer") if found.distribution == "subquad"]
+    return [found.name for found in find_plugins("mixer") if found.distribution == "subquad"]
 
 
 def rows() -> list[tuple[str, str]]:

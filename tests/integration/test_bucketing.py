@@ -25,7 +25,7 @@ from subquad.engine.run import make_plan
 from subquad.engine.ticket import Ticket
 from subquad.experiment import Checked, load
 from subquad.plugin import MixerPlugin
-from subquad.registry import find, resolve
+from subquad.registry import find_plugins, resolve
 from subquad.runs import read_records, read_result
 
 VOWELS = """
@@ -159,7 +159,7 @@ def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Pat
 def invariant() -> dict[str, dict[str, object]]:
     """Parameters of every way of building a built-in mixer that claims to be padding invariant."""
     found = {}
-    for name in sorted(one.name for one in find("mixer") if one.distribution == "subquad"):
+    for name in sorted(one.name for one in find_plugins("mixer") if one.distribution == "subquad"):
         plugin = resolve("mixer", name).plugin
         assert isinstance(plugin, MixerPlugin)
         for way, params in {"default": {}, **plugin.variants}.items():
@@ -169,7 +169,7 @@ def invariant() -> dict[str, dict[str, object]]:
 
 
 def test_every_mixer_is_among_them():
-    assert {str(one["name"]) for one in invariant().values()} == {one.name for one in find("mixer")}
+    assert {str(one["name"]) for one in invariant().values()} == {one.name for one in find_plugins("mixer")}
 
 
 @pytest.mark.parametrize("way", [way for way in invariant() if way.endswith("default")])

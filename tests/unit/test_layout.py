@@ -129,7 +129,7 @@ def test_every_root_has_its_package(root, package):
             "import importlib\nimportlib.import_module('subquad_spaces.load')",
         ),
         (core_breaches, "pipeline/subquad/a.py", "X = 'subquad_plugins.agf:PLUGIN'"),
-        (plugin_breaches, "plugins/subquad_plugins/a.py", "from subquad.registry import find"),
+        (plugin_breaches, "plugins/subquad_plugins/a.py", "from subquad.registry import find_plugins"),
         (plugin_breaches, "datasets/subquad_datasets/a.py", "import subquad.engine.loop"),
         (plugin_breaches, "tune_spaces/subquad_spaces/a.py", "from subquad import registry"),
         (home_breaches, "pipeline/subquad/engine/a.py", "import ray"),
@@ -193,7 +193,7 @@ def heavy_after(code: str) -> list[str]:
         "import subquad.registry, subquad.experiment.schema, subquad.registry.contract",
         "from subquad.cli.main import main\nassert main(['--help']) == 0",
         "from subquad.cli.main import main\nassert main(['list']) == 0",
-        "from subquad.registry import find, recipes\nassert find('mixer')\nrecipes()",
+        "from subquad.registry import find_plugins, recipes\nassert find_plugins('mixer')\nrecipes()",
     ],
 )
 def test_light_things_load_nothing_heavy(code):

@@ -11,7 +11,7 @@ from subquad.errors import ConfigError, PluginError
 from subquad.experiment import parameters
 from subquad.experiment.strict_yaml import parse_value
 from subquad.plugin import Config, Facts, MixerPlugin
-from subquad.registry import Resolved, blocked, find, resolve
+from subquad.registry import Resolved, blocked, find_plugins, resolve
 
 REFERENCE = "softmax"
 """The row all others are held against: full attention with four projections, on torch's fused kernel."""
@@ -100,7 +100,7 @@ def rows_of(texts: Sequence[str]) -> tuple[list[Row], list[str]]:
 def _others() -> Iterator[str]:
     """All other installed mixers, by a name that stands for one alone."""
     named = {text.partition(":")[0] for text in DEFAULTS} | {REFERENCE}
-    installed = [found for found in find("mixer") if not blocked(found.distribution)]
+    installed = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
     names = [found.name for found in installed]
     for found in installed:
         if found.name not in named:

@@ -14,7 +14,7 @@ import click
 
 from subquad.cli.tables import print_json, print_line, print_table
 from subquad.errors import ConfigError, UserError
-from subquad.registry.text import plain
+from subquad.registry.foreign import plain
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate, Outcome
@@ -129,7 +129,7 @@ def _asked(words: Sequence[str], everything: bool) -> list[Asked]:
     Raises:
         ConfigError: a parameter comes before any mixer, twice, or with --all; or nothing is asked.
     """
-    from subquad.experiment.overrides import parse_overrides
+    from subquad.experiment.sources import parse_overrides
 
     if everything:
         if words:
@@ -157,9 +157,9 @@ def _is_parameter(word: str) -> bool:
 
 
 def _installed() -> list[str]:
-    from subquad.registry import blocked, find, namesakes
+    from subquad.registry import blocked, find_plugins, namesakes
 
-    usable = [found for found in find("mixer") if not blocked(found.distribution)]
+    usable = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
     return [found.full_name if namesakes(found) else found.name for found in usable]
 
 

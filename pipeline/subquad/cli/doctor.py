@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from subquad.cli.tables import kind_of, print_json, print_line, print_table
-from subquad.registry.health import Report, environment_warnings, examine
-from subquad.registry.versions import VersionCheck, check_versions
+from subquad.registry.health import PluginHealth, VersionCheck, check_versions, environment_warnings, examine
 
 
 @click.command("doctor", short_help="Probe every plugin in a process of its own and check versions.")
@@ -42,16 +41,16 @@ def command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -
     return int(any(report.status == "broken" for report in reports))
 
 
-def _progress(report: Report) -> None:
+def _progress(report: PluginHealth) -> None:
     if sys.stderr.isatty():
         click.echo(f"{report.found}: {report.status}", err=True)
 
 
-def _as_row(report: Report) -> dict[str, Any]:
+def _as_row(report: PluginHealth) -> dict[str, Any]:
     return {**asdict(report.found), "status": report.status, "reason": report.reason, "warnings": report.warnings}
 
 
-def _print(reports: list[Report], warnings: list[str], versions: list[VersionCheck]) -> None:
+def _print(reports: list[PluginHealth], warnings: list[str], versions: list[VersionCheck]) -> None:
     cells = [(report.status, report.found.kind, report.found.name, report.found.owner) for report in reports]
     print_table(("status", "kind", "name", "distribution"), cells)
     for report in reports:
@@ -68,5 +67,5 @@ def _print(reports: list[Report], warnings: list[str], versions: list[VersionChe
     print_line(f"{len(reports)} plugins, {broken} broken")
 
 
-def _blocked(report: Report) -> str:
+def _blocked(report: PluginHealth) -> str:
     return f"blocked: {report.found}: {report.reason}"

@@ -9,8 +9,7 @@ import click
 
 from subquad.cli.tables import kind_of, print_json, print_line, print_table
 from subquad.registry.files import FileKind, folder_faults, yaml_files
-from subquad.registry.found import Found, Kind, find, metadata_faults
-from subquad.registry.selection import ambiguous, blocked, namesakes
+from subquad.registry.found import Found, Kind, ambiguous, blocked, find_plugins, metadata_faults, namesakes
 
 _FILES: tuple[FileKind, ...] = ("recipe", "space")
 
@@ -30,7 +29,7 @@ def command(kind: str | None, as_json: bool) -> None:
 
 
 def _plugins() -> list[dict[str, Any]]:
-    return [_row(found, found.name, _note(found)) for found in find() if found.kind not in _FILES]
+    return [_row(found, found.name, _note(found)) for found in find_plugins() if found.kind not in _FILES]
 
 
 def _note(found: Found) -> str | None:

@@ -11,7 +11,7 @@ import click
 
 from subquad.errors import PluginError
 from subquad.registry import Kind
-from subquad.registry.text import plain
+from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
 
 PIPE_WIDTH = 200

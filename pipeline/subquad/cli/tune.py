@@ -91,7 +91,7 @@ def command(
 
 def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Overrides of the experiment, and settings of the searcher and the scheduler among them."""
-    from subquad.experiment.overrides import parse_overrides
+    from subquad.experiment.sources import parse_overrides
 
     found: dict[str, Any] = {}
     rest: list[str] = []

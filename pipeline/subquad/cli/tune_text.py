@@ -15,7 +15,7 @@ from rich.text import Text
 from subquad.cli.conduct import short, summary, tell, tracking_line
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
-from subquad.experiment.origins import shorten
+from subquad.experiment.settings import shorten
 from subquad.runs import plain
 from subquad.search.folder import BEST
 from subquad.search.pictures import PLOTS

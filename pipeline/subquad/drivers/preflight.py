@@ -13,8 +13,8 @@ from subquad.engine.parts import build_dataset, build_model, build_task
 from subquad.engine.run import make_plan
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Cell, Checked, Plan
-from subquad.experiment.paths import path_fields
 from subquad.experiment.schema import Resources
+from subquad.experiment.settings import path_fields
 from subquad.ray.need import require_ray
 from subquad.tracking.publisher import check_tracking
 

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subquad.experiment.allowed import shown
-from subquad.experiment.keys import suggest_key
-from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, origin_of, problem
-from subquad.experiment.tree import COMPONENTS
+from subquad.experiment.refusals import shown, suggest_key
+from subquad.experiment.settings import COMPONENTS, KeyPath, Marks, Origin, dotted, origin_of, problem
 
 MAX_CELLS = 10_000
 MATRIX_WORDS = "a mapping of keys to lists, as in seed: [0, 1]"

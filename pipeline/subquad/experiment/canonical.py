@@ -7,11 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from subquad.experiment.origins import dotted
-from subquad.experiment.scalars import scalar
 from subquad.experiment.schema import Experiment
+from subquad.experiment.settings import dotted
+from subquad.experiment.strict_yaml import to_yaml
 
 WITHOUT_EFFECT = (
     ("name",),
@@ -32,32 +30,6 @@ another number of workers is exact up to rounding and dropout masks, and the run
 WITHOUT_EFFECT_AT: dict[tuple[str, ...], Any] = {("train", "bucket_batches"): 0}
 """Settings that came later, and the value with which they change nothing: it is left out, so that digests of older runs
 stay what they were, and these can be resumed."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """The safe dumper, quoting by our own rules for plain scalars."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if _is_plain(text) else '"')
-
-
-def _is_plain(text: str) -> bool:
-    try:
-        return text.isprintable() and scalar(text) == text
-    except ValueError:
-        return False
-
-
-_Dumper.add_representer(str, _represent_text)
-
-
-def to_yaml(data: Mapping[str, Any]) -> str:
-    """Plain data as YAML that the strict reader reads back unchanged; keys keep their order."""
-    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
 
 
 def dump(experiment: Experiment) -> str:

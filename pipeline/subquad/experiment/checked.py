@@ -9,18 +9,23 @@ from typing import Any, NoReturn
 
 from subquad import registry
 from subquad.errors import ConfigError, PluginError, UserError
-from subquad.experiment.fits import Parts, misfits
-from subquad.experiment.keys import Known, known_keys
-from subquad.experiment.messages import Fault, blamed_key, refusal, validated
-from subquad.experiment.origins import KeyPath, Marks, one_line, origin_of
-from subquad.experiment.paths import absolute_mixer, absolute_params, folder_of
-from subquad.experiment.rules import conflicts
+from subquad.experiment.refusals import Fault, Known, blamed_key, known_keys, refusal, validated
+from subquad.experiment.rules import Parts, conflicts, misfits, untrimmable
 from subquad.experiment.schema import Component, Experiment
-from subquad.experiment.tree import COMPONENTS, get
-from subquad.experiment.trimming import untrimmable
+from subquad.experiment.settings import (
+    COMPONENTS,
+    KeyPath,
+    Marks,
+    absolute_mixer,
+    absolute_params,
+    folder_of,
+    get,
+    one_line,
+    origin_of,
+)
 from subquad.plugin import Config
 from subquad.registry import Resolved
-from subquad.registry.guard import blamed
+from subquad.registry.foreign import blamed
 
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""

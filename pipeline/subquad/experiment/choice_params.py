@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from subquad.experiment.axes import parse_axes
-from subquad.experiment.origins import KeyPath, Marks, problem, shown_key
-from subquad.experiment.tree import COMPONENTS, Setting
+from subquad.experiment.settings import COMPONENTS, KeyPath, Marks, Setting, problem, shown_key
 from subquad.suggest import did_you_mean
 
 

@@ -13,14 +13,12 @@ from subquad import registry
 from subquad.errors import UserError
 from subquad.experiment.canonical import digest, dump
 from subquad.experiment.checked import Checked, Resolve, check, parse
-from subquad.experiment.origins import one_line, problem
-from subquad.experiment.overrides import parse_overrides
 from subquad.experiment.scales import at_scale
+from subquad.experiment.settings import Setting, Tree, normalized, one_line, overlay, problem
+from subquad.experiment.sources import Recipes, parse_overrides, read_target
 from subquad.experiment.study import Study, axes_of, base_of, experiment_of, label_of, labels_of
 from subquad.experiment.study_file import STUDY_KEYS, parse_study
 from subquad.experiment.study_text import study_text
-from subquad.experiment.target import Recipes, read_target
-from subquad.experiment.tree import Setting, Tree, normalized, overlay
 from subquad.experiment.vary import VARY
 
 

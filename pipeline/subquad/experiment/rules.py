@@ -1,4 +1,4 @@
-"""Combinations of settings that cannot work, or where one has no effect. Each names both keys and a value that works.
+"""Combinations of settings and plugins that cannot work, or where one has no effect. Each names both and what works.
 
 A default never makes a rule fire: only what the user chose does.
 """
@@ -7,8 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from subquad.experiment.origins import KeyPath
 from subquad.experiment.schema import Experiment, Resources, Train
+from subquad.experiment.settings import KeyPath
+from subquad.plugin import (
+    BackboneConfig,
+    BackbonePlugin,
+    Config,
+    DatasetPlugin,
+    Facts,
+    MixerConfig,
+    MixerPlugin,
+    Site,
+    TaskPlugin,
+)
+from subquad.registry import Resolved
+from subquad.registry.foreign import blamed
 
 Conflict = tuple[KeyPath, str]
 """The setting to change, and why."""
@@ -142,3 +155,109 @@ def _resources(resources: Resources) -> Iterator[Conflict]:
             "as two workers cannot "
             "share a GPU in one collective call; use 1, or resources.workers 1",
         )
+
+
+Parts = dict[str, tuple[Resolved, Config]]
+"""Plugin and parameters by kind: dataset, task, backbone, mixer."""
+
+
+def misfits(parts: Parts) -> Iterator[Conflict]:
+    """Every reason why these plugins cannot work together."""
+    dataset, task, backbone = (parts[kind][0].plugin for kind in ("dataset", "task", "backbone"))
+    assert isinstance(dataset, DatasetPlugin)
+    assert isinstance(task, TaskPlugin)
+    assert isinstance(backbone, BackbonePlugin)
+    names = {kind: resolved.found.name for kind, (resolved, _) in parts.items()}
+    if names["task"] not in dataset.tasks:
+        yield (
+            ("task", "name"),
+            f"got {names['task']!r}, does not fit dataset {names['dataset']!r}, which takes {_listed(dataset.tasks)}",
+        )
+    if backbone.kind not in task.backbones:
+        yield (
+            ("backbone", "name"),
+            f"got {names['backbone']!r}, of kind {backbone.kind!r}, does not fit task {names['task']!r}, which takes "
+            f"{_listed(task.backbones)}",
+        )
+    if dataset.modality not in backbone.inputs:
+        yield (
+            ("backbone", "name"),
+            f"got {names['backbone']!r}, which takes {_listed(backbone.inputs)}, does not fit dataset "
+            f"{names['dataset']!r}, of {dataset.modality!r}",
+        )
+    yield from _mixer(parts, backbone, names["backbone"])
+
+
+def _mixer(parts: Parts, backbone: BackbonePlugin, backbone_name: str) -> Iterator[Conflict]:
+    resolved, config = parts["mixer"]
+    facts = resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
+    if backbone.kind == "decoder" and facts.causal == "never":
+        yield (
+            ("mixer", "name"),
+            f"got {resolved.found.name!r}, which sees later positions, does not fit backbone {backbone_name!r}, a "
+            "decoder, which must not; use a mixer that is causal (`subquad list mixers`)",
+        )
+    yield from _width(parts["backbone"][1], config)
+
+
+def _width(backbone: Config, mixer: Config) -> Iterator[Conflict]:
+    """What depends on the backbone's width: heads, and the mixer's own limits."""
+    dim, heads = _size(backbone, "dim"), _size(backbone, "num_heads") or 1
+    if dim is None:
+        return
+    if dim % heads:
+        fitting = (dim // heads) * heads or heads
+        yield (
+            ("backbone", "params", "dim"),
+            f"got {dim}, must be divisible by backbone.params.num_heads ({heads}); use {fitting} or {fitting + heads}",
+        )
+    elif isinstance(mixer, MixerConfig):
+        try:
+            with blamed(f"mixer {type(mixer).__module__} cannot check where it stands", passing=(ValueError,)):
+                mixer.check(Site(dim=dim, num_heads=heads))
+        except ValueError as error:
+            yield ("mixer", "params"), str(error)
+
+
+def _size(config: Config, field: str) -> int | None:
+    """A width or count of a backbone that has one."""
+    value = getattr(config, field, None)
+    return value if isinstance(value, int) and value >= 1 else None
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, names)) if names else "none"
+
+
+PATH = ("train", "bucket_batches")
+
+
+def untrimmable(train: Train, parts: Parts) -> Iterator[Conflict]:
+    """Every reason why `train.bucket_batches` would change what a model computes. Extra losses are known later."""
+    if not train.bucket_batches:
+        return
+    start = f"got {train.bucket_batches}, trims padding, and "
+    resolved, config = parts["mixer"]
+    facts = resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
+    if not facts.padding_invariant:
+        yield (
+            PATH,
+            f"{start}mixer {resolved.found.name!r} with these parameters does not claim to be padding "
+            "invariant; use 0, or a mixer that does (`subquad show mixer NAME` lists its facts)",
+        )
+    name = parts["backbone"][0].found.name
+    if (reason := _reason(parts)) is None:
+        yield (
+            PATH,
+            f"{start}backbone {name!r} does not say whether it minds (BackboneConfig.padding_reason); use 0",
+        )
+    elif reason:
+        yield PATH, f"{start}backbone {name!r} depends on padding: {reason}, or train.bucket_batches 0"
+
+
+def _reason(parts: Parts) -> str | None:
+    resolved, config = parts["backbone"]
+    if not isinstance(config, BackboneConfig):
+        return None
+    with blamed(f"{resolved.found} cannot say what padding does to it"):
+        return config.padding_reason()

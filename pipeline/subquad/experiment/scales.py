@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import shown
-from subquad.experiment.keys import suggest_key
-from subquad.experiment.origins import KeyPath, Origin, one_line, origin_of, problem, shown_key
-from subquad.experiment.tree import Setting, Tree
+from subquad.experiment.refusals import shown, suggest_key
+from subquad.experiment.settings import KeyPath, Origin, Setting, Tree, one_line, origin_of, problem, shown_key
 from subquad.experiment.vary import VARY
 from subquad.suggest import did_you_mean
 

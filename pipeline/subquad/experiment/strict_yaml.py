@@ -1,14 +1,17 @@
-"""Read YAML strictly: plain data only, no surprises, bounded cost, and the line of every key.
+"""Read YAML strictly: plain data only, no surprises, bounded cost, the line of every key; write what reads back.
 
 Refused with `file:line:col: reason`: duplicate keys, tags, anchors and aliases, several documents, keys that are not
 plain text, tabs as indentation, control characters, and texts too long or too deep. Built on the parser's events, so
-that nothing is constructed before it has passed.
+that nothing is constructed before it has passed. A plain scalar means what YAML 1.2 says, without surprises: `1e-3` is
+a number; `no`, `on`, `1:30` and `2026-01-01` are text; `010`, `.inf` and numbers that do not fit 64 bits are refused,
+because each of them means something else to some reader.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,99 @@ import yaml
 from yaml import events
 
 from subquad.errors import ConfigError
-from subquad.experiment.origins import KeyPath, Origin, one_line, shown_key
-from subquad.experiment.scalars import scalar
+from subquad.experiment.settings import KeyPath, Origin, one_line, shown_key
+
+MAX_BYTES = 1_000_000
+
+
+def read_text(path: Path, name: str) -> str:
+    """The text of a file, at most `MAX_BYTES` of UTF-8; `name` is what messages call it.
+
+    Raises:
+        ConfigError: it is missing, not a regular file, too large, or not text.
+    """
+    try:
+        if path.is_dir():
+            raise ConfigError(one_line(f"{name}: a directory, must be a YAML file"))
+        if path.exists() and not path.is_file():  # a pipe or a device could block for ever
+            raise ConfigError(one_line(f"{name}: not a regular file"))
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(one_line(f"{name}: no such file")) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise ConfigError(one_line(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}")) from None
+    return decode(content, name)
+
+
+def decode(content: bytes, name: str) -> str:
+    """UTF-8 text, without its byte-order mark.
+
+    Raises:
+        ConfigError: too large, another encoding, or not text.
+    """
+    if len(content) > MAX_BYTES:
+        raise ConfigError(one_line(f"{name}: larger than {MAX_BYTES:,} bytes, which no experiment file is"))
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ConfigError(one_line(f"{name}: UTF-16 text; save it as UTF-8"))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start] if error.start < len(content) else 0
+        raise ConfigError(one_line(f"{name}:{line}: not UTF-8 text (byte 0x{byte:02x})")) from None
+
+
+Scalar = str | int | float | bool | None
+
+_WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+_WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+def scalar(text: str) -> Scalar:
+    """The value of a plain (unquoted) scalar.
+
+    Raises:
+        ValueError: it looks like a number and cannot be used as one; the message says what to write.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if _NOT_FINITE.fullmatch(text):
+        raise ValueError(f"{text} is not a finite number")
+    if not _NUMBER.fullmatch(text):
+        return text
+    if _LEADING_ZERO.match(text):
+        raise ValueError(
+            f"{_cut(text)} has a leading zero: write {_plain(text)} for the number, '{_cut(text)}' for text"
+        )
+    return _integer(text) if _INTEGER.fullmatch(text) else _float(text)
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"{_cut(text)} does not fit 64 bits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{_cut(text)} does not fit 64 bits")
+    return value
+
+
+def _plain(text: str) -> str:
+    sign = "-" if text.startswith("-") else ""
+    return _cut(sign + (re.sub(r"^0+(?=[0-9])", "", text.lstrip("+-"))))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 30 else f"{text[:27]}..."
+
 
 MAX_DEPTH = 20
 MAX_NODES = 50_000
@@ -67,7 +161,7 @@ class Document:
     marks: dict[KeyPath, Origin] = field(default_factory=dict)
 
 
-def parse(text: str, name: str, folder: Path | None = None) -> Document:
+def parse_yaml(text: str, name: str, folder: Path | None = None) -> Document:
     """Parse one YAML document.
 
     Args:
@@ -216,3 +310,29 @@ class _Reader:
 
     def origin(self, event: events.Event) -> Origin:
         return Origin(self.name, event.start_mark.line + 1, self.folder)
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, quoting by our own rules for plain scalars."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if _is_plain(text) else '"')
+
+
+def _is_plain(text: str) -> bool:
+    try:
+        return text.isprintable() and scalar(text) == text
+    except ValueError:
+        return False
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(data: Mapping[str, Any]) -> str:
+    """Plain data as YAML that the strict reader reads back unchanged; keys keep their order."""
+    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from subquad.experiment.axes import Axis, Choice
-from subquad.experiment.origins import KeyPath, Marks, problem
-from subquad.experiment.tree import Setting, Tree, overlay
+from subquad.experiment.settings import KeyPath, Marks, Setting, Tree, overlay, problem
 from subquad.experiment.vary import VARY, varied_setting, with_variations
 
 MAX_LABEL = 200

@@ -6,15 +6,26 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from subquad.experiment.allowed import allowed, shown
 from subquad.experiment.axes import MATRIX_WORDS, MAX_CELLS, Axis, axis_path, parse_axes
 from subquad.experiment.choice_params import choice_params
-from subquad.experiment.keys import known_keys, suggest_key
-from subquad.experiment.messages import refusal, validated
-from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, mark_all, origin_of, problem, shown_key
+from subquad.experiment.refusals import allowed, known_keys, refusal, shown, suggest_key, validated
 from subquad.experiment.schema import Component, Experiment
+from subquad.experiment.settings import (
+    COMPONENTS,
+    KeyPath,
+    Marks,
+    Origin,
+    Setting,
+    Tree,
+    dotted,
+    mark_all,
+    origin_of,
+    overlay,
+    problem,
+    shown_key,
+    single,
+)
 from subquad.experiment.study import Case, Study, When, combinations
-from subquad.experiment.tree import COMPONENTS, Setting, Tree, overlay, single
 from subquad.experiment.vary import VARY, parse_vary
 from subquad.experiment.vary import WORDS as VARY_WORDS
 

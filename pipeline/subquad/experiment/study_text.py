@@ -10,13 +10,20 @@ from subquad.errors import ConfigError
 from subquad.experiment.axes import Axis, Choice, plain_label
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import KeyPath, Origin, problem
-from subquad.experiment.paths import absolute, absolute_mixer, path_fields
 from subquad.experiment.schema import Experiment, Resources, Tracking, Train
-from subquad.experiment.strict_yaml import MAX_NODES, parse
+from subquad.experiment.settings import (
+    COMPONENTS,
+    KeyPath,
+    Origin,
+    Setting,
+    absolute,
+    absolute_mixer,
+    get,
+    path_fields,
+    problem,
+)
+from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml
 from subquad.experiment.study import Case, Study, When
-from subquad.experiment.text_file import MAX_BYTES
-from subquad.experiment.tree import COMPONENTS, Setting, get
 from subquad.experiment.vary import VARY
 
 _SURELY_READABLE = 4 * MAX_NODES
@@ -62,7 +69,7 @@ def _refuse_unreadable(text: str, study: Study) -> None:
     if len(text) < _SURELY_READABLE:
         return
     try:
-        parse(text, "study.yaml")
+        parse_yaml(text, "study.yaml")
         readable = len(text.encode()) <= MAX_BYTES
     except ConfigError:
         readable = False

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subquad.experiment.allowed import shown
 from subquad.experiment.axes import Axis, Choice, is_number, overlap, parse_axis
 from subquad.experiment.canonical import WITHOUT_EFFECT
-from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, problem
-from subquad.experiment.tree import Setting
+from subquad.experiment.refusals import shown
+from subquad.experiment.settings import KeyPath, Marks, Origin, Setting, dotted, problem
 
 VARY = "vary"
 BASE = "base"

@@ -3,13 +3,11 @@
 Importing this loads neither pydantic nor torch: what needs them imports them when it is called.
 """
 
-from subquad.registry.facts import plugin_facts, verify_same
 from subquad.registry.files import Recipe, recipe, recipes
-from subquad.registry.found import GROUPS, Found, Kind, find
-from subquad.registry.guard import stdout_to_stderr
-from subquad.registry.loaded import Resolved, build_class, load_source, make_mixer, resolve
+from subquad.registry.foreign import stdout_to_stderr
+from subquad.registry.found import GROUPS, Found, Kind, blocked, choose_plugin, find_plugins, namesakes
+from subquad.registry.loaded import Resolved, build_class, load_source, make_mixer, plugin_facts, resolve, verify_same
 from subquad.registry.parameters import ParameterRow, describe_config
-from subquad.registry.selection import blocked, choose, namesakes
 from subquad.registry.source import SourceFile
 
 __all__ = [
@@ -22,9 +20,9 @@ __all__ = [
     "SourceFile",
     "blocked",
     "build_class",
-    "choose",
+    "choose_plugin",
     "describe_config",
-    "find",
+    "find_plugins",
     "load_source",
     "make_mixer",
     "namesakes",

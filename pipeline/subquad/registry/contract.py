@@ -1,7 +1,8 @@
-"""Check: does what an entry point stands for keep the light half of the plugin contract (`subquad.plugin`)?"""
+"""Check: does what an entry point stands for keep the plugin contract, descriptor and class?"""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -18,8 +19,8 @@ from subquad.plugin import (
     Plugin,
     TaskPlugin,
 )
+from subquad.registry.foreign import plain
 from subquad.registry.found import Found, Kind
-from subquad.registry.text import plain
 
 DESCRIPTORS: dict[Kind, type[Plugin]] = {
     "mixer": MixerPlugin,
@@ -84,3 +85,121 @@ def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") ->
         except ValidationError as error:
             given = plain(repr(getattr(thing, field.name)), limit=60)
             raise PluginError(f"{found}: {prefix}{field.name} is {given}: {error.errors()[0]['msg']}") from None
+
+
+_CALLS: dict[Kind, str] = {
+    "mixer": "(config, site)",
+    "backbone": "(config, context)",
+    "task": "(config, spec)",
+    "dataset": "(config, root)",
+}
+
+
+def bases(kind: Kind) -> tuple[type, ...]:
+    """The classes one of which a plugin of this kind must extend. Imports torch, except for data sets."""
+    if kind == "dataset":
+        from subquad.data import Dataset
+
+        return (Dataset,)
+    from subquad.nn import AttentionCore, Backbone, Task, TokenMixer
+
+    return {"mixer": (TokenMixer, AttentionCore), "backbone": (Backbone,), "task": (Task,)}[kind]
+
+
+def check_class(found: Found, cls: Any) -> type:
+    """`cls`, once it is known to extend the right base, to implement it, and to take the arguments it is called with.
+
+    Raises:
+        PluginError: what is wrong, naming the method.
+    """
+    base = _base_of(found, cls)
+    label = f"{found}: {plain(cls.__name__)}"
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        raise PluginError(f"{label} does not implement {', '.join(_wanted(base, name) for name in missing)}")
+    for name in sorted(getattr(base, "__abstractmethods__", ())):
+        _check_method(label, cls, base, name)
+    _check_constructor(label, cls, base, _CALLS[found.kind])
+    return cls
+
+
+def describe_class(found: Found, cls: Any) -> MixerPlugin:
+    """The descriptor of a mixer that was given as a class with `Config` and `facts` of its own.
+
+    Raises:
+        PluginError: it is no mixer, or one of the two is missing.
+    """
+    _base_of(found, cls)
+    for attribute, example in (("Config", "a subquad.plugin.MixerConfig"), ("facts", "a subquad.plugin.Facts")):
+        if not hasattr(cls, attribute):
+            raise PluginError(f"{found}: {plain(cls.__name__)} has no class attribute {attribute} ({example})")
+    if not isinstance(cls.facts, Facts):
+        raise PluginError(f"{found}: {plain(cls.__name__)}.facts is {plain(repr(cls.facts))}, not a Facts")
+    own_words = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n")[0]
+    return MixerPlugin(
+        config=cls.Config,
+        build=cls,
+        summary=getattr(cls, "summary", own_words),
+        paper=getattr(cls, "paper", ""),
+        api=getattr(cls, "api", API_VERSION),
+        facts=cls.facts,
+        variants=getattr(cls, "variants", {}),
+    )
+
+
+def _base_of(found: Found, cls: Any) -> type:
+    allowed = bases(found.kind)
+    for base in allowed:
+        if isinstance(cls, type) and issubclass(cls, base):
+            return base
+    names = " or ".join(f"{_public_module(base)}.{base.__name__}" for base in allowed)
+    given = cls.__name__ if isinstance(cls, type) else repr(cls)
+    raise PluginError(f"{found}: {plain(given)} is not a subclass of {names}")
+
+
+def _public_module(base: type) -> str:
+    """subquad.nn of subquad.nn.mixer: where plugins import it from."""
+    return ".".join(base.__module__.split(".")[:2])
+
+
+def _check_method(label: str, cls: type, base: type, name: str) -> None:
+    declared, given = inspect.getattr_static(base, name), inspect.getattr_static(cls, name)
+    if isinstance(declared, property):
+        if inspect.isfunction(given):
+            raise PluginError(f"{label}.{name} is a method, not a property")
+        return
+    if problem := _refusal(getattr(cls, name), declared):
+        raise PluginError(f"{label} must have {_wanted(base, name)}: {problem}")
+
+
+def _check_constructor(label: str, cls: type, base: type, call: str) -> None:
+    parameters = inspect.signature(cls).parameters.values()
+    if cls.__init__ is base.__init__ and all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+        raise PluginError(f"{label} has no __init__ of its own, it is built as cls{call}")
+    try:
+        inspect.signature(cls).bind(None, None)
+    except TypeError as error:
+        raise PluginError(f"{label} must be built as cls{call}: {error}") from None
+
+
+def _refusal(given: Any, declared: Any) -> str:
+    """Why `given` cannot be called as the contract says; "" where it can."""
+    parameters = inspect.signature(declared).parameters.values()
+    positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    keywords = {one.name: None for one in parameters if one.kind is one.KEYWORD_ONLY}
+    if not callable(given):
+        return f"it is a {type(given).__name__}"
+    try:
+        inspect.signature(given).bind(*positional, **keywords)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _wanted(base: type, name: str) -> str:
+    """A method as the contract declares it: `forward(x, *, keep=None, carry=None)`."""
+    declared = inspect.getattr_static(base, name)
+    if isinstance(declared, property):
+        return f"the property {name}"
+    signature = inspect.signature(declared)
+    bare = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+    return f"{name}{signature.replace(parameters=bare, return_annotation=signature.empty)}"

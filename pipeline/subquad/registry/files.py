@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from subquad.errors import PluginError
-from subquad.registry.found import Found, canonical, find
-from subquad.registry.selection import blocked
-from subquad.registry.text import cause, plain
+from subquad.registry.foreign import cause, plain
+from subquad.registry.found import Found, blocked, canonical, find_plugins
 from subquad.suggest import did_you_mean
 
 FileKind = Literal["recipe", "space"]
@@ -95,10 +94,10 @@ def folder_faults(kind: FileKind) -> list[str]:
 
 
 def _folders(kind: FileKind) -> list[tuple[Found, Path | None]]:
-    return [(found, folder_of(found.target)) for found in find(kind) if not blocked(found.distribution)]
+    return [(found, package_folder(found.target)) for found in find_plugins(kind) if not blocked(found.distribution)]
 
 
-def folder_of(package: str) -> Path | None:
+def package_folder(package: str) -> Path | None:
     """The folder of an installed package, found without running its `__init__`; None where there is none."""
     top, *below = package.partition(":")[0].strip().split(".")
     try:

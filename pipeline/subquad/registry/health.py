@@ -1,10 +1,15 @@
-"""Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes a line in a table."""
+"""Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes a line in a table.
+
+`python -P -m subquad.registry.health FOUND PIPE [preload]` is that process: it writes JSON lines to the parent.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import random
+import re
 import select
 import signal
 import subprocess
@@ -14,12 +19,26 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import IO, Any, Literal
 
-from subquad.registry.files import folder_of
-from subquad.registry.found import Found, Kind, canonical, find, metadata_faults
-from subquad.registry.selection import ALLOWED, allowed_distributions, ambiguous, blocked, namesakes
-from subquad.registry.text import plain
+from subquad.errors import SubquadError
+from subquad.registry.contract import bases
+from subquad.registry.files import package_folder
+from subquad.registry.foreign import flush_output, plain
+from subquad.registry.found import (
+    ALLOWED,
+    Found,
+    Kind,
+    allowed_distributions,
+    ambiguous,
+    blocked,
+    canonical,
+    find_plugins,
+    metadata_faults,
+    namesakes,
+)
+from subquad.registry.loaded import Resolved, build_class, check_plugin, load_plugin
 
 BASE_LIMIT = 300.0
 """Seconds that starting Python and importing torch may take; a plugin's own limit does not count them."""
@@ -28,7 +47,7 @@ Status = Literal["ok", "broken", "blocked"]
 
 
 @dataclass(frozen=True)
-class Report:
+class PluginHealth:
     """What a probe found.
 
     Attributes:
@@ -58,8 +77,8 @@ def examine(
     *,
     kind: Kind | None = None,
     jobs: int | None = None,
-    done: Callable[[Report], None] | None = None,
-) -> list[Report]:
+    done: Callable[[PluginHealth], None] | None = None,
+) -> list[PluginHealth]:
     """Probe installed plugins, several at a time.
 
     Args:
@@ -69,36 +88,38 @@ def examine(
         done: called with each report as it comes, from a worker thread.
     """
 
-    def one(found: Found) -> Report:
+    def one(found: Found) -> PluginHealth:
         report = _report(found, timeout)
         if done:
             done(report)
         return report
 
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        return list(pool.map(one, find(kind)))
+        return list(pool.map(one, find_plugins(kind)))
 
 
 def environment_warnings() -> list[str]:
     """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer nothing."""
-    offering = {found.distribution for found in find()}
+    offering = {found.distribution for found in find_plugins()}
     absent = [name for name in allowed_distributions() if canonical(name) not in offering]
     return [*metadata_faults(), *(plain(f"{ALLOWED} names {name!r}, which offers no plugin") for name in absent)]
 
 
-def _report(found: Found, timeout: float) -> Report:
+def _report(found: Found, timeout: float) -> PluginHealth:
     if reason := blocked(found.distribution):
-        return Report(found, "blocked", reason)
+        return PluginHealth(found, "blocked", reason)
     if found.kind in ("recipe", "space"):
-        missing = folder_of(found.target) is None
-        return Report(found, "broken" if missing else "ok", f"no package {plain(found.target)}" if missing else None)
+        missing = package_folder(found.target) is None
+        return PluginHealth(
+            found, "broken" if missing else "ok", f"no package {plain(found.target)}" if missing else None
+        )
     others = namesakes(found)
     clash = (ambiguous([found, *others]),) if others else ()
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
         outcome = _run_child(found, timeout, printed, complaints)
         reason = _reason(found, outcome, timeout, _last_line(complaints))
         warnings = (*clash, *(outcome.result or {}).get("warnings", ()), *_printed(printed))
-    return Report(found, "broken" if reason else "ok", reason, warnings)
+    return PluginHealth(found, "broken" if reason else "ok", reason, warnings)
 
 
 def _reason(found: Found, outcome: _Outcome, timeout: float, complaint: str) -> str | None:
@@ -126,7 +147,7 @@ def _run_once(found: Found, timeout: float, printed: IO[bytes], complaints: IO[b
     arguments = [json.dumps(asdict(found)), str(theirs), *(["preload"] if preload else [])]
     # -P: a types.py or json.py in the working directory must not take part. A session of its own: all it started ends.
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "subquad.registry.probe", *arguments],
+        [sys.executable, "-P", "-m", "subquad.registry.health", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=printed,
         stderr=complaints,
@@ -188,3 +209,134 @@ def _last_line(stream: IO[bytes]) -> str:
 
 def _printed(stream: IO[bytes]) -> list[str]:
     return [f"prints to stdout when imported: {line!r}"] if (line := _last_line(stream)) else []
+
+
+def probe(found: Found, say: Callable[[Any], None], *, preload: bool) -> dict[str, Any]:
+    """Load a plugin, check it, import and check its class.
+
+    Args:
+        found: the plugin.
+        say: called with "base" before torch is imported, with "plugin" when the plugin's own time begins.
+        preload: import torch first: its time is not the plugin's, and its random state can be compared.
+
+    Returns:
+        reason (None where all is well) and warnings; or again: the plugin imports torch itself, so preload it.
+    """
+    if preload:
+        _import_base(found, say)
+    try:
+        return _probe(found, say)
+    except SubquadError as error:
+        return {"reason": str(error), "warnings": []}
+
+
+def _probe(found: Found, say: Callable[[Any], None]) -> dict[str, Any]:
+    had_torch, before = "torch" in sys.modules, _state()
+    say("plugin")
+    thing = load_plugin(found)
+    if not had_torch and "torch" in sys.modules:
+        return {"again": True}
+    changes = _changes(before, _state())
+    _import_base(found, say)
+    before = _state()
+    build_class(Resolved(check_plugin(found, thing), found))
+    return {"reason": None, "warnings": list(dict.fromkeys(changes + _changes(before, _state())))}
+
+
+def _import_base(found: Found, say: Callable[[Any], None]) -> None:
+    say("base")
+    bases(found.kind)
+    say("plugin")
+
+
+def _state() -> dict[str, Any]:
+    """What an import must leave alone."""
+    import numpy as np
+
+    _, words, *rest = np.random.get_state()
+    state = {
+        "the working directory": os.getcwd(),
+        "Python's random state": random.getstate(),
+        "numpy's random state": (np.asarray(words).tobytes(), *rest),
+        **{f"the environment variable {plain(name)}": value for name, value in os.environ.items()},
+    }
+    if torch := sys.modules.get("torch"):
+        state["torch's random state"] = torch.get_rng_state().numpy().tobytes()
+        state["torch's default dtype"] = torch.get_default_dtype()
+    return state
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Things that differ; what only one of the two knows counts for the environment alone."""
+    shared = [name for name in {**before, **after} if name.startswith("the env") or (name in before and name in after)]
+    return [f"changes {name} when imported" for name in sorted(shared) if before.get(name) != after.get(name)]
+
+
+def _main(arguments: list[str]) -> None:
+    """Probe the plugin that the arguments describe, and leave without running its exit handlers."""
+    found, pipe = Found(**json.loads(arguments[0])), int(arguments[1])
+    os.set_inheritable(pipe, False)
+
+    def say(message: Any) -> None:
+        os.write(pipe, json.dumps(message).encode() + b"\n")
+
+    say(probe(found, say, preload="preload" in arguments[2:]))
+    flush_output()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
+
+
+# Package, first version without the fault, why.
+FLOORS = {
+    "ray": ("2.59.1", "CVE-2025-62593, CVE-2026-27482, CVE-2026-41486, CVE-2026-57516 and a stale CA bundle"),
+    "torch": ("2.11.0", "CVE-2025-32434, CVE-2026-24747, CVE-2026-4538: code runs while weights load"),
+    "mlflow": ("3.17.2", "CVE-2026-53995 path traversal, CVE-2026-115886 request forgery"),
+    "pillow": ("13.0.0", "CVE-2026-112393 and others: memory faults while images are decoded"),
+}
+_PYTHON = {(3, 11): 14, (3, 12): 12, (3, 13): 13, (3, 14): 4}
+_PYTHON_WHY = "CVE-2025-4517, CVE-2025-8194: tar extraction"
+
+
+@dataclass(frozen=True)
+class VersionCheck:
+    """An installed package against its floor."""
+
+    package: str
+    installed: str
+    floor: str
+    ok: bool
+    why: str
+
+
+def check_versions() -> list[VersionCheck]:
+    """Python and each installed package that has a floor."""
+    return [check_python(sys.version_info[:3]), *filter(None, map(_check_package, FLOORS))]
+
+
+def check_python(running: tuple[int, int, int]) -> VersionCheck:
+    """The interpreter against the floor of its own series; a series newer than all known ones passes."""
+    minor, micro = running[:2], running[2]
+    floor = _PYTHON.get(minor, 0)
+    text = ".".join(map(str, running))
+    return VersionCheck("python", text, f"{minor[0]}.{minor[1]}.{floor}", micro >= floor, _PYTHON_WHY)
+
+
+def _check_package(package: str) -> VersionCheck | None:
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        return None
+    floor, why = FLOORS[package]
+    return VersionCheck(package, installed, floor, release(installed) >= release(floor), why)
+
+
+def release(text: str) -> tuple[int, ...]:
+    """The numbers of a version, without trailing zeros, pre-release and local parts: "2.13.0+cpu" is (2, 13)."""
+    match = re.match(r"(?:\d+!)?(\d+(?:\.\d+)*)", text)
+    numbers = [int(part) for part in match.group(1).split(".")] if match else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

@@ -1,24 +1,53 @@
-"""Resolve: from a name to a plugin that is loaded and checked, to its class, to a mixer.
+"""Resolve: from a name to a plugin that is loaded and checked, to its class, to a mixer; and what a run records of it.
 
-The contract is imported where it is used: `find` and `subquad list` do without pydantic and torch.
+The contract is imported where it is used: `find_plugins` and `subquad list` do without pydantic and torch.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.registry.found import Found, Kind
-from subquad.registry.guard import blamed, state_kept
-from subquad.registry.load import load, load_target
-from subquad.registry.selection import choose
+from subquad.registry.foreign import blamed, plain, state_kept
+from subquad.registry.found import Found, Kind, blocked, canonical, choose_plugin, find_plugins
 from subquad.registry.source import SourceFile, is_file_name, read_source, run_source
 
 if TYPE_CHECKING:
     from subquad.nn import TokenMixer
     from subquad.plugin import Config, Plugin, Site
+
+
+def load_plugin(found: Found) -> Any:
+    """What a plugin's entry point stands for, not checked yet.
+
+    Raises:
+        PluginError: it is not "module:attribute", or importing it fails in any way.
+    """
+    return load_target(found, found.target)
+
+
+def load_target(found: Found, target: str) -> Any:
+    """Import "module:attribute" on behalf of a plugin.
+
+    Raises:
+        PluginError: as `load`.
+    """
+    module, _, attributes = target.partition("[")[0].strip().partition(":")
+    if not module or not attributes:
+        raise PluginError(f"{found} cannot be loaded: {plain(target)!r} is not of the form module:attribute")
+    with blamed(f"{found} cannot be loaded"):
+        thing = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            thing = getattr(thing, attribute)
+        return thing
 
 
 @dataclass(frozen=True)
@@ -53,9 +82,9 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
         if kind != "mixer":
             raise PluginError(f"{kind} {name!r}: only a mixer may be given as a file")
         return load_source(read_source(name, base))
-    found = choose(kind, name)
+    found = choose_plugin(kind, name)
     with state_kept():
-        return Resolved(check(found, load(found)), found)
+        return Resolved(check_plugin(found, load_plugin(found)), found)
 
 
 def load_source(source: SourceFile) -> Resolved:
@@ -65,13 +94,13 @@ def load_source(source: SourceFile) -> Resolved:
         PluginError: the text was changed, or it is no mixer.
     """
     with state_kept():
-        plugin = check(source.found, run_source(source))
+        plugin = check_plugin(source.found, run_source(source))
     if not isinstance(plugin.build, type):
         raise PluginError(f"{source.found}: in a file, build must be the class itself, not {plugin.build!r}")
     return Resolved(plugin, source.found, source)
 
 
-def check(found: Found, thing: Any) -> Plugin:
+def check_plugin(found: Found, thing: Any) -> Plugin:
     """The descriptor that an entry point stands for; a mixer class is given one.
 
     Raises:
@@ -80,7 +109,7 @@ def check(found: Found, thing: Any) -> Plugin:
     from subquad.registry.contract import check_descriptor
 
     if found.kind == "mixer" and isinstance(thing, type):
-        from subquad.registry.classes import check_class, describe_class
+        from subquad.registry.contract import check_class, describe_class
 
         plugin = check_descriptor(found, describe_class(found, thing))
         check_class(found, thing)
@@ -94,7 +123,7 @@ def build_class(resolved: Resolved) -> type:
     Raises:
         PluginError: it cannot be imported, extends the wrong base or does not implement it.
     """
-    from subquad.registry.classes import check_class
+    from subquad.registry.contract import check_class
 
     build = resolved.plugin.build
     with state_kept():
@@ -142,3 +171,85 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     if isinstance(mixer, AttentionCore):
         return AttentionMixer(mixer, site, config if isinstance(config, AttentionConfig) else None)
     return mixer
+
+
+def plugin_facts(resolved: Resolved) -> dict[str, Any]:
+    """Where a plugin came from, for environment.json.
+
+    Returns:
+        kind, name, distribution, version, api, source (the path of a mixer in a file, else None), editable, and
+        sha256: of the file's bytes, or of the rows of the distribution's RECORD that list its own code and data (rows
+        that differ between two installations of one wheel are left out); None where it has no RECORD.
+    """
+    found, source = resolved.found, resolved.source
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "distribution": found.distribution,
+        "version": found.version,
+        "api": resolved.plugin.api,
+        "source": source.path if source else None,
+        **({"editable": False, "sha256": source.sha256} if source else _installed(found.distribution)),
+    }
+
+
+def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
+    """Check on this node that it has the plugins another one recorded with `plugin_facts`. Imports none of them.
+
+    Args:
+        expected: one record per plugin; mixers in a file travel as text and are not looked for.
+
+    Raises:
+        PluginError: names this node and all that it lacks, or has in another version.
+    """
+    problems = [problem for one in expected if not one.get("source") for problem in _differences(one)]
+    if problems:
+        raise PluginError(f"node {plain(platform.node())}: {'; '.join(dict.fromkeys(problems))}")
+
+
+def _differences(expected: Mapping[str, Any]) -> list[str]:
+    owner, version = str(expected["distribution"]), str(expected["version"])
+    label = plain(f"{expected['kind']} {expected['name']!r} ({owner} {version})")
+    here = [one for one in find_plugins(expected["kind"]) if one.name == expected["name"]]
+    same = [one for one in here if one.distribution == canonical(owner)]
+    if not same:
+        return [f"{label} is not installed here"]
+    if reason := blocked(owner):
+        return [f"{label} is blocked here: {reason}"]
+    if same[0].version != version:
+        return [f"{label} is here in version {plain(same[0].version)}"]
+    installed = _installed(owner)
+    if expected.get("editable") or installed["editable"] or not expected.get("sha256"):
+        return []  # an editable installation's RECORD does not list its code
+    if installed["sha256"] != expected["sha256"]:
+        return [f"{label} has other files here under the same version"]
+    return []
+
+
+def _installed(name: str) -> dict[str, Any]:
+    try:
+        owner = distribution(name)
+    except PackageNotFoundError:
+        return {"editable": False, "sha256": None}
+    return {"editable": _is_editable(owner), "sha256": _record_hash(owner)}
+
+
+def _is_editable(owner: Distribution) -> bool:
+    try:
+        origin = json.loads(owner.read_text("direct_url.json") or "{}")
+    except ValueError:
+        return False
+    return bool(origin.get("dir_info", {}).get("editable", False))
+
+
+def _record_hash(owner: Distribution) -> str | None:
+    record = owner.read_text("RECORD")
+    if record is None:
+        return None
+    rows = sorted(row for row in record.splitlines() if _is_own(row.split(",")[0]))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def _is_own(path: str) -> bool:
+    """Whether a RECORD row is of the wheel's content: no script or metadata of the installer, no compiled file."""
+    return not path.startswith("..") and ".dist-info/" not in path and not path.endswith(".pyc")

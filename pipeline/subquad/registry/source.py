@@ -11,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from subquad.errors import PluginError
+from subquad.registry.foreign import blamed, plain
 from subquad.registry.found import Found
-from subquad.registry.guard import blamed
-from subquad.registry.text import plain
 from subquad.suggest import did_you_mean
 
 MAX_BYTES = 1_000_000

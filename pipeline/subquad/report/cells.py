@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import RunError
-from subquad.experiment.strict_yaml import parse
-from subquad.experiment.text_file import read
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.experiment.vary import VARY
 from subquad.report.result import Result, load_result
 from subquad.report.settings import Setting, settings_of
@@ -133,7 +132,7 @@ def _varied(axes: Mapping[str, Any], found: Mapping[str, str]) -> Setting | None
 
 def _experiment(run: Path) -> dict[str, Any]:
     path = run / EXPERIMENT
-    data = parse(read(path, str(path)), str(path)).data
+    data = parse_yaml(read_text(path, str(path)), str(path)).data
     for key in ("dataset", "mixer"):
         part = data.get(key) if isinstance(data, dict) else None
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):

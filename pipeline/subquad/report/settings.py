@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from subquad.experiment.tree import ALTERNATIVES
+from subquad.experiment.settings import ALTERNATIVES
 from subquad.runs import flatten
 
 _NOT_SETTINGS = ("format", "name", "resources", "tracking", "train.seed")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import shown
-from subquad.experiment.origins import one_line
+from subquad.experiment.refusals import shown
+from subquad.experiment.settings import one_line
 from subquad.search.trial import Trial
 
 Unit = Literal["trials", "seconds", "flops"]

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from subquad.errors import ConfigError
-from subquad.experiment.keys import known_keys
-from subquad.experiment.messages import refusal, validated
-from subquad.experiment.origins import Marks, one_line
+from subquad.experiment.refusals import known_keys, refusal, validated
+from subquad.experiment.settings import Marks, one_line
 from subquad.plugin import Config
 from subquad.suggest import did_you_mean
 

@@ -9,8 +9,7 @@ from typing import Any
 from subquad.engine.cost import Cost
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Checked
-from subquad.experiment.origins import Origin
-from subquad.experiment.tree import Setting
+from subquad.experiment.settings import Origin, Setting
 from subquad.search.matching import TOLERANCE, Values, evaluations, of_length, steps_for, steps_of_flops, width_for
 from subquad.search.materials import Materials
 from subquad.search.settings import MatchBy

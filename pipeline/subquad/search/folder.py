@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
-from subquad.experiment.origins import dotted, one_line
+from subquad.experiment.settings import dotted, one_line
 from subquad.runs import (
     ATTEMPTS,
     METRICS,

@@ -7,7 +7,7 @@ from itertools import islice
 
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
-from subquad.experiment.origins import one_line
+from subquad.experiment.settings import one_line
 from subquad.search.fitting import Fitted, Fitter, Target
 from subquad.search.loop import MAX_FRUITLESS
 from subquad.search.matching import evaluated_every

@@ -14,8 +14,8 @@ from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Plan, differences, digest, load
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.origins import dotted, one_line
-from subquad.experiment.strict_yaml import parse
+from subquad.experiment.settings import dotted, one_line
+from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import SEARCH, new_folder, write_text
 from subquad.search.fitting import Fitted
 from subquad.search.folder import TRIALS, Trials, is_search
@@ -115,7 +115,7 @@ def write_down(search: Search, root: Path) -> Path:
         "settings": search.settings.plain(),
         "measured": dict(search.measured),
         "spaces": {label: plain_space(space) for label, space in search.spaces.items()},
-        "experiment": parse(search.plan.text, search.plan.source).data,
+        "experiment": parse_yaml(search.plan.text, search.plan.source).data,
     }
     text = to_yaml(data)
     folder = new_folder(root / "runs", f"{search.plan.name}-search", hashlib.sha256(text.encode()).hexdigest())
@@ -134,7 +134,7 @@ def read_search(folder: Path) -> Search:
         raise RunError(f"{folder}: not a search (no {SEARCH})")
     path = folder / SEARCH
     _refuse_edited(path)
-    data = parse(path.read_text(encoding="utf-8"), str(path)).data
+    data = parse_yaml(path.read_text(encoding="utf-8"), str(path)).data
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
     try:

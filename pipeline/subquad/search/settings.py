@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from subquad.errors import ConfigError, RunError
-from subquad.experiment.allowed import shown
-from subquad.experiment.origins import one_line
+from subquad.experiment.refusals import shown
+from subquad.experiment.settings import one_line
 from subquad.search.budget import Budget, parse_budget
 from subquad.suggest import did_you_mean
 

@@ -9,8 +9,8 @@ from typing import Any
 from subquad.errors import ConfigError
 from subquad.experiment import Cell, Checked, Plan
 from subquad.experiment.axes import Axis, axis_path, parse_axes, plain_label
-from subquad.experiment.origins import KeyPath, one_line
-from subquad.experiment.strict_yaml import parse
+from subquad.experiment.settings import KeyPath, one_line
+from subquad.experiment.strict_yaml import parse_yaml
 from subquad.experiment.vary import VARY
 from subquad.plugin import TaskPlugin
 from subquad.search.searcher import Goal
@@ -73,7 +73,7 @@ def axes_of(plan: Plan) -> tuple[Axis, ...]:
     """A study's axes without the seed's; none of a single experiment."""
     if not plan.study:
         return ()
-    document = parse(plan.text, plan.source)
+    document = parse_yaml(plan.text, plan.source)
     return tuple(axis for axis in parse_axes(document.data["matrix"], document.marks) if axis.path != SEED)
 
 
@@ -119,7 +119,7 @@ def _refuse_protocols(plan: Plan) -> None:
 
 def _refuse_rules_of_seeds(plan: Plan) -> None:
     """The final study has other seeds, for which such a rule says nothing."""
-    data = parse(plan.text, plan.source).data
+    data = parse_yaml(plan.text, plan.source).data
     rules = [("cases", case.get("when", {})) for case in data.get("cases", [])]
     rules += [("exclude", when) for when in data.get("exclude", [])]
     for key, when in rules:

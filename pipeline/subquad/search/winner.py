@@ -10,9 +10,8 @@ from subquad.errors import RunError
 from subquad.experiment import Plan, digest, load
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.origins import Origin, one_line
-from subquad.experiment.strict_yaml import parse
-from subquad.experiment.tree import Setting, Tree, overlay
+from subquad.experiment.settings import Origin, Setting, Tree, one_line, overlay
+from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import STUDY, write_text
 from subquad.search.folder import BEST, FINAL, settings_of, trial_folder
 from subquad.search.searcher import Goal
@@ -87,7 +86,7 @@ def _digests(plan: Plan) -> dict[str, str]:
 
 
 def _final_text(search: Path, plan: Plan, winners: Winners, seeds: int) -> str:
-    data = parse(plan.text, plan.source).data
+    data = parse_yaml(plan.text, plan.source).data
     data = _study(search, data, winners) if plan.study else _single(search, data, winners)
     matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
     return to_yaml(data | {"matrix": matrix | {"seed": list(range(seeds))}})

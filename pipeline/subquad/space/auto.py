@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import Origin
+from subquad.experiment.settings import Origin
 from subquad.plugin import Config
 from subquad.registry import ParameterRow, describe_config
 from subquad.space.conditions import ever_active

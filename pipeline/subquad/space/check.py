@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import shown
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import KeyPath, Origin, dotted, one_line, problem
+from subquad.experiment.refusals import shown
+from subquad.experiment.settings import KeyPath, Origin, dotted, one_line, problem
 from subquad.space.conditions import ever_active, parents_first
 from subquad.space.constraint import Constraint
 from subquad.space.declared import Declared

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from subquad.experiment.origins import problem
+from subquad.experiment.settings import problem
 from subquad.space.dimension import Condition, Dimension
 
 MAX_COMBINATIONS = 10_000

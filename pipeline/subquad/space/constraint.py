@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from subquad.experiment.origins import Origin
+from subquad.experiment.settings import Origin
 
 Relation = Literal["less", "less_equal", "divides", "sum_not_in"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from subquad.errors import ConfigError
-from subquad.experiment.origins import one_line, problem
+from subquad.experiment.settings import one_line, problem
 from subquad.space.constraint import Constraint
 from subquad.space.dimension import Dimension
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from subquad.experiment.origins import KeyPath, Origin
+from subquad.experiment.settings import KeyPath, Origin
 
 Kind = Literal["choice", "grid", "uniform", "loguniform", "int"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from subquad.experiment.checked import Checked, check, parse
-from subquad.experiment.tree import Setting, Tree, overlay
+from subquad.experiment.settings import Setting, Tree, overlay
 from subquad.plugin import Site
 from subquad.registry import Resolved
 from subquad.registry.loaded import check_site

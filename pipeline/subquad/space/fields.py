@@ -11,14 +11,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from subquad.experiment.allowed import allowed
 from subquad.experiment.checked import Checked
-from subquad.experiment.keys import Known, known_keys
-from subquad.experiment.messages import Fault, validated
-from subquad.experiment.origins import KeyPath
+from subquad.experiment.refusals import Fault, Known, allowed, known_keys, validated
 from subquad.experiment.schema import Experiment
-from subquad.experiment.tree import COMPONENTS
-from subquad.registry.guard import blamed
+from subquad.experiment.settings import COMPONENTS, KeyPath
+from subquad.registry.foreign import blamed
 
 _MISSING = object()
 _RULE = 3

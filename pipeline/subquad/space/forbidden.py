@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import KeyPath
-from subquad.experiment.paths import path_fields
-from subquad.experiment.tree import COMPONENTS
+from subquad.experiment.settings import COMPONENTS, KeyPath, path_fields
 
 _NO_EFFECT = "it does not change what a run learns"
 _SECTIONS = {

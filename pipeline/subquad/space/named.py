@@ -8,8 +8,8 @@ from pathlib import Path
 
 from subquad.errors import ConfigError
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import one_line, shown_target
-from subquad.experiment.text_file import read
+from subquad.experiment.settings import one_line, shown_target
+from subquad.experiment.strict_yaml import read_text
 from subquad.registry import recipe
 from subquad.space.auto import NAME, auto
 from subquad.space.declared import Declared, merge
@@ -47,6 +47,6 @@ def _one(name: str, experiment: Checked, cwd: Path) -> Declared:
     if _is_path(name):
         path, shown = cwd / name, shown_target(name)
         stem = re.sub(r"\.ya?ml$", "", path.name)
-        said = parse_space(read(path, shown), stem, source=shown, folder=path.parent.absolute())
+        said = parse_space(read_text(path, shown), stem, source=shown, folder=path.parent.absolute())
         return replace(said, source=str(path.resolve()))
     return parse_space(recipe(name, "space").text(), name)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import shown
-from subquad.experiment.origins import KeyPath, Marks, Origin, origin_of, problem
+from subquad.experiment.refusals import shown
+from subquad.experiment.settings import KeyPath, Marks, Origin, origin_of, problem
 from subquad.space.dimension import same
 
 MAX_VALUES = 1000

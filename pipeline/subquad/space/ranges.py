@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from subquad.experiment.allowed import shown
+from subquad.experiment.refusals import shown
 from subquad.space.dimension import Kind, is_number
 from subquad.space.place import Place
 

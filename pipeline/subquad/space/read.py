@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import shown
-from subquad.experiment.keys import suggest_key
-from subquad.experiment.origins import one_line
-from subquad.experiment.strict_yaml import parse
+from subquad.experiment.refusals import shown, suggest_key
+from subquad.experiment.settings import one_line
+from subquad.experiment.strict_yaml import parse_yaml
 from subquad.space.declared import Declared
 from subquad.space.dimension import KINDS, Condition, Dimension, Kind
 from subquad.space.place import Place, plain_values
@@ -36,7 +35,7 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
         ConfigError: the first of what is wrong with it, with line and key.
     """
     source = source or f"space {name}"
-    document = parse(text, source, folder)
+    document = parse_yaml(text, source, folder)
     data, top = document.data, Place((), (), document.marks)
     if data is None:
         raise ConfigError(one_line(f"{source}: is empty; it must say dims"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from subquad.experiment.allowed import shown
-from subquad.experiment.keys import suggest_key
+from subquad.experiment.refusals import shown, suggest_key
 from subquad.space.constraint import RELATIONS, Constraint, Relation
 from subquad.space.dimension import is_number
 from subquad.space.place import Place, plain_values

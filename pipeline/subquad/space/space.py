@@ -13,8 +13,7 @@ from math import prod
 from typing import Any
 
 from subquad.errors import ConfigError, UserError
-from subquad.experiment.origins import one_line
-from subquad.experiment.tree import Setting
+from subquad.experiment.settings import Setting, one_line
 from subquad.space.conditions import parents_first
 from subquad.space.constraint import Constraint
 from subquad.space.dimension import Dimension, is_number

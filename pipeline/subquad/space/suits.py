@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from subquad.errors import ConfigError
 from subquad.experiment.checked import Checked
-from subquad.experiment.origins import one_line
+from subquad.experiment.settings import one_line
 from subquad.space.constraint import Constraint
 from subquad.space.declared import Declared
 from subquad.space.dimension import Dimension

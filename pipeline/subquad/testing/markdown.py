@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from subquad.registry import plugin_facts
-from subquad.registry.text import plain
+from subquad.registry.foreign import plain
 from subquad.testing.catalogue import checks
 from subquad.testing.certificate import Certificate, environment
 from subquad.testing.check import Status

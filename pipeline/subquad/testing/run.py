@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from subquad.errors import SubquadError
-from subquad.registry.guard import state_kept
-from subquad.registry.text import cause, plain
+from subquad.registry.foreign import cause, plain, state_kept
 from subquad.testing.check import Check, CheckFailed, Finding, NotApplicable, NotProven, Outcome, Status
 from subquad.testing.subject import Subject
 

@@ -14,7 +14,7 @@ from subquad.experiment import parameters
 from subquad.nn import AttentionCore, TokenMixer
 from subquad.plugin import Config, Facts, MixerPlugin, Site
 from subquad.registry import Resolved, build_class, make_mixer
-from subquad.registry.guard import blamed
+from subquad.registry.foreign import blamed
 
 DIM, HEADS, MAX_LEN = 16, 2, 64
 STIR = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from subquad.plugin import MixerPlugin
 from subquad.registry import Found, Resolved, resolve
-from subquad.registry.loaded import check
+from subquad.registry.loaded import check_plugin
 
 Target = str | type | MixerPlugin | Resolved
 
@@ -25,7 +25,7 @@ def resolved(target: Target) -> Resolved:
         return resolve("mixer", target)
     name, home = _name(target)
     found = Found("mixer", name, "", "not installed", f"{home}:{name}")
-    plugin = check(found, target)
+    plugin = check_plugin(found, target)
     return Resolved(plugin, found)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from subquad.experiment import check, differences, digest, dump, load
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.schema import Experiment
-from subquad.experiment.strict_yaml import parse
+from subquad.experiment.strict_yaml import parse_yaml
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 LEAF = (
@@ -37,7 +37,7 @@ TREE = st.dictionaries(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREE)
 def test_what_is_written_reads_back_the_same(data):
-    assert repr(parse(to_yaml(data), "f.yaml").data or {}) == repr(data)
+    assert repr(parse_yaml(to_yaml(data), "f.yaml").data or {}) == repr(data)
 
 
 def experiment(plan):

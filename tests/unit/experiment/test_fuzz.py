@@ -8,12 +8,11 @@ import pytest
 
 from subquad.errors import ConfigError, DataError, PluginError
 from subquad.experiment import load
-from subquad.experiment.allowed import schema_at
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.keys import known_keys
-from subquad.experiment.origins import dotted
+from subquad.experiment.refusals import known_keys, schema_at
 from subquad.experiment.schema import Experiment
-from subquad.experiment.strict_yaml import parse
+from subquad.experiment.settings import dotted
+from subquad.experiment.strict_yaml import parse_yaml
 from subquad.registry import Kind, resolve
 
 STUDY = """\
@@ -91,7 +90,7 @@ def odd_value(rng, text):
 
 def random_tree(rng, text):
     """Known keys with random values, nested where they should not be."""
-    data = parse(text, "text").data
+    data = parse_yaml(text, "text").data
     for _ in range(rng.randint(1, 5)):
         path, place = rng.choice(KEYS), data
         for key in path[:-1]:
@@ -113,7 +112,7 @@ def random_value(rng, depth):
 
 def plausible(rng, text):
     """Settings whose values are of the right type."""
-    data = parse(text, "text").data
+    data = parse_yaml(text, "text").data
     for path in rng.sample(KEYS, rng.randint(1, 2)):
         place = data
         for key in path[:-1]:

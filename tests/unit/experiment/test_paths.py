@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from subquad.experiment import check, load
-from subquad.experiment.paths import absolute
+from subquad.experiment.settings import absolute
 
 TEXT = """\
 dataset: {name: files, params: {folder: FOLDER, word: data}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from subquad.experiment.scalars import scalar
+from subquad.experiment.strict_yaml import scalar
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from subquad.errors import ConfigError
-from subquad.experiment.origins import Origin
-from subquad.experiment.strict_yaml import MAX_DEPTH, MAX_NODES, parse, parse_value
+from subquad.experiment.settings import Origin
+from subquad.experiment.strict_yaml import MAX_DEPTH, MAX_NODES, parse_value, parse_yaml
 
 ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join(f'*{below}' for _ in range(8))}]\n"
@@ -15,7 +15,7 @@ ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 def test_data_and_marks():
-    document = parse("a: 1\nb:\n  - x\n  - {c: 'no'}\n", "f.yaml")
+    document = parse_yaml("a: 1\nb:\n  - x\n  - {c: 'no'}\n", "f.yaml")
     assert document.data == {"a": 1, "b": ["x", {"c": "no"}]}
     assert document.marks[("b", 1, "c")] == Origin("f.yaml", 4)
     assert document.marks[("b", 0)].line == 3
@@ -24,21 +24,21 @@ def test_data_and_marks():
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "---\n...\n"])
 def test_an_empty_document_is_none(text):
-    assert parse(text, "f.yaml").data is None
+    assert parse_yaml(text, "f.yaml").data is None
 
 
 @pytest.mark.parametrize("text", ["a: 1\r\nb: 2\r\n", "a: 1\n\n\nb: 2", "{a: 1, b: 2}", '{"a": 1, "b": 2}'])
 def test_line_ends_and_flow_style(text):
-    assert parse(text, "f.yaml").data == {"a": 1, "b": 2}
+    assert parse_yaml(text, "f.yaml").data == {"a": 1, "b": 2}
 
 
 def test_quoted_and_block_scalars_are_text():
-    document = parse("a: '010'\nb: \"1e-3\"\nc: |\n  12\nd: >\n  true\n", "f.yaml")
+    document = parse_yaml("a: '010'\nb: \"1e-3\"\nc: |\n  12\nd: >\n  true\n", "f.yaml")
     assert document.data == {"a": "010", "b": "1e-3", "c": "12\n", "d": "true\n"}
 
 
 def test_keys_are_always_text():
-    assert parse("no: 1\n1: 2\nnull: 3\n", "f.yaml").data == {"no": 1, "1": 2, "null": 3}
+    assert parse_yaml("no: 1\n1: 2\nnull: 3\n", "f.yaml").data == {"no": 1, "1": 2, "null": 3}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_keys_are_always_text():
 )
 def test_refusals_name_line_and_column(text, message):
     with pytest.raises(ConfigError) as caught:
-        parse(text, "f.yaml")
+        parse_yaml(text, "f.yaml")
     assert str(caught.value) == message
 
 
@@ -98,7 +98,7 @@ def test_refusals_name_line_and_column(text, message):
 )
 def test_depth_and_size_are_bounded(text, message):
     with pytest.raises(ConfigError) as caught:
-        parse(text, "f.yaml")
+        parse_yaml(text, "f.yaml")
     assert message in str(caught.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from subquad.errors import ConfigError
 from subquad.experiment import load
-from subquad.experiment.text_file import MAX_BYTES
+from subquad.experiment.strict_yaml import MAX_BYTES
 
 
 @dataclass(frozen=True)

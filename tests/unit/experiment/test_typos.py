@@ -6,10 +6,10 @@ import string
 
 import pytest
 
-from subquad.experiment.keys import known_keys, suggest_key
-from subquad.experiment.origins import dotted
+from subquad.experiment.refusals import known_keys, suggest_key
 from subquad.experiment.schema import Experiment
-from subquad.registry import find, resolve
+from subquad.experiment.settings import dotted
+from subquad.registry import find_plugins, resolve
 
 LETTERS = string.ascii_lowercase + "_0"
 
@@ -18,7 +18,7 @@ def every_key():
     """The known keys of one experiment for each built-in plugin."""
     known = known_keys(Experiment)
     for kind in ("dataset", "task", "backbone", "mixer"):
-        for found in find(kind):
+        for found in find_plugins(kind):
             if found.distribution == "subquad":
                 yield {**known, **known_keys(resolve(kind, found.name).plugin.config, (kind, "params"))}
 

@@ -17,10 +17,10 @@ import torch
 from subquad.data import DataSpec
 from subquad.errors import ConfigError
 from subquad.experiment import Cell, load
-from subquad.experiment.target import read_target
+from subquad.experiment.sources import read_target
 from subquad.nn import AttentionMixer, BackboneContext, TokenMixer
 from subquad.plugin import Site
-from subquad.registry import find, recipes
+from subquad.registry import find_plugins, recipes
 from subquad_plugins.agf import Config as AGFConfig
 from subquad_plugins.agf.mixer import AGF
 from subquad_plugins.cur import Config as CURConfig
@@ -114,7 +114,7 @@ def cells(name: str) -> dict[str, Cell]:
     tree = read_target(name, Path.cwd(), recipes)[0].data
     axes = tree.get("matrix", {}).get("dataset", []) or [tree["dataset"]]
     named = {one if isinstance(one, str) else one["name"] for one in axes}
-    if missing := sorted(named - {row.name for row in find("dataset")}):
+    if missing := sorted(named - {row.name for row in find_plugins("dataset")}):
         pytest.skip(f"not installed: data set {', '.join(missing)}")
     return {cell.label: cell for cell in load(name).cells}
 

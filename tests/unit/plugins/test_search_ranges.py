@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from subquad.errors import ConfigError
 from subquad.plugin import Config, Range, Site, param
-from subquad.registry import describe_config, find, resolve
+from subquad.registry import describe_config, find_plugins, resolve
 from subquad.registry.loaded import check_site
 
-OWN = sorted(row.name for row in find("mixer") if row.distribution == "subquad")
+OWN = sorted(row.name for row in find_plugins("mixer") if row.distribution == "subquad")
 WITHOUT = {"identity", "softmax"}
 """Controls and references: there is nothing of the method to search."""
 

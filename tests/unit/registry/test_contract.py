@@ -8,9 +8,8 @@ from subquad.errors import PluginError
 from subquad.nn import Task, TokenMixer
 from subquad.plugin import Config, DatasetPlugin, Facts, MixerConfig, MixerPlugin, TaskPlugin
 from subquad.registry import Found
-from subquad.registry.classes import check_class
-from subquad.registry.contract import check_descriptor
-from subquad.registry.loaded import check
+from subquad.registry.contract import check_class, check_descriptor
+from subquad.registry.loaded import check_plugin
 
 FOUND = Found("mixer", "toy", "owner", "1.0", "toys:PLUGIN")
 TASK = dataclasses.replace(FOUND, kind="task")
@@ -74,7 +73,7 @@ def test_a_thing_of_another_type(thing, message):
 
 def test_only_mixers_may_be_given_as_a_class():
     with pytest.raises(PluginError, match=r"toys:PLUGIN is a Config, not a TaskPlugin$"):
-        check(TASK, Config)
+        check_plugin(TASK, Config)
 
 
 def test_a_newer_plugin_is_told_by_its_api_before_its_type():
@@ -185,14 +184,14 @@ def test_a_class_that_takes_more_than_it_must_is_fine():
 )
 def test_a_class_given_directly_says_what_it_lacks(attributes, message):
     with pytest.raises(PluginError, match=message):
-        check(FOUND, type("Wide2", (Wide,), attributes))
+        check_plugin(FOUND, type("Wide2", (Wide,), attributes))
 
 
 def test_a_class_without_docstring_has_an_empty_summary():
-    plugin = check(FOUND, type("Wide3", (Wide,), {"Config": MixerConfig, "facts": Facts()}))
+    plugin = check_plugin(FOUND, type("Wide3", (Wide,), {"Config": MixerConfig, "facts": Facts()}))
     assert plugin.summary == ""
 
 
 def test_a_class_may_name_variants_for_the_certificate():
     named = {"Config": MixerConfig, "facts": Facts(), "variants": {"plain": {}}}
-    assert check(FOUND, type("Wide4", (Wide,), named)).variants == {"plain": {}}
+    assert check_plugin(FOUND, type("Wide4", (Wide,), named)).variants == {"plain": {}}

@@ -6,7 +6,7 @@ import pytest
 
 from subquad.errors import PluginError
 from subquad.registry import recipe, recipes
-from subquad.registry.files import folder_faults, folder_of
+from subquad.registry.files import folder_faults, package_folder
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_recipe_that_is_not_utf8_is_one_line(add_recipes):
 
 @pytest.mark.parametrize("package", ["no_such_package", "json.nothing", "sys", ".relative", ""])
 def test_a_package_that_is_none_has_no_folder(package):
-    assert folder_of(package) is None
+    assert package_folder(package) is None
 
 
 def test_spaces_are_found_the_same_way(add):

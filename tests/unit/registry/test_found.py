@@ -3,12 +3,12 @@
 import os
 import sys
 
-from subquad.registry import GROUPS, Found, find
+from subquad.registry import GROUPS, Found, find_plugins
 from subquad.registry.found import canonical, metadata_faults
 
 
 def named(name):
-    return [found for found in find() if found.name == name]
+    return [found for found in find_plugins() if found.name == name]
 
 
 def test_a_plugin_is_found_with_owner_version_and_target(add_dataset):
@@ -18,8 +18,8 @@ def test_a_plugin_is_found_with_owner_version_and_target(add_dataset):
 
 def test_kinds_are_kept_apart(add):
     add("both", {"subquad.mixers": {"one": "m:A"}, "subquad.tasks": {"two": "m:B"}, "other.group": {"three": "m:C"}})
-    assert "one" in [found.name for found in find("mixer")]
-    assert "one" not in [found.name for found in find("task")]
+    assert "one" in [found.name for found in find_plugins("mixer")]
+    assert "one" not in [found.name for found in find_plugins("task")]
     assert named("three") == []
 
 
@@ -27,14 +27,14 @@ def test_result_is_sorted_by_kind_name_and_distribution(add):
     for owner in ("zeta", "alpha"):
         add(owner, {"subquad.tasks": {"twin": "m:A", "a": "m:A"}, "subquad.mixers": {"z": "m:A"}})
     order = list(GROUPS)
-    keys = [(order.index(found.kind), found.name, found.distribution) for found in find()]
+    keys = [(order.index(found.kind), found.name, found.distribution) for found in find_plugins()]
     assert keys == sorted(keys)
 
 
 def test_a_hundred_plugins_are_found_without_importing_one(add_dataset):
     for number in range(100):
         add_dataset(f"toy{number:03}", code="raise SystemExit('imported')")
-    assert sum(found.name.startswith("toy") for found in find("dataset")) == 100
+    assert sum(found.name.startswith("toy") for found in find_plugins("dataset")) == 100
     assert not [name for name in sys.modules if name.startswith("fake_toy")]
 
 
@@ -73,7 +73,7 @@ def test_unreadable_metadata_hide_no_other_plugin_and_are_reported(add, add_data
     nameless = add("nameless", {"subquad.mixers": {"ghost": "m:A"}})
     (nameless / "METADATA").unlink()
     os.utime(site, ns=(1, 1))
-    assert [found.name for found in find() if found.distribution.startswith("fake")] == ["toy"]
+    assert [found.name for found in find_plugins() if found.distribution.startswith("fake")] == ["toy"]
     faults = metadata_faults()
     assert any("entry points cannot be read" in fault for fault in faults)
     assert any("nameless-1.0.dist-info: METADATA cannot be read" in fault for fault in faults)

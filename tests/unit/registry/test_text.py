@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.registry.text import cause, plain
+from subquad.registry.foreign import cause, plain
 
 
 @given(st.text(st.characters(codec=None)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from subquad.registry import versions
+from subquad.registry import health as versions
 
 
 @pytest.mark.parametrize(

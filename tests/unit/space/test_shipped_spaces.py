@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from subquad.registry import find
-from subquad.registry.files import folder_of
+from subquad.registry import find_plugins
+from subquad.registry.files import package_folder
 from subquad.space import Space, auto, builder, check, parse_space
 
-FOLDER = folder_of("subquad_spaces")
+FOLDER = package_folder("subquad_spaces")
 assert FOLDER is not None
 MIXERS = {"agf": "agf", "agf-paper-grid": "agf", "cur": "cur", "sfpc": "sfpc", "mdfwa": "mdfwa", "optimizer": "softmax"}
-SEARCHED = sorted({row.name for row in find("mixer") if row.distribution == "subquad"} - {"identity", "softmax"})
+SEARCHED = sorted(
+    {row.name for row in find_plugins("mixer") if row.distribution == "subquad"} - {"identity", "softmax"}
+)
 POINTS = 100
 
 

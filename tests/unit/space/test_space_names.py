@@ -13,8 +13,8 @@ import pytest
 
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Checked
-from subquad.registry import find, recipes
-from subquad.registry.files import folder_of
+from subquad.registry import find_plugins, recipes
+from subquad.registry.files import package_folder
 from subquad.space import auto, check, declared, merge, parse_space
 
 REPO = Path(__file__).resolve().parents[3]
@@ -124,13 +124,13 @@ def test_spaces_of_an_entry_point_are_merged_by_name(experiment):
 @pytest.mark.skipif(not (REPO / "pyproject.toml").is_file(), reason="runs beside the sources only")
 def test_the_package_offers_its_folder():
     project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    folder = folder_of(project["entry-points"]["subquad.spaces"]["builtin"])
+    folder = package_folder(project["entry-points"]["subquad.spaces"]["builtin"])
     assert folder
     assert (folder / "optimizer.yaml").is_file()
 
 
 @pytest.mark.skipif(
-    not any(found.distribution == "subquad" for found in find("space")),
+    not any(found.distribution == "subquad" for found in find_plugins("space")),
     reason="installed before there were spaces: install again",
 )
 def test_the_shipped_spaces_are_installed(experiment):

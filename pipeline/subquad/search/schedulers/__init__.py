@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment.origins import Marks
+from subquad.experiment.settings import Marks
 from subquad.search.choose import named, settled
 from subquad.search.scheduler import Scheduler
 from subquad.search.schedulers.asha import ASHA

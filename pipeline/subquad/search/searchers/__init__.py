@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from subquad.experiment.origins import Marks
+from subquad.experiment.settings import Marks
 from subquad.search.choose import named, settled
 from subquad.search.searcher import Goal, Searcher
 from subquad.search.searchers.gp import GP

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 
 from subquad.errors import ConfigError
-from subquad.experiment.origins import one_line
+from subquad.experiment.settings import one_line
 from subquad.plugin import Config, param
 from subquad.search.searcher import Goal, Searcher
 from subquad.search.trial import Trial

@@ -1,4 +1,4 @@
-"""The plain tree of an experiment before validation, and how later settings are laid over it.
+"""The plain tree of an experiment before validation: where each setting was given, how later ones are laid over it.
 
 Settings come in layers: the file, a study's axes, each of its cases, the command line. In every layer one of a pair of
 alternatives (epochs or steps) that is given without the other switches the other off.
@@ -7,11 +7,105 @@ alternatives (epochs or steps) that is given without the other switches the othe
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import os.path
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from subquad.experiment.origins import KeyPath, Marks, Origin, dotted, mark_all, problem
+from pydantic import BaseModel
+
+from subquad.errors import ConfigError
+from subquad.registry.foreign import plain
+
+KeyPath = tuple[str | int, ...]
+
+_LONGEST_MESSAGE = 600
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was given.
+
+    Attributes:
+        source: a file as the user typed it, `recipe NAME` or `override 'KEY=VALUE'`.
+        line: counted from 1; 0 where there are no lines.
+        folder: what a relative path in the value is relative to.
+    """
+
+    source: str
+    line: int = 0
+    folder: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}" if self.line else self.source
+
+    @property
+    def is_override(self) -> bool:
+        return self.source.startswith("override ")
+
+
+Marks = Mapping[KeyPath, Origin]
+"""The origin of each key; a key that is not there came with its nearest ancestor, or is a default."""
+
+
+def origin_of(path: KeyPath, marks: Marks | None) -> Origin | None:
+    """The origin of a key, or of the mapping it would stand in; None when nothing is known."""
+    if not marks:
+        return None
+    for length in range(len(path), -1, -1):
+        if path[:length] in marks:
+            return marks[path[:length]]
+    return None
+
+
+def dotted(path: KeyPath) -> str:
+    """`mixer.params.order`; an index in a list is written `[2]`, counted from 0."""
+    parts = (f"[{key}]" if isinstance(key, int) else f".{shown_key(key)}" for key in path)
+    return "".join(parts).removeprefix(".")
+
+
+def shown_key(key: str) -> str:
+    """A key as it is, or quoted where it is long or holds anything but letters, digits, '.', '-' and '_'."""
+    return key if re.fullmatch(r"[\w.-]{1,60}", key) else repr(shorten(key, 60))
+
+
+def shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def one_line(message: str) -> str:
+    """`message` with line breaks and control characters shown as escapes, and not endlessly long."""
+    return plain(message, _LONGEST_MESSAGE)
+
+
+def shown_target(target: str) -> str:
+    """A file's name as messages show it: of a very long one the end."""
+    return target if len(target) <= 200 else f"...{target[-197:]}"
+
+
+def problem(path: KeyPath, message: str, marks: Marks | None = None) -> ConfigError:
+    """The error for one setting: `file:line: key.path: message`."""
+    origin = origin_of(path, marks)
+    parts = [str(origin) if origin else "", dotted(path), message]
+    return ConfigError(one_line(": ".join(part for part in parts if part)))
+
+
+def mark_all(value: Any, path: KeyPath, origin: Origin) -> dict[KeyPath, Origin]:
+    """The same origin for a value and everything in it."""
+    marks = {path: origin}
+    for key, child in children(value):
+        marks |= mark_all(child, (*path, key), origin)
+    return marks
+
+
+def children(value: Any) -> list[tuple[str | int, Any]]:
+    """Keys (or indices) and values of a mapping or list; nothing for a scalar."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
 
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
 SECTIONS = ("train", "resources", "tracking")
@@ -150,3 +244,48 @@ def _stands(value: Any, path: KeyPath) -> bool:
         else:
             return False
     return True
+
+
+def absolute(value: str, folder: Path) -> str:
+    """An absolute path; `~` is the home folder. An address (`s3://...`) and empty text stay as they are."""
+    if not value or "://" in value:
+        return value
+    return os.path.normpath(os.path.join(os.path.abspath(folder), os.path.expanduser(value)))
+
+
+def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
+    """The parameters of a plugin that are declared as paths."""
+    extras = ((name, field.json_schema_extra) for name, field in config.model_fields.items())
+    return tuple(name for name, extra in extras if isinstance(extra, dict) and extra.get("path"))
+
+
+def absolute_params(
+    config: type[BaseModel], params: Mapping[str, Any], path: KeyPath, marks: Marks | None, base: Path
+) -> dict[str, Any]:
+    """`params` with every path absolute, against the folder of whoever gave it.
+
+    Args:
+        config: the plugin's parameters.
+        params: what was given.
+        path: where `params` stands in the experiment.
+        marks: origins.
+        base: for values whose origin has no folder.
+    """
+    fields = {name for name in path_fields(config) if isinstance(params.get(name), str)}
+    return {
+        name: absolute(value, folder_of((*path, name), marks, base)) if name in fields else value
+        for name, value in params.items()
+    }
+
+
+def absolute_mixer(name: str, marks: Marks | None, base: Path) -> str:
+    """The name of a mixer in a file, `./file.py:Class`, with the file's path absolute; other names as they are."""
+    file, colon, attribute = name.rpartition(":")
+    if not file.endswith(".py"):
+        return name
+    return f"{absolute(file, folder_of(('mixer', 'name'), marks, base))}{colon}{attribute}"
+
+
+def folder_of(path: KeyPath, marks: Marks | None, base: Path) -> Path:
+    origin = origin_of(path, marks)
+    return origin.folder if origin and origin.folder else base

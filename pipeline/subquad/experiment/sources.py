@@ -1,18 +1,16 @@
-"""Find and read what the user named: a file, or a recipe that a package ships."""
+"""What the user named: a file, a recipe that a package ships, and `key=value` on the command line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import shown
-from subquad.experiment.origins import one_line, shown_target
-from subquad.experiment.strict_yaml import Document, parse
-from subquad.experiment.text_file import read
-from subquad.experiment.tree import Tree
+from subquad.experiment.refusals import shown
+from subquad.experiment.settings import Origin, Setting, Tree, one_line, shorten, shown_target
+from subquad.experiment.strict_yaml import Document, parse_value, parse_yaml, read_text
 from subquad.suggest import did_you_mean, nearest
 
 
@@ -48,7 +46,7 @@ def read_target(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         path = cwd / target
         if not _exists(path):
             raise ConfigError(one_line(f"{name}: no such file{_near(target, path, recipes)}"))
-        return _tree(parse(read(path, name), name, path.parent.absolute()), name), name
+        return _tree(parse_yaml(read_text(path, name), name, path.parent.absolute()), name), name
     known = recipes()
     found = known.get(target) or next((one for one in known.values() if _full_name(one) == target), None)
     if found is None:
@@ -56,7 +54,7 @@ def read_target(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
         raise ConfigError(one_line(f"{shown(target)}: no such recipe, and no such file{hint}{also}"))
     name = f"recipe {target}"
-    return _tree(parse(found.text(), name, cwd), name), name
+    return _tree(parse_yaml(found.text(), name, cwd), name), name
 
 
 def _full_name(recipe: Recipe) -> str:
@@ -89,3 +87,39 @@ def _tree(document: Document, source: str) -> Tree:
     if not isinstance(document.data, dict):
         raise ConfigError(one_line(f"{source}:1: got {shown(document.data)}, must be a mapping of settings"))
     return Tree(document.data, document.marks)
+
+
+def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
+    """Settings from `train.lr=3e-4`, `mixer=agf`, `matrix.seed=[0, 1]`.
+
+    Args:
+        overrides: as typed; the value follows YAML's rules for plain text, and needs no quotes.
+        cwd: what relative paths in values are relative to.
+
+    Raises:
+        ConfigError: one is not `key=value`, or a key comes twice.
+    """
+    settings: list[Setting] = []
+    for text in overrides:
+        setting = _parse(text, cwd)
+        if any(setting.path == other.path for other in settings):
+            raise ConfigError(one_line(f"{setting.origin}: {'.'.join(map(str, setting.path))}: given twice"))
+        settings.append(setting)
+    return settings
+
+
+def _parse(text: str, cwd: Path) -> Setting:
+    name = one_line(f"override {shorten(text, 80)!r}")
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
+    path = _split(key.strip())
+    if not all(path):
+        raise ConfigError(f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4")
+    return Setting(path, parse_value(value, name), Origin(name, folder=cwd))
+
+
+def _split(key: str) -> tuple[str, ...]:
+    """The path of a key. A key below `matrix` or `vary` is an axis or a setting, itself written with dots."""
+    head, _, rest = key.partition(".")
+    return (head, rest) if head in ("matrix", "vary") and rest else tuple(key.split("."))

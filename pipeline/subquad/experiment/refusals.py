@@ -1,0 +1,348 @@
+"""Refusals in one line: what a setting may be, the nearest known key, and pydantic's findings in our own words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import ErrorDetails
+
+from subquad.errors import ConfigError
+from subquad.experiment.settings import KeyPath, Marks, dotted, origin_of, problem, shorten
+from subquad.suggest import nearest
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+Schema = dict[str, Any]
+
+_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "a mapping",
+}
+_LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+_PATTERNS = {NAME_PATTERN: "at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit"}
+
+
+def allowed(model: type[BaseModel], path: KeyPath) -> str:
+    """What the setting at `path` below `model` may be; "" where the schema says nothing about it."""
+    return _words(schema_at(model, path) or {}, json_schema(model))
+
+
+def schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
+    """The JSON schema of one setting; None where there is no such setting."""
+    root = json_schema(model)
+    node: Schema | None = root
+    for key in path:
+        node = _step(node, key, root) if node is not None else None
+    return node
+
+
+@lru_cache(maxsize=256)
+def json_schema(model: type[BaseModel]) -> Schema:
+    """A model's JSON schema, made once; empty where a plugin uses a type that has none."""
+    try:
+        return model.model_json_schema()
+    except PydanticUserError:
+        return {}
+
+
+def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
+    """The schema below `node` under `key`."""
+    for option in _options(node, root):
+        if isinstance(key, int):
+            prefix = option.get("prefixItems", [])
+            found = prefix[key] if key < len(prefix) else option.get("items")
+        else:
+            found = option.get("properties", {}).get(key)
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def _options(node: Schema, root: Schema) -> list[Schema]:
+    """The alternatives a schema allows, references followed."""
+    if "$ref" in node:
+        return _options(root["$defs"][node["$ref"].rpartition("/")[2]], root)
+    return [leaf for option in node.get("anyOf", []) for leaf in _options(option, root)] or [node]
+
+
+def _words(node: Schema, root: Schema) -> str:
+    options = (_option_words(option, root) for option in _options(node, root))
+    return " or ".join(dict.fromkeys(words for words in options if words))
+
+
+def _option_words(node: Schema, root: Schema) -> str:
+    if "const" in node:
+        return _value(node["const"])
+    if "enum" in node:
+        return "one of " + ", ".join(_value(value) for value in node["enum"])
+    if node.get("title") == "Component":
+        return "a plugin's name, or a mapping of name and params"
+    if node.get("type") == "array":
+        return _list_words(node, root)
+    words = _WORDS.get(node.get("type", ""), "")
+    return " ".join(part for part in (words, _limit_words(node)) if part)
+
+
+def _limit_words(node: Schema) -> str:
+    limits = [f"{sign} {node[key]:g}" for key, sign in _LIMITS.items() if key in node and abs(node[key]) < 1e6]
+    limits += [f"{sign} {node[key]}" for key, sign in _LIMITS.items() if key in node and abs(node[key]) >= 1e6]
+    if node.get("minLength") == 1:
+        limits.append("that is not empty")
+    if pattern := node.get("pattern"):
+        limits.append("of " + _PATTERNS[pattern] if pattern in _PATTERNS else f"matching {pattern}")
+    return " and ".join(limits)
+
+
+def _list_words(node: Schema, root: Schema) -> str:
+    inside = [_words(item, root) for item in node.get("prefixItems", [])]
+    if inside:
+        return f"a list of {len(inside)}: " + ", ".join(inside)
+    of = _words(node.get("items") or {}, root)
+    least, most = node.get("minItems"), node.get("maxItems")
+    size = f" {least}" if least == most and least else f" at least {least}" if least else ""
+    return f"a list of{size} values" + (f", each {of}" if of else "")
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: text quoted, the rest as in YAML, cut where it is long."""
+    if isinstance(value, str):
+        return repr(shorten(value, 60))
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    return shorten(json.dumps(value, default=str), 60)
+
+
+Known = Mapping[KeyPath, tuple[str, ...]]
+"""The keys of each mapping of an experiment, by the mapping's path."""
+
+_OTHER_NAMES = {
+    "learning_rate": "lr",
+    "wd": "weight_decay",
+    "l2": "weight_decay",
+    "bs": "batch_size",
+    "batch": "batch_size",
+    "global_batch_size": "batch_size",
+    "per_device_batch_size": "micro_batch",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "max_epochs": "epochs",
+    "num_steps": "steps",
+    "max_steps": "steps",
+    "iterations": "steps",
+    "optim": "optimizer",
+    "momentum": "beta1",
+    "scheduler": "schedule",
+    "lr_scheduler": "schedule",
+    "warmup": "warmup_steps",
+    "grad_clip": "clip_norm",
+    "gradient_clip": "clip_norm",
+    "max_grad_norm": "clip_norm",
+    "amp": "precision",
+    "dtype": "precision",
+    "random_seed": "seed",
+    "early_stopping": "patience",
+    "num_workers": "loader_workers",
+    "world_size": "workers",
+    "gpus": "gpus_per_worker",
+    "num_gpus": "gpus_per_worker",
+    "heads": "num_heads",
+    "n_heads": "num_heads",
+    "hidden_size": "dim",
+    "d_model": "dim",
+    "depth": "num_layers",
+    "n_layers": "num_layers",
+    "layers": "num_layers",
+    "model": "backbone",
+    "attention": "mixer",
+    "data": "dataset",
+    "mlflow": "tracking",
+}
+
+
+def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tuple[str, ...]]:
+    """The keys of `model` and of the models below it."""
+    found: dict[KeyPath, tuple[str, ...]] = {path: tuple(model.model_fields)}
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= known_keys(field.annotation, (*path, name))
+    return found
+
+
+def suggest_key(path: KeyPath, known: Known) -> str:
+    """What to write instead of an unknown key: `; did you mean 'train'?`, `; it belongs at train.lr`, or what there is.
+
+    Args:
+        path: the key as it was given.
+        known: all keys of the experiment.
+    """
+    parent, key = path[:-1], str(path[-1])
+    siblings = known.get(parent, ())
+    if places := _places(key, parent, known):
+        return f"; it belongs at {places}"
+    if found := nearest(key, siblings):
+        return f"; did you mean {found[0]!r}?"
+    if found := _other_name(key, parent, known) or _elsewhere(key, known):
+        return f"; did you mean {found}?"
+    return f"; there is {', '.join(siblings)}" if siblings else "; it takes none"
+
+
+def _places(key: str, parent: KeyPath, known: Known) -> str:
+    """Where exactly this key stands, below its parent if it does there; at most three places."""
+    where = [path for path, keys in known.items() if key in keys]
+    below = [path for path in where if path[: len(parent)] == parent]
+    return " or ".join(dotted((*path, key)) for path in (below or where)[:3])
+
+
+def _other_name(key: str, parent: KeyPath, known: Known) -> str:
+    """What other tools call by this name, or nearly so, is called here."""
+    spelled = key.lower().replace("-", "_")
+    alike = nearest(spelled, _OTHER_NAMES) if len(spelled) > 5 else []
+    name = _OTHER_NAMES.get(spelled) or next((_OTHER_NAMES[other] for other in alike), None)
+    if name is None:
+        return ""
+    return repr(name) if name in known.get(parent, ()) else _places(name, parent, known)
+
+
+def _elsewhere(key: str, known: Known) -> str:
+    """The nearest key anywhere, with its path."""
+    everything: Iterable[str] = {name for keys in known.values() for name in keys}
+    found = nearest(key, everything)
+    return _places(found[0], (), known) if found else ""
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a setting.
+
+    Attributes:
+        rank: smaller ones are told first: an unknown key is often why another one is missing.
+        path: the setting.
+        message: what is wrong with it.
+        marked: the setting whose line is named.
+    """
+
+    rank: int
+    path: KeyPath
+    message: str
+    marked: KeyPath
+
+
+def refusal(faults: list[Fault], marks: Marks | None) -> ConfigError:
+    """The error for the first of some faults; it says how many more there are."""
+    origins = {id(fault): origin_of(fault.marked, marks) for fault in faults}
+    first = min(faults, key=lambda fault: (fault.rank, getattr(origins[id(fault)], "line", 0)))
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    origin = origins[id(first)]
+    return problem(first.path, first.message + more, {(): origin} if origin else None)
+
+
+def validated(
+    model: type[Model], data: Mapping[str, Any], path: KeyPath, marks: Marks | None, known: Callable[[], Known]
+) -> tuple[Model | None, list[Fault]]:
+    """`data` as a `model`, or what is wrong with it.
+
+    Validation reads JSON, so that a list may fill a tuple while everything else stays strict.
+
+    Args:
+        model: the schema.
+        data: what the user gave for it.
+        path: where it stands in the experiment.
+        marks: origins, to choose among several keys that an error is about.
+        known: all keys of the experiment, for suggestions; called only when a key is unknown.
+    """
+    try:
+        return model.model_validate_json(json.dumps(data, allow_nan=False)), []
+    except (TypeError, ValueError) as error:
+        if not isinstance(error, ValidationError):
+            return None, [Fault(2, path, f"must hold finite numbers, text, lists and mappings only: {error}", path)]
+        found = [_fault(model, data, path, detail, marks, known) for detail in error.errors(include_url=False)]
+        return None, list({(fault.path, fault.rank): fault for fault in reversed(found)}.values())[::-1]
+
+
+def _fault(
+    model: type[BaseModel],
+    data: Mapping[str, Any],
+    path: KeyPath,
+    detail: ErrorDetails,
+    marks: Marks | None,
+    known: Callable[[], Known],
+) -> Fault:
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        key = (*path, *detail["loc"])
+        return Fault(0, key, f"unknown key{suggest_key(key, known())}", key)
+    local = _inside(model, detail["loc"], data)
+    key = (*path, *local)
+    if kind == "missing":
+        words = allowed(model, local)
+        return Fault(1, key, f"missing{f', must be {words}' if words else ''}", key)
+    if kind in ("value_error", "assertion_error"):
+        said = str(detail.get("ctx", {}).get("error", detail["msg"])).strip() or "not valid"
+        return Fault(3, key, said, blamed_key(said, key, marks))
+    return Fault(2, key, _type_message(model, local, data), key)
+
+
+def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
+    """The part of an error's location that is a setting, without the names of union members."""
+    kept: KeyPath = ()
+    for key in loc:
+        if schema_at(model, (*kept, key)) is None:
+            break
+        kept = (*kept, key)
+    return kept
+
+
+def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
+    value = data
+    for key in path:
+        value = value[key]
+    words = allowed(model, path) or "another kind of value"
+    return f"got {shown(value)}, must be {words}{_hint(value, words)}"
+
+
+def _hint(value: Any, words: str) -> str:
+    """What to write, where quotes are all that is wrong."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|true|false|null", value, re.IGNORECASE):
+        return "; leave out the quotes" if not words.startswith(("text", "one of")) else ""
+    if isinstance(value, (bool, int, float)) and words.startswith("text"):
+        return f'; write "{shown(value)}"'
+    return ""
+
+
+def blamed_key(message: str, path: KeyPath, marks: Marks | None) -> KeyPath:
+    """The setting whose line to name: one that an override gave, else the one at `path`, else the first one named.
+
+    Args:
+        message: a rule's message; it writes keys in full or relative to `path`.
+        path: the setting or mapping the rule is about.
+        marks: origins of what was given.
+    """
+    marks = marks or {}
+    words = re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", message)
+    named: list[KeyPath] = [
+        key
+        for word in words
+        for key in ((*path, *word.split(".")), tuple(word.split(".")))
+        if len(key) > 1 and key in marks
+    ]
+    if path in marks and not any(key[: len(path)] == path and key != path for key in marks):
+        named.insert(0, path)
+    return next((key for key in named if marks[key].is_override), next(iter(named), path))
