@@ -65,8 +65,8 @@ def test_single_experiment_is_told_its_own_setting(folder, capsys):
 def test_dry_run_counts_seeds_once_and_shows_every_cell(folder, monkeypatch, capsys):
     from subquad.search import materials
 
-    real, counted = materials.count, []
-    monkeypatch.setattr(materials, "count", lambda checked, spec: counted.append(spec) or real(checked, spec))
+    real, counted = materials.training_cost, []
+    monkeypatch.setattr(materials, "training_cost", lambda checked, spec: counted.append(spec) or real(checked, spec))
     assert main(["train", "two.yaml", "--dry-run", "--json", ONLY_RECALL]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert len(counted) == 2

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from subquad.bench.clock import Clock
 from subquad.bench.rows import Row
+from subquad.cost import Count, count_pass
 from subquad.nn import as_output
-from subquad.testing.count import Count, count_pass
 
 Part = Literal["forward", "both"]
 PARTS: tuple[Part, ...] = ("forward", "both")

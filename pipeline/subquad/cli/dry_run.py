@@ -38,7 +38,9 @@ def show_costs(plan: Plan, *, as_json: bool) -> None:
         )
     console = Console()
     console.print(table)
-    console.print("FLOPs: forward and backward, of matrix products and attention only", soft_wrap=True)
+    for reason in sorted({f"{row['label']}: FLOPs not counted: {one}" for row in rows for one in row["uncounted"]}):
+        console.print(reason, soft_wrap=True, markup=False, highlight=False)
+    console.print("FLOPs: forward and backward over the global batch, element-wise work included", soft_wrap=True)
 
 
 def _costs(plan: Plan) -> list[dict]:
@@ -67,6 +69,8 @@ def _count(checked: Checked, materials: Materials) -> dict:
         "steps_per_epoch": course.steps_per_epoch,
         "parameters": cost.parameters,
         "flops_per_step": cost.flops_per_step,
+        "bytes_per_step": cost.bytes_per_step,
+        "uncounted": list(cost.uncounted),
     }
 
 

@@ -162,8 +162,7 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     _line(
         console,
         f"{'at least ' * found['at_least']}{found['trials']} trials and {found['final_runs']} final runs, about "
-        f"{hours:.3g} hours of training with one worker, evaluations included; {found['gpu_hours']:.3g} GPU-hours. "
-        "FLOPs are of matrix products only",
+        f"{hours:.3g} hours of training with one worker, evaluations included; {found['gpu_hours']:.3g} GPU-hours",
     )
 
 

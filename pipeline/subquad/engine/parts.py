@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from subquad.cost import Cost, step_cost
 from subquad.data import Dataset, DataSpec
 from subquad.engine.buckets import check_extra_losses
+from subquad.engine.feed import to_device
 from subquad.engine.group import Group, bare, wrap
 from subquad.engine.optim import build_optimizer, parameter_rules
 from subquad.engine.precision import LossScaler, parameter_dtype
 from subquad.engine.rng import seed_everything
 from subquad.experiment import Checked
 from subquad.experiment.schema import Train
-from subquad.nn import Backbone, BackboneContext, Task, TokenMixer
+from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
 from subquad.plugin import Site
 from subquad.registry import build_class, make_mixer
 
@@ -96,3 +99,36 @@ def build_parts(checked: Checked, task: Task, model: Backbone, group: Group) -> 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:
     """The parameters an optimiser updates."""
     return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def training_cost(checked: Checked, spec: DataSpec) -> Cost:
+    """What a step costs, counted on a model of its own, on the CPU, at the data's longest length.
+
+    It seeds the global generators, so count before training.
+    """
+    train, device = checked.experiment.train, torch.device("cpu")
+    task = build_task(checked, spec)
+    model = build_model(checked, spec, task)
+    half = train.precision in ("bf16", "fp16")  # of one width; the CPU has more kernels for the first
+
+    def objective(batch: Batch) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            output = model(batch)
+            loss, _ = task.loss(output.outputs, batch)
+        return loss if output.penalty is None else loss + output.penalty.sum()
+
+    def example(samples: int) -> Batch:
+        return to_device(_example(spec, samples), device, parameter_dtype(train))
+
+    return step_cost(model, objective, example, train.batch_size)
+
+
+def _example(spec: DataSpec, samples: int) -> dict[str, np.ndarray]:
+    shape = (samples, spec.max_len, spec.channels) if spec.modality == "series" else (samples, spec.max_len)
+    kind = np.float32 if spec.modality == "series" else np.int64
+    labelled = (samples, spec.max_len) if spec.position_labels else samples
+    batch: dict[str, np.ndarray] = {"labels": np.zeros(labelled, dtype=np.int64)}
+    for side in ("", "_b") if spec.pairs else ("",):
+        batch[f"inputs{side}"] = np.ones(shape, dtype=kind)
+        batch[f"keep{side}"] = np.ones((samples, spec.max_len), dtype=bool)
+    return batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from subquad.cost import Cost
 from subquad.data import DataSpec
-from subquad.engine.cost import Cost
 from subquad.engine.final import Final
 from subquad.engine.plan import Plan
 from subquad.engine.progress import Progress
@@ -32,6 +32,8 @@ def result_of(
         "reason": progress.pruned or None,
         "parameters": cost.parameters,
         "flops_per_step": cost.flops_per_step,
+        "bytes_per_step": cost.bytes_per_step,
+        **({"uncounted": list(cost.uncounted)} if cost.uncounted else {}),
         "steps": progress.step,
         "epochs": progress.step / plan.steps_per_epoch,
         "seconds": progress.seconds,

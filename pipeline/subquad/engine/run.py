@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from subquad.cost import Cost
 from subquad.data import Dataset, DataSpec, SplitName
 from subquad.engine import attempts, checkpoint, environment
 from subquad.engine.attempts import Attempt
 from subquad.engine.buckets import training_buckets
 from subquad.engine.checkpoint import Checkpoint
-from subquad.engine.cost import Cost, count
 from subquad.engine.final import conclude
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog
 from subquad.engine.loop import Course, train
-from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
+from subquad.engine.parts import build_dataset, build_model, build_parts, build_task, training_cost
 from subquad.engine.plan import Plan
 from subquad.engine.progress import Progress
 from subquad.engine.result import failure_of, result_of
@@ -139,7 +139,7 @@ class _Built:
 def _build(ticket: Ticket) -> _Built:
     dataset = build_dataset(ticket.checked, ticket.data_root)
     spec = dataset.describe()
-    plan, cost = make_plan(ticket.checked.experiment, dataset), count(ticket.checked, spec)
+    plan, cost = make_plan(ticket.checked.experiment, dataset), training_cost(ticket.checked, spec)
     task = build_task(ticket.checked, spec)
     return _Built(dataset, spec, plan, task, build_model(ticket.checked, spec, task), cost)
 

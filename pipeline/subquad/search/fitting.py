@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from subquad.engine.cost import Cost
+from subquad.cost import Cost
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Checked
 from subquad.experiment.settings import Origin, Setting
@@ -96,7 +96,8 @@ class Fitter:
         """
         fitted = self.matched({".".join(map(str, one.path)): one.value for one in self.space.settings(point)})
         if self._counted and not fitted.flops_per_step:
-            raise ConfigError("its FLOPs cannot be counted on this machine, and the budget is one of FLOPs")
+            why = f" ({'; '.join(fitted.cost.uncounted)})" if fitted.cost else ""
+            raise ConfigError(f"its FLOPs cannot be counted{why}, and the budget is one of FLOPs")
         return fitted
 
     def matched(self, values: Values) -> Fitted:
@@ -146,7 +147,8 @@ class Fitter:
         if self._target.by == "time":
             wanted = self._steps_in_time(cost, evaluations(checked.experiment.train, steps, per_epoch))
         elif cost is None or not cost.flops_per_step:
-            raise ConfigError("its FLOPs cannot be counted here, so they cannot be matched")
+            why = f" ({'; '.join(cost.uncounted)})" if cost else ""
+            raise ConfigError(f"its FLOPs cannot be counted{why}, so they cannot be matched")
         else:
             wanted = steps_of_flops(self._target.amount, cost.flops_per_step)
         return of_length(checked.experiment.train, steps, per_epoch, wanted)

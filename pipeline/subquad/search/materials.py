@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from subquad.cost import Cost
 from subquad.data import Dataset, DataSpec
 from subquad.drivers.session import data_root
-from subquad.engine.cost import Cost, count
-from subquad.engine.parts import build_dataset, build_model, build_task
+from subquad.engine.parts import build_dataset, build_model, build_task, training_cost
 from subquad.engine.run import make_plan
 from subquad.experiment import Checked
 
@@ -48,7 +48,7 @@ class Materials:
         train = checked.experiment.train
         key = f"{_model_key(checked)} {train.batch_size}"
         if key not in self._costs:
-            self._costs[key] = count(checked, self.data(checked)[1])
+            self._costs[key] = training_cost(checked, self.data(checked)[1])
         return self._costs[key]
 
     def parameters(self, checked: Checked) -> int:

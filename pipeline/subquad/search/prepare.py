@@ -100,10 +100,11 @@ def _target(search: Search, materials: Materials) -> Target:
 
 
 def _counted(subject: Subject, materials: Materials, option: str) -> int:
-    flops = materials.cost(subject.checked).flops_per_step
-    if not flops:
-        raise ConfigError(one_line(f"{option}: the FLOPs of {subject.label} cannot be counted on this machine"))
-    return flops
+    cost = materials.cost(subject.checked)
+    if not cost.flops_per_step:
+        why = "; ".join(cost.uncounted)
+        raise ConfigError(one_line(f"{option}: the FLOPs of {subject.label} cannot be counted ({why})"))
+    return cost.flops_per_step
 
 
 def _refuse_small_budget(prepared: Prepared, subject: Subject, fitted: Fitted) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from subquad.cost import Count, count_pass
 from subquad.errors import SubquadError
 from subquad.testing.check import Check, CheckFailed, Finding, NotProven
-from subquad.testing.count import Count, count_pass
 from subquad.testing.fit import MIN_LENGTHS, Fit, above, fit
 from subquad.testing.subject import Subject
 

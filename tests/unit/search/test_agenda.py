@@ -133,7 +133,9 @@ def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget,
     found = trials_of(ready.search, tmp_path).of(lane.label)
     assert [one.state for one in found] == states
     if states[0] == "infeasible":
-        assert found[0].reason == "its FLOPs cannot be counted on this machine, and the budget is one of FLOPs"
+        assert found[0].reason == (
+            "its FLOPs cannot be counted (RuntimeError: needs a GPU), and the budget is one of FLOPs"
+        )
 
 
 @pytest.mark.ci

@@ -1,4 +1,4 @@
-"""Counts what a pass over a mixer costs: FLOPs, and bytes read and written, operation by operation.
+"""Counts what a pass costs: FLOPs, and bytes read and written, operation by operation.
 
 Counted where torch dispatches to a kernel, so autograd's backward pass and custom autograd functions are seen. Bytes
 are what each operation has to touch: its inputs once, its outputs once, a broadcast dimension not at all; a fused
@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from subquad.cost.operations import Rule, rule_of, tensors
 from subquad.nn import MixerOutput, as_output
-from subquad.testing.formulas import tensors
-from subquad.testing.operations import Rule, rule_of
 
 SMALL = 64
 """A tensor of so few numbers may be handed to Python: a length, a step size, one number a sample or head."""
@@ -75,7 +74,7 @@ def count_pass(mixer: nn.Module, x: Tensor, *, keep: Tensor | None = None, backw
         keep: (B, L) bool, True = real token.
         backward: whether to count it.
     """
-    counter = Counter()
+    counter = OperationCounter()
     x = x.detach().requires_grad_(backward)
     with counter.counting(), torch.set_grad_enabled(backward):
         out = as_output(mixer(x, keep=keep))
@@ -93,7 +92,7 @@ def _ends(mixer: nn.Module, out: MixerOutput) -> list[Tensor]:
     return [out.out, *(loss for name, loss in out.losses.items() if weights.get(name, 0.0))]
 
 
-class Counter:
+class OperationCounter:
     """Adds up what runs inside `counting()`.
 
     Attributes:
@@ -180,7 +179,7 @@ def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
 class _Dispatch(TorchDispatchMode):
     supports_higher_order_operators = True
 
-    def __init__(self, counter: Counter):
+    def __init__(self, counter: OperationCounter):
         super().__init__()
         self.counter = counter
 

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from subquad.cost import Count, OperationCounter, count_pass
+from subquad.cost.counter import touched
 from subquad.nn import MixerOutput
-from subquad.testing.count import Count, Counter, count_pass, touched
 
 B, L, D = 2, 8, 6
 FLOAT = 4
@@ -27,7 +28,7 @@ class Wrapped(nn.Module):
 
 def counted(function, *inputs: Tensor) -> Count:
     """The forward pass alone, of plain tensors."""
-    counter = Counter()
+    counter = OperationCounter()
     with torch.no_grad(), counter.counting():
         function(*inputs)
     return counter.count()
