@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subquad.nn import Backbone, TokenMixer
+    from subquad.plugin import Role
 
 
 def mixer(
-    name: str, *, dim: int, num_heads: int = 1, max_len: int = 0, causal: bool = False, **params: Any
+    name: str,
+    *,
+    dim: int,
+    num_heads: int = 1,
+    max_len: int = 0,
+    causal: bool = False,
+    role: Role = "self",
+    **params: Any,
 ) -> TokenMixer:
     """Build one token mixer, to call as `mixer(x, keep=keep)` with x (B, L, dim) and keep (B, L) bool.
 
@@ -21,6 +29,7 @@ def mixer(
         num_heads: heads.
         max_len: longest sequence, for mixers bound to it.
         causal: position t sees positions <= t only.
+        role: "cross" for one that lets x see another sequence: `mixer(x, context=..., context_keep=...)`.
         params: the plugin's parameters.
 
     Raises:
@@ -31,7 +40,7 @@ def mixer(
     from subquad.registry import make_mixer, resolve
 
     found = resolve("mixer", name)
-    site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, is_last=True)
+    site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, role=role)
     return make_mixer(found, parameters(found, params), site)
 
 

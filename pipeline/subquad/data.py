@@ -1,5 +1,8 @@
 """The dataset contract: description, splits and the sealed test split. Imports numpy, not torch.
 
+A batch is a dictionary of arrays, one row per sample. `inputs`, `keep` and `labels` are the usual names; a data set
+may have others, as its `DataSpec` says.
+
 Letters: B batch, L length, C channels.
 """
 
@@ -9,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.plugin import Config, Modality
+from subquad.plugin import Config
 
 SplitName = Literal["train", "validation", "trainval", "test"]
 ArrayBatch = dict[str, np.ndarray]
@@ -23,39 +26,93 @@ NO_LABEL = -1
 """The label of a position that has none, where positions are labelled."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataSpec:
-    """What is known of a data set without opening its test split.
+@dataclass(frozen=True)
+class Array:
+    """One array of a batch.
 
     Attributes:
-        modality: "series" (inputs float (B, L, C)) or "tokens" (inputs integer (B, L)).
-        max_len: padded length, from TRAIN only.
-        channels: C for series, 0 for tokens.
-        vocab_size: number of token ids for tokens (0 = padding), 0 for series.
+        axes: the names of its axes after the first, which is the batch; none for one value per sample.
+        dtype: NumPy's name of its type.
+    """
+
+    axes: tuple[str, ...] = ()
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """What is known of a data set without opening its test split. `series` and `tokens` make those of the usual kinds.
+
+    Attributes:
+        arrays: what a batch holds, by name. A bool array says which positions of its axis are real; it is `keep`, or
+            `keep_b` for the second sequence of a pair.
+        lengths: the length of each axis, from TRAIN only: the longest, where samples are padded.
+        target: what `labels` are: "class", "positions" (labels (B, L), `NO_LABEL` where there is none), "pair", or
+            another of the plugin's targets.
+        vocab_size: number of token ids for tokens (0 = padding), 0 for others.
         num_classes: classes, 0 where there are none.
         class_names: labels in index order.
         sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
             is too small to cut a validation part.
         equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
-        pairs: samples are pairs of sequences: batches have `inputs_b` and `keep_b` besides `inputs` and `keep`.
-        position_labels: positions are labelled, not sequences: `labels` are (B, L), `NO_LABEL` where there is none.
         benchmark: name of the data set in published tables, where it is not that of our own; "" where it is, or
             where nothing is published.
         notes: facts a reader of a number needs, such as "stand-in data" or "12 series clipped".
     """
 
-    modality: Modality
-    max_len: int
-    channels: int = 0
+    arrays: Mapping[str, Array]
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    target: str = "class"
     vocab_size: int = 0
     num_classes: int = 0
     class_names: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     equal_length: bool = False
-    pairs: bool = False
-    position_labels: bool = False
     benchmark: str = ""
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def series(cls, max_len: int, channels: int, *, target: str = "class", **more: Any) -> DataSpec:
+        """Of series: `inputs` (B, L, C) float32, `keep` (B, L) and `labels`; `more` is the other attributes."""
+        arrays = _arrays(Array(("length", "channels")), target)
+        return cls(arrays=arrays, lengths={"length": max_len, "channels": channels}, target=target, **more)
+
+    @classmethod
+    def tokens(cls, max_len: int, vocab_size: int, *, target: str = "class", **more: Any) -> DataSpec:
+        """Of token ids: `inputs` (B, L) int64, `keep` (B, L) and `labels`; `more` is the other attributes."""
+        arrays = _arrays(Array(("length",), "int64"), target)
+        return cls(arrays=arrays, lengths={"length": max_len}, target=target, vocab_size=vocab_size, **more)
+
+    @property
+    def max_len(self) -> int:
+        """Padded length of the sequences; 0 for data without an axis "length"."""
+        return self.lengths.get("length", 0)
+
+    @property
+    def channels(self) -> int:
+        """C, 0 for data without an axis "channels"."""
+        return self.lengths.get("channels", 0)
+
+    def example(self, batch_size: int = 2, lengths: Mapping[str, int] | None = None) -> ArrayBatch:
+        """A batch of ones with the shapes and types of this data set: to count and to measure with.
+
+        Args:
+            batch_size: B.
+            lengths: of some axes, where they shall not be the data set's own.
+        """
+        known = {**self.lengths, **(lengths or {})}
+        return {
+            name: np.ones((batch_size, *(known[axis] for axis in array.axes)), array.dtype)
+            for name, array in self.arrays.items()
+        }
+
+
+def _arrays(inputs: Array, target: str) -> dict[str, Array]:
+    """Of one sequence, or of two for "pair"."""
+    keep = Array(("length",), "bool")
+    second = {"inputs_b": inputs, "keep_b": keep} if target == "pair" else {}
+    labels = Array(("length",) if target == "positions" else (), "int64")
+    return {"inputs": inputs, "keep": keep, **second, "labels": labels}
 
 
 class Split(ABC):
@@ -74,12 +131,13 @@ class Split(ABC):
             seed: the run's seed.
 
         Returns:
-            `inputs` (B, L, C) float32 or (B, L) int64, `keep` (B, L) bool, `labels` (B,) int64, or (B, L) of positions.
-            L must not depend on which samples share the batch, or losses would depend on how ranks cut it.
+            the arrays that the data set's `DataSpec` names, such as `inputs` (B, L, C) float32 or (B, L) int64, `keep`
+            (B, L) bool and `labels` (B,) int64. L must not depend on which samples share the batch, or losses would
+            depend on how ranks cut it.
         """
 
     def lengths(self) -> np.ndarray | None:
-        """Positions each sample needs: up to its last real token, of pairs the longer; from 0 to L.
+        """How much of the axis "length" each sample needs: up to its last real token, of pairs the longer; 0 to L.
 
         For batches of like length (`train.bucket_batches`), so it must not cost reading all of the data.
 
@@ -145,7 +203,11 @@ class Dataset(ABC):
 
     @abstractmethod
     def describe(self) -> DataSpec:
-        """Sizes, channels or vocabulary, classes, lengths. Never reads the test split."""
+        """What batches hold, sizes, classes, lengths. Never reads the test split."""
+
+    def example(self, batch_size: int = 2, lengths: Mapping[str, int] | None = None) -> ArrayBatch:
+        """A batch with the shapes and types of a real one: see `DataSpec.example`."""
+        return self.describe().example(batch_size, lengths)
 
     @abstractmethod
     def load(self, name: SplitName) -> Split:

@@ -3,21 +3,30 @@
 An entry point resolves to one of the four descriptors below, or, for a mixer in a single file, directly to a
 `subquad.nn.TokenMixer` or `subquad.nn.AttentionCore` subclass that carries `Config` and `facts` itself.
 The heavy half (what a plugin *does*) is in `subquad.nn` (mixers, backbones, tasks) and `subquad.data` (datasets).
+
+Data set, task and backbone fit by two words that they share: the data set's `inputs`, one of those the backbone takes,
+and a target that all three know. Both are open: any word that its plugins agree on will do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-API_VERSION = 1
+API_VERSION = 2
 """Version of the plugin contract. A plugin states the one it was written for; another one is refused by name."""
 
-Modality = Literal["series", "tokens"]
+CHANGES = "docs/reference/plugin-api-2.md"
+"""The page that says what is new in this version."""
+
+_OLD_WORDS = frozenset({"tasks", "modality", "backbones", "kind"})
+"""Fields of descriptors that only API 1 had."""
+
 Complexity = Literal["L", "L log L", "L^1.5", "L^2"]
+Role = Literal["self", "cross", "decoder"]
 
 
 class Config(BaseModel):
@@ -52,6 +61,14 @@ class MixerConfig(Config):
     def narrow(self, facts: Facts) -> Facts:
         """The facts of a mixer with these parameters, where they differ from what the plugin says in general."""
         return facts
+
+
+class DatasetConfig(Config):
+    """Base of a data set's parameters; override `label` where one plugin holds several data sets."""
+
+    def label(self) -> str:
+        """What tables call the data set with these parameters; "", the default, for the plugin's name."""
+        return ""
 
 
 class BackboneConfig(Config):
@@ -149,7 +166,8 @@ class Site:
         num_heads: heads H; `dim` is divisible by it.
         max_len: longest sequence the mixer will meet, prefix tokens included; 0 while not known.
         layer_index: 0 for the first layer.
-        is_last: True for the last layer (a mixer that hands a carry on builds no tail there).
+        num_layers: layers of the stack it stands in.
+        role: "self" mixes one sequence, "decoder" does so in a decoder, "cross" lets one sequence see another.
         causal: position t may only see positions <= t. Fixed here, never per call.
         num_prefix_tokens: class and register tokens in front of the sequence.
         grid: (height, width) of image patches, None for sequences.
@@ -160,7 +178,8 @@ class Site:
     num_heads: int = 1
     max_len: int = 0
     layer_index: int = 0
-    is_last: bool = False
+    num_layers: int = 1
+    role: Role = "self"
     causal: bool = False
     num_prefix_tokens: int = 0
     grid: tuple[int, int] | None = None
@@ -170,6 +189,11 @@ class Site:
     def head_dim(self) -> int:
         """Width of one head, E = D / H."""
         return self.dim // self.num_heads
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this is the last layer: a mixer that hands a carry on builds no tail there."""
+        return self.layer_index == self.num_layers - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +205,7 @@ class Facts:
         padding_invariant: outputs at real tokens do not depend on how much padding stands before or after them, or
             what is in it.
         permutation_equivariant: permuting the tokens permutes the outputs; None: nothing is claimed.
-        cross: works with a query sequence of another length than the key sequence.
+        cross: can let one sequence see another, of any length: see `subquad.nn.TokenMixer.memory`.
         max_length: None when any length works, "site" when bound to `Site.max_len`, or a number.
         stateful: keeps state over calls (must be declared in buffers, so that checkpoints hold it).
         complexity: growth of time and memory in the sequence length L; the larger of the two.
@@ -217,6 +241,11 @@ class Plugin:
     paper: str = ""
     api: int = API_VERSION
 
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        if old := sorted(_OLD_WORDS.intersection(given)):
+            raise TypeError(f"{', '.join(old)}: written for plugin API 1, this subquad has {API_VERSION} ({CHANGES})")
+        return super().__new__(cls)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MixerPlugin(Plugin):
@@ -240,12 +269,14 @@ class BackbonePlugin(Plugin):
     """A network around mixers; `build` names a `subquad.nn.Backbone` taking `(config, context)`.
 
     Attributes:
-        kind: what tasks ask for: "encoder", "dual-encoder", "decoder", ...
-        inputs: the modalities it accepts.
+        inputs: what it reads: "series", "tokens", "images", ...
+        targets: what its outputs can be trained for: "class", "positions", "pair", "next-token", "sequence", ...
+        causal: its mixers must see no later position.
     """
 
-    kind: str
-    inputs: tuple[Modality, ...]
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    causal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,12 +284,12 @@ class TaskPlugin(Plugin):
     """Loss and metrics; `build` names a `subquad.nn.Task` taking `(config, spec)`.
 
     Attributes:
-        backbones: kinds of backbone that fit.
+        targets: what it can make a loss of: any of these that data set and backbone share.
         metric: the metric that selects checkpoints, and
         mode: whether the "max" or the "min" of it is best.
     """
 
-    backbones: tuple[str, ...]
+    targets: tuple[str, ...]
     metric: str
     mode: Literal["max", "min"] = "max"
 
@@ -268,9 +299,14 @@ class DatasetPlugin(Plugin):
     """A data set; `build` names a `subquad.data.Dataset` taking `(config, root)`.
 
     Attributes:
-        tasks: tasks that fit.
-        modality: "series" (float channels) or "tokens" (integer ids).
+        inputs: "series" (float channels), "tokens" (integer ids), "images", or a word of its own.
+        targets: what can be learnt from it: "class" (of a sequence), "positions" (a class for each position), "pair"
+            (a class for two sequences), "next-token" (the inputs themselves), "sequence" (another sequence), or others.
     """
 
-    tasks: tuple[str, ...]
-    modality: Modality
+    inputs: str
+    targets: tuple[str, ...]
+
+    def label(self, config: Config) -> str:
+        """What tables call the data set with these parameters; "" for the plugin's name."""
+        return config.label() if isinstance(config, DatasetConfig) else ""

@@ -74,7 +74,7 @@ def dual(arrays: dict[str, Any], state: dict[str, Tensor], outputs: int) -> Dual
         head="mean_padded",
         head_hidden=len(state["head.0.bias"]),
     )
-    spec = DataSpec(modality="tokens", max_len=len(positions), vocab_size=len(table), num_classes=outputs)
+    spec = DataSpec.tokens(max_len=len(positions), vocab_size=len(table), num_classes=outputs)
 
     def make(site: Site) -> TokenMixer:
         theta = state.get(f"blocks.{site.layer_index}.mixer.filter.theta")

@@ -26,8 +26,8 @@ UEA = EncoderConfig(
     head_dropout=0.1,
 )
 LRA = EncoderConfig(dim=16, ffn_dim=32, head="mean_padded", head_hidden=32)
-SERIES = DataSpec(modality="series", max_len=11, channels=5, num_classes=4)
-TOKENS = DataSpec(modality="tokens", max_len=16, vocab_size=40, num_classes=3)
+SERIES = DataSpec.series(max_len=11, channels=5, num_classes=4)
+TOKENS = DataSpec.tokens(max_len=16, vocab_size=40, num_classes=3)
 
 UEA_ATTENTION = {
     "query": "query_projection",

@@ -189,7 +189,7 @@ def compare(way: str, vowels: Path, tmp_path: Path) -> None:
     mixer = resolve("mixer", str(invariant()[way]["name"]))
     config = mixer.plugin.config.model_validate(invariant()[way]["params"])
     one = replace(one, mixer=mixer, mixer_config=config)
-    spec = DataSpec(modality="series", max_len=70, channels=12, num_classes=9)
+    spec = DataSpec.series(max_len=70, channels=12, num_classes=9)
     task = build_task(one, spec)
     model = build_model(one, spec, task).eval()
     for lengths in ((1, 1), (3, 1, 2), (13, 5, 1)):

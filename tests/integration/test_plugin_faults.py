@@ -20,7 +20,7 @@ from subquad.plugin import Config, DatasetPlugin, param
 class Settings(Config):
     size: int = param(4, meaning="samples", ge=1)
 PLUGIN = DatasetPlugin(
-    config=Settings, build="{module}:Data", summary="{summary}", tasks=("t",), modality="tokens"{more}
+    config=Settings, build="{module}:Data", summary="{summary}", inputs="tokens", targets=("t",){more}
 )
 """
 DATA = """
@@ -65,12 +65,18 @@ BROKEN = [
         good("{m}", data=DATA.replace("load(self, name)", "load(self)")),
         "Data must have load(name): too many positional arguments",
     ),
-    ("D10", "d10-newer-api", good("{m}", more=", api=2"), "needs plugin API 2, this subquad has 1: upgrade subquad"),
+    ("D10", "d10-newer-api", good("{m}", more=", api=3"), "needs plugin API 3, this subquad has 2: upgrade subquad"),
     (
         "D10",
         "d10-older-api",
-        good("{m}", more=", api=0"),
-        "needs plugin API 0, this subquad has 1: upgrade d10-older-api",
+        good("{m}", more=", api=1"),
+        "needs plugin API 1, this subquad has 2: upgrade d10-older-api (docs/reference/plugin-api-2.md)",
+    ),
+    (
+        "D10",
+        "d10-older-words",
+        good("{m}", more=', tasks=("t",), modality="tokens"'),
+        "modality, tasks: written for plugin API 1, this subquad has 2 (docs/reference/plugin-api-2.md)",
     ),
 ]
 SOUND = [

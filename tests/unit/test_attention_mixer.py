@@ -128,3 +128,46 @@ def test_a_core_without_a_cache_says_so():
     assert not mixer().caches
     with pytest.raises(PluginError, match="Plain offers no decode cache"):
         mixer().prefill(draw(1, 2, 8))
+
+
+@pytest.mark.parametrize("config", [{}, {"rotary": True}, {"qk_norm": "rms"}])
+@pytest.mark.parametrize("masked", [False, True])
+def test_cached_cross_attention_equals_the_whole_sequence(config, masked):
+    """Memory built once; each query's output from it is what `forward` gives, by prefill and by steps."""
+    torch.manual_seed(0)
+    ours = subquad.mixer("softmax", dim=8, num_heads=2, role="cross", **config).double()
+    assert ours.caches
+    x, context = draw(3, 7, 8), draw(3, 9, 8)
+    context_keep = torch.arange(9) < torch.tensor([[9], [4], [0]]) if masked else None
+    expected = ours(x, context=context, context_keep=context_keep).out
+    memory = ours.memory(context, keep=context_keep)
+    starts = torch.tensor([4, 2, 1])
+    keep = torch.arange(4) < starts[:, None]
+    out, cache = ours.prefill(x[:, :4], keep=keep, memory=memory)
+    assert (out - expected[:, :4])[keep].abs().max() < 1e-12
+    for number in range(3):
+        place = starts + number
+        out, cache = ours.step(x[torch.arange(3), place], cache, memory=memory)
+        assert (out - expected[torch.arange(3), place]).abs().max() < 1e-12
+        assert torch.equal(cache["position"], place + 1)
+
+
+def test_a_memory_is_reordered_like_a_cache():
+    ours = subquad.mixer("softmax", dim=8, num_heads=2, role="cross").double()
+    context, order = draw(3, 5, 8), torch.tensor([2, 0])
+    memory = ours.memory(context, keep=torch.arange(5) < torch.tensor([[5], [4], [1]]))
+    chosen = {name: tensor.index_select(0, order) for name, tensor in memory.items()}
+    x = draw(3, 2, 8)
+    whole = ours.prefill(x, memory=memory)[0]
+    assert (ours.prefill(x[order], memory=chosen)[0] - whole[order]).abs().max() < 1e-12
+
+
+def test_queries_that_depend_on_each_other_are_not_cached():
+    assert not subquad.mixer("cur", dim=8, num_heads=2, role="cross", mode="different").caches
+
+
+def test_a_mixer_of_one_sequence_cannot_stand_where_two_meet():
+    with pytest.raises(ConfigError, match=r"mixer agf .* mixes one sequence and cannot let it see another"):
+        subquad.mixer("agf", dim=8, num_heads=2, role="cross")
+    with pytest.raises(PluginError, match="Identity sees no other sequence"):
+        subquad.mixer("identity", dim=8).memory(draw(1, 2, 8))

@@ -33,6 +33,6 @@ PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.copy.dataset:Copy",
     summary="control task: name the token at a fixed position; chance without mixing",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("class", "next-token"),
 )

@@ -28,8 +28,7 @@ class Copy(Generated):
 
     def describe(self) -> DataSpec:
         config = self.copy
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=config.length,
             vocab_size=1 + config.num_values,
             num_classes=config.num_values,

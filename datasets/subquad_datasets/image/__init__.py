@@ -64,6 +64,6 @@ PLUGIN = DatasetPlugin(
     build="subquad_datasets.image.dataset:Image",
     summary="LRA Image: CIFAR-10 in gray as sequences of pixels, any small square images, or a generated stand-in",
     paper="Tay et al., 2021, Long Range Arena: a benchmark for efficient transformers, arXiv:2011.04006",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("class", "next-token"),
 )

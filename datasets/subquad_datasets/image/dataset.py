@@ -42,8 +42,7 @@ class Image(Dataset):
 
     def describe(self) -> DataSpec:
         shifted, classes = self._shifted, tuple(self._facts["classes"])
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=self.config.side**2,
             vocab_size=256 + shifted,
             num_classes=len(classes),

@@ -74,6 +74,6 @@ PLUGIN = DatasetPlugin(
     build="subquad_datasets.listops.dataset:ListOps",
     summary="Long Range Arena: value of nested list operations, from the official files or generated",
     paper="Tay et al., 2021, Long Range Arena, arXiv:2011.04006; Nangia and Bowman, 2018, arXiv:1804.06028",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("class", "next-token"),
 )

@@ -56,8 +56,7 @@ class ListOps(Dataset):
     def describe(self) -> DataSpec:
         facts = read_manifest(self._folder).facts
         sizes = {name: int(facts["sizes"][name]) for name in ("train", "validation")}
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=self._max_len,
             vocab_size=len(VOCABULARY),
             num_classes=10,

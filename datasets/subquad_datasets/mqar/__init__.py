@@ -99,6 +99,6 @@ PLUGIN = DatasetPlugin(
     build="subquad_datasets.mqar.dataset:Mqar",
     summary="control task: multi-query associative recall, each query labelled; chance without mixing",
     paper="Arora et al., 2023, Zoology: measuring and improving recall in efficient language models, arXiv:2312.04927",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("positions", "class", "next-token"),
 )

@@ -27,15 +27,14 @@ class Mqar(Generated):
 
     def describe(self) -> DataSpec:
         config = self.mqar
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=config.length,
             vocab_size=FIRST_KEY + config.num_keys + config.num_values,
             num_classes=config.num_values,
             class_names=tuple(str(value) for value in range(config.num_values)),
             sizes=self.sizes(),
             equal_length=True,
-            position_labels=config.labels == "every",
+            target="positions" if config.labels == "every" else "class",
             notes=(_note(config),),
         )
 

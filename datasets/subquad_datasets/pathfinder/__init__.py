@@ -65,6 +65,6 @@ PLUGIN = DatasetPlugin(
     build="subquad_datasets.pathfinder.dataset:Pathfinder",
     summary="Long Range Arena: two discs on one curve? 32 to 256 pixels (128 = Path-X), official images or generated",
     paper="Tay et al., 2021, Long Range Arena, arXiv:2011.04006; Linsley et al., 2018, arXiv:1805.08315",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("class", "next-token"),
 )

@@ -60,8 +60,7 @@ class Pathfinder(Dataset):
         config, facts = self.config, read_manifest(self._folder).facts
         sizes = {name: int(facts["sizes"][name]) for name in ("train", "validation")}
         black = ("black pixels count as padding, as in the published code",) if config.pixels == "official" else ()
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=config.resolution**2,
             vocab_size=vocabulary(config.pixels),
             num_classes=2,

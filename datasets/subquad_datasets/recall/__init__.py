@@ -34,6 +34,6 @@ PLUGIN = DatasetPlugin(
     config=Config,
     build="subquad_datasets.recall.dataset:Recall",
     summary="control task: recall the value of a key from a list of pairs; chance without mixing",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("class", "next-token"),
 )

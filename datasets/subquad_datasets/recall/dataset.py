@@ -29,8 +29,7 @@ class Recall(Generated):
 
     def describe(self) -> DataSpec:
         config = self.recall
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=config.num_pairs + 1,
             vocab_size=1 + config.num_keys * config.num_values + config.num_keys,
             num_classes=config.num_values,

@@ -48,6 +48,6 @@ PLUGIN = DatasetPlugin(
     build="subquad_datasets.retrieval.dataset:Retrieval",
     summary="LRA Retrieval: byte-level pairs of documents, the AAN files or a stand-in",
     paper="Tay et al., 2021, Long Range Arena: a benchmark for efficient transformers, arXiv:2011.04006",
-    tasks=("pair-classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("pair",),
 )

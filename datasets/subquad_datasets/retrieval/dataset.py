@@ -43,12 +43,11 @@ class Retrieval(Dataset):
 
     def describe(self) -> DataSpec:
         sizes = {name: self._facts[name]["pairs"] for name in ("train", "validation")}
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=self.config.max_len,
             vocab_size=VOCAB_SIZE,
             num_classes=2,
-            pairs=True,
+            target="pair",
             class_names=("other", "same"),
             sizes={**sizes, "trainval": sum(sizes.values())},
             benchmark="retrieval",

@@ -70,6 +70,6 @@ PLUGIN = DatasetPlugin(
     build="subquad_datasets.text.dataset:Text",
     summary="LRA Text: byte-level classification of IMDb reviews, any folder of texts, or a generated stand-in",
     paper="Tay et al., 2021, Long Range Arena: a benchmark for efficient transformers, arXiv:2011.04006",
-    tasks=("classification",),
-    modality="tokens",
+    inputs="tokens",
+    targets=("class", "next-token"),
 )

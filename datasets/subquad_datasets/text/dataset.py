@@ -44,8 +44,7 @@ class Text(Dataset):
 
     def describe(self) -> DataSpec:
         facts, lengths = self._facts, self._train.uncut_lengths
-        return DataSpec(
-            modality="tokens",
+        return DataSpec.tokens(
             max_len=self.config.max_len,
             vocab_size=VOCAB_SIZE,
             num_classes=len(facts["classes"]),

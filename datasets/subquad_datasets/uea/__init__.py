@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from subquad.plugin import Config, DatasetPlugin, param
+from subquad.plugin import DatasetConfig, DatasetPlugin, param
 
 
-class UeaConfig(Config):
+class UeaConfig(DatasetConfig):
     """Which problem, where its files are, and how they become arrays."""
 
     problem: str = param(
@@ -38,12 +38,15 @@ class UeaConfig(Config):
         None, meaning="padded length; longer series are clipped and counted; null: longest of TRAIN", unit="steps", ge=1
     )
 
+    def label(self) -> str:
+        return self.problem
+
 
 PLUGIN = DatasetPlugin(
     config=UeaConfig,
     build="subquad_datasets.uea.dataset:UeaDataset",
     summary="UEA archive: multivariate time series classification from .ts files",
     paper="Bagnall et al., 2018, The UEA multivariate time series classification archive, arXiv:1811.00075",
-    tasks=("classification",),
-    modality="series",
+    inputs="series",
+    targets=("class",),
 )

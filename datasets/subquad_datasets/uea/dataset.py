@@ -74,8 +74,7 @@ class UeaDataset(Dataset):
             cut = [len(part) for part in self._cut]
         except DataError:  # too few series of a class: `trainval` still works, `load("train")` says why it does not
             cut = []
-        return DataSpec(
-            modality="series",
+        return DataSpec.series(
             max_len=train.max_len,
             channels=train.arrays["inputs"].shape[2],
             num_classes=len(train.header.class_names),

@@ -79,7 +79,7 @@ class Toy:
             training=self.split,
             selection=None,
             selection_name="",
-            task=TaskPlugin(config=Config, build=ToyTask, summary="", backbones=(), metric="accuracy"),
+            task=TaskPlugin(config=Config, build=ToyTask, summary="", targets=(), metric="accuracy"),
             asked_to_stop=asked_to_stop,
             system=dict,
         )
@@ -92,7 +92,7 @@ def build(group: Group | None = None, steps: int = 1000) -> Toy:
     train_settings = Train(epochs=None, steps=steps, eval_every_epochs=None, clip_norm=1.0, batch_size=BATCH)
     model = wrap(ToyModel(), group, "ddp", compile_blocks=False)
     optimizer = build_optimizer(train_settings, bare(model).parameters())
-    task = ToyTask(Config(), DataSpec(modality="series", max_len=1, num_classes=CLASSES))
+    task = ToyTask(Config(), DataSpec(arrays={}, num_classes=CLASSES))
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
     labels = generator.integers(0, CLASSES, SAMPLES)

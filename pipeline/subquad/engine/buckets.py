@@ -91,7 +91,7 @@ def training_buckets(batches: int, spec: DataSpec, split: Split) -> Buckets:
     start = f"train.bucket_batches: got {batches}, "
     if spec.equal_length:
         raise ConfigError(f"{start}has no effect with this data set, whose sequences are equally long; use 0")
-    if spec.position_labels:
+    if spec.target == "positions":
         raise ConfigError(f"{start}trims positions, and this data set labels them; use 0")
     lengths = sample_lengths(split)
     if lengths is None:

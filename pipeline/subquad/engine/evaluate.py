@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from subquad.engine.feed import fetched, to_device
 from subquad.engine.parts import Parts
 from subquad.engine.plan import Request, evaluation_requests, sorted_evaluation_requests
 from subquad.engine.precision import autocast, parameter_dtype
+from subquad.nn import Backbone
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> Evaluation:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result."""
-    model, group, train = parts.bare_model, parts.group, parts.train
+    model, group, train = cast(Backbone, parts.bare_model), parts.group, parts.train
     sharded = model is parts.model and group.world_size > 1
     group.share_buffers(model)
     sums: dict[str, Tensor] = {}
@@ -47,13 +49,12 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> Evaluat
             continue
         batch = to_device(fetched(split, request, train.seed), group.device, parameter_dtype(train))
         with autocast(train, group.device):
-            outputs = model(batch).outputs
-        found = parts.task.sums(outputs, batch)
+            found, kept = parts.task.evaluate(model, batch)
         for name, value in found.items():
             sums[name] = sums.get(name, torch.zeros_like(value)) + (value if request.real else 0 * value)
         if per_sample and request.real:
             seen.append(request.indices)
-            rows.append({name: value.cpu().numpy() for name, value in parts.task.per_sample(outputs, batch).items()})
+            rows.append({name: value.cpu().numpy() for name, value in kept.items()})
     model.train()
     sums = _complete(parts, sums)
     arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}

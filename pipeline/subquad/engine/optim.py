@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from subquad.engine.schedule import Rates
 from subquad.experiment.schema import Train
-from subquad.nn import ParameterRule, TokenMixer
+from subquad.nn import Backbone, ParameterRule, TokenMixer
 
 PLAIN = ParameterRule()
 
@@ -50,11 +50,11 @@ def build_optimizer(
 
 
 def parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
-    """What the mixers of a model ask of the optimiser, by parameter."""
+    """What a backbone and its mixers ask of the optimiser, by parameter; of what both name, the mixer's rule holds."""
     return {
         module.get_parameter(name): rule
-        for module in model.modules()
-        if isinstance(module, TokenMixer)
+        for module in model.modules()  # the backbone comes first
+        if isinstance(module, (Backbone, TokenMixer))
         for name, rule in module.parameter_rules().items()
     }
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -118,17 +117,6 @@ def training_cost(checked: Checked, spec: DataSpec) -> Cost:
         return loss if output.penalty is None else loss + output.penalty.sum()
 
     def example(samples: int) -> Batch:
-        return to_device(_example(spec, samples), device, parameter_dtype(train))
+        return to_device(spec.example(samples), device, parameter_dtype(train))
 
     return step_cost(model, objective, example, train.batch_size)
-
-
-def _example(spec: DataSpec, samples: int) -> dict[str, np.ndarray]:
-    shape = (samples, spec.max_len, spec.channels) if spec.modality == "series" else (samples, spec.max_len)
-    kind = np.float32 if spec.modality == "series" else np.int64
-    labelled = (samples, spec.max_len) if spec.position_labels else samples
-    batch: dict[str, np.ndarray] = {"labels": np.zeros(labelled, dtype=np.int64)}
-    for side in ("", "_b") if spec.pairs else ("",):
-        batch[f"inputs{side}"] = np.ones(shape, dtype=kind)
-        batch[f"keep{side}"] = np.ones((samples, spec.max_len), dtype=bool)
-    return batch

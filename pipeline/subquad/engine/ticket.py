@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.experiment import Checked
+from subquad.plugin import DatasetPlugin
 
 
 @dataclass(frozen=True)
@@ -37,5 +38,7 @@ class Ticket:
 
 
 def dataset_label(checked: Checked) -> str:
-    """What tables call the data set: its problem where the plugin has several, else the plugin's name."""
-    return str(getattr(checked.dataset_config, "problem", None) or checked.dataset.found.name)
+    """What tables call the data set: what its plugin says, else the plugin's name."""
+    plugin = checked.dataset.plugin
+    assert isinstance(plugin, DatasetPlugin)
+    return plugin.label(checked.dataset_config) or checked.dataset.found.name

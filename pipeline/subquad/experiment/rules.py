@@ -168,22 +168,24 @@ def misfits(parts: Parts) -> Iterator[Conflict]:
     assert isinstance(task, TaskPlugin)
     assert isinstance(backbone, BackbonePlugin)
     names = {kind: resolved.found.name for kind, (resolved, _) in parts.items()}
-    if names["task"] not in dataset.tasks:
+    common = tuple(target for target in dataset.targets if target in task.targets)
+    if not common:
         yield (
             ("task", "name"),
-            f"got {names['task']!r}, does not fit dataset {names['dataset']!r}, which takes {_listed(dataset.tasks)}",
+            f"got {names['task']!r}, which takes targets {_listed(task.targets)}, does not fit dataset "
+            f"{names['dataset']!r}, which gives {_listed(dataset.targets)}",
         )
-    if backbone.kind not in task.backbones:
+    elif not set(common) & set(backbone.targets):
         yield (
             ("backbone", "name"),
-            f"got {names['backbone']!r}, of kind {backbone.kind!r}, does not fit task {names['task']!r}, which takes "
-            f"{_listed(task.backbones)}",
+            f"got {names['backbone']!r}, which serves targets {_listed(backbone.targets)}, does not fit task "
+            f"{names['task']!r} on dataset {names['dataset']!r}, of {_listed(common)}",
         )
-    if dataset.modality not in backbone.inputs:
+    if dataset.inputs not in backbone.inputs:
         yield (
             ("backbone", "name"),
             f"got {names['backbone']!r}, which takes {_listed(backbone.inputs)}, does not fit dataset "
-            f"{names['dataset']!r}, of {dataset.modality!r}",
+            f"{names['dataset']!r}, of {dataset.inputs!r}",
         )
     yield from _mixer(parts, backbone, names["backbone"])
 
@@ -191,7 +193,7 @@ def misfits(parts: Parts) -> Iterator[Conflict]:
 def _mixer(parts: Parts, backbone: BackbonePlugin, backbone_name: str) -> Iterator[Conflict]:
     resolved, config = parts["mixer"]
     facts = resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
-    if backbone.kind == "decoder" and facts.causal == "never":
+    if backbone.causal and facts.causal == "never":
         yield (
             ("mixer", "name"),
             f"got {resolved.found.name!r}, which sees later positions, does not fit backbone {backbone_name!r}, a "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from subquad.nn.attention import AttentionMixer, rotate
 from subquad.nn.mixer import AttentionCore, Cache, MixerOutput, ParameterRule, TokenMixer, as_output
-from subquad.nn.model import Backbone, BackboneContext, Batch, ModelOutput, Task, gather_losses
+from subquad.nn.model import Backbone, BackboneContext, Batch, Imported, ModelOutput, Task, gather_losses
 
 __all__ = [
     "AttentionCore",
@@ -13,6 +13,7 @@ __all__ = [
     "BackboneContext",
     "Batch",
     "Cache",
+    "Imported",
     "MixerOutput",
     "ModelOutput",
     "ParameterRule",

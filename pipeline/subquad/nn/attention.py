@@ -62,10 +62,10 @@ class AttentionMixer(TokenMixer):
         """
         if context is None:
             context, context_keep = x, keep
-        q, k = self._queries_and_keys(x, context, _positions(x, keep), _positions(context, context_keep))
-        v = self._split(self.value(context))
+        q = self._turned(self.query_norm(self._split(self.query(x))), _positions(x, keep))
+        k, v = self._keys_and_values(context, _positions(context, context_keep))
         mixed = as_output(self.core(q, k, v, query_keep=keep, key_keep=context_keep))
-        return MixerOutput(self.out(mixed.out.transpose(1, 2).flatten(2)), mixed.losses, mixed.carry)
+        return MixerOutput(self._joined(mixed.out), mixed.losses, mixed.carry)
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:
         return {f"core.{name}": rule for name, rule in self.core.parameter_rules().items()}
@@ -74,25 +74,46 @@ class AttentionMixer(TokenMixer):
     def caches(self) -> bool:
         return self.core.caches
 
-    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        q, k = self._queries_and_keys(x, x, _positions(x, keep), _positions(x, keep))
-        out, cache = self.core.prefill(q, k, self._split(self.value(x)), keep=keep)
+    def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
+        return self.core.memory(*self._keys_and_values(context, _positions(context, keep)), keep=keep)
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.prefill`; `memory` is that of another sequence, None for self-attention."""
+        positions = _positions(x, keep)
+        q = self._turned(self.query_norm(self._split(self.query(x))), positions)
         lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
-        return self.out(out.transpose(1, 2).flatten(2)), {"core": cache, "position": lengths}
+        cache: dict[str, Cache] = {"position": lengths}
+        if memory is None:
+            out, cache["core"] = self.core.prefill(q, *self._keys_and_values(x, positions), keep=keep)
+        else:
+            out = as_output(self.core.read(q, memory, keep=keep)).out
+        return self._joined(out), cache
 
-    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        token, position = x[:, None], cache["position"]
-        q, k = self._queries_and_keys(token, token, position[:, None], position[:, None])
-        v = self._split(self.value(token))
-        out, inner = self.core.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], cache["core"])
-        return self.out(out.flatten(1)), {"core": inner, "position": position + 1}
+    def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.step`; `memory` is that of another sequence, None for self-attention."""
+        token, positions = x[:, None], cache["position"][:, None]
+        q = self._turned(self.query_norm(self._split(self.query(token))), positions)
+        after = {"position": cache["position"] + 1}
+        if memory is None:
+            k, v = self._keys_and_values(token, positions)
+            out, after["core"] = self.core.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], cache["core"])
+            return self.out(out.flatten(1)), after
+        return self._joined(as_output(self.core.read(q, memory)).out)[:, 0], after
 
-    def _queries_and_keys(self, x: Tensor, context: Tensor, here: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = self.query_norm(self._split(self.query(x))), self.key_norm(self._split(self.key(context)))
-        return (rotate(q, here), rotate(k, there)) if self.rotary else (q, k)
+    def _keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        k = self._turned(self.key_norm(self._split(self.key(x))), positions)
+        return k, self._split(self.value(x))
+
+    def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
+        return rotate(x, positions) if self.rotary else x
 
     def _split(self, x: Tensor) -> Tensor:
+        """(B, L, D) to (B, H, L, E)."""
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _joined(self, heads: Tensor) -> Tensor:
+        """(B, H, L, E) to (B, L, D), through the output projection."""
+        return self.out(heads.transpose(1, 2).flatten(2))
 
 
 def _positions(x: Tensor, keep: Tensor | None) -> Tensor:

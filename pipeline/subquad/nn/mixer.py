@@ -1,5 +1,8 @@
 """Token mixers and attention cores: what a mixer is, returns, and offers for decoding.
 
+A mixer that claims `Facts.cross` also stands where one sequence sees another (`Site.role` is "cross"). Its `forward`
+then takes `context` and `context_keep`, and where it offers decoding, `prefill` and `step` take `memory`.
+
 Shape letters: B batch, L length, D model width, H heads, E head width.
 Masks are bool, True = real token.
 """
@@ -80,11 +83,22 @@ class TokenMixer(nn.Module, ABC):
 
     @property
     def caches(self) -> bool:
-        """Whether `prefill` and `step` work: a causal mixer may offer them for decoding."""
+        """Whether `prefill` and `step` work: a mixer may offer them where it is causal, or sees another sequence."""
         return False
+
+    def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
+        """What decoding needs of another sequence, built once; `forward(x, context=context)` says what comes of it.
+
+        Args:
+            context: (B, Lk, D).
+            keep: (B, Lk) bool, True = real token.
+        """
+        raise PluginError(f"{type(self).__name__} sees no other sequence")
 
     def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         """What `forward` returns for the start of a sequence, and the cache to go on with.
+
+        With cross-attention it also takes `memory`, what `memory` returned, and `step` the same again.
 
         Args:
             x: (B, L, D).
@@ -139,8 +153,22 @@ class AttentionCore(nn.Module, ABC):
 
     @property
     def caches(self) -> bool:
-        """As `TokenMixer.caches`."""
+        """As `TokenMixer.caches`; where it sees another sequence, whether no query's output depends on the others."""
         return False
+
+    def memory(self, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> Cache:
+        """What `read` needs of another sequence, built once. Default: its keys and values as they are.
+
+        Args:
+            k: (B, H, Lk, E).
+            v: (B, H, Lk, Ev).
+            keep: (B, Lk) bool, True = real token.
+        """
+        return {"k": k, "v": v} if keep is None else {"k": k, "v": v, "keep": keep}
+
+    def read(self, q: Tensor, memory: Cache, *, keep: Tensor | None = None) -> Tensor | MixerOutput:
+        """What `forward` returns for queries (B, H, Lq, E) and what `memory` kept. Default: a call of it."""
+        return self(q, memory["k"], memory["v"], query_keep=keep, key_keep=memory.get("keep"))
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         """As `TokenMixer.prefill`: q, k, v (B, H, L, E) to (B, H, L, Ev) and the cache."""

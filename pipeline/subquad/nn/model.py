@@ -8,13 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
-from subquad.nn.mixer import MixerOutput, TokenMixer
+from subquad.nn.mixer import MixerOutput, ParameterRule, TokenMixer
 from subquad.plugin import Config, Site
 
 Batch = dict[str, Tensor]
@@ -24,12 +24,12 @@ class ModelOutput(NamedTuple):
     """What a backbone returns.
 
     Attributes:
-        outputs: what the task's loss reads; (B, C) logits for classification.
+        outputs: what the task's loss reads: a tensor, such as (B, C) logits, or any tree of tensors.
         losses: extra losses by name, (B,) each, unweighted, for logging.
         penalty: their weighted sum, (B,), added to the task's loss; None when there is none.
     """
 
-    outputs: Tensor
+    outputs: Any
     losses: Mapping[str, Tensor] = {}
     penalty: Tensor | None = None
 
@@ -59,7 +59,8 @@ class BackboneContext:
     Attributes:
         spec: the data set's description.
         num_outputs: width the task asks of the head.
-        make_mixer: builds the mixer of one site; weights are drawn from torch's global generator.
+        make_mixer: builds the mixer that the experiment wants at one site, by its layer and role; weights are drawn
+            from torch's global generator.
         seed: the run's seed.
     """
 
@@ -67,6 +68,21 @@ class BackboneContext:
     num_outputs: int
     make_mixer: Callable[[Site], TokenMixer]
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What became of foreign weights.
+
+    Attributes:
+        used: names of the model's tensors that were overwritten.
+        missing: names of the model's tensors that were not given, or in another shape.
+        unused: names of given tensors that the model has no place for, or one of another shape.
+    """
+
+    used: tuple[str, ...]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
 
 
 class Backbone(nn.Module, ABC):
@@ -81,6 +97,30 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Batch) -> ModelOutput:
         """Run the network on a collated batch (`inputs`, `keep`, ...)."""
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        """Parameters, by their name in this module, that the optimiser must treat differently. Default: none.
+
+        Mixers give their own; what both name is treated as the mixer says.
+        """
+        return {}
+
+    def import_weights(self, tensors: Mapping[str, Tensor]) -> Imported:
+        """Start from foreign weights. Default: what has the name and shape of a tensor here is copied into it.
+
+        A backbone that knows other names renames them and calls this one. Softmax attention's projections have the
+        names of those around any attention core, so a softmax model's weights go into a model with any of them.
+        """
+        own = self.state_dict()
+        used = [name for name, tensor in own.items() if name in tensors and tensors[name].shape == tensor.shape]
+        with torch.no_grad():
+            for name in used:
+                own[name].copy_(tensors[name])
+        return Imported(
+            used=tuple(used),
+            missing=tuple(name for name in own if name not in used),
+            unused=tuple(name for name in tensors if name not in used),
+        )
 
 
 class Task(ABC):
@@ -100,7 +140,7 @@ class Task(ABC):
         """Width of the head."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """`(loss_sum, weight)`: the summed loss, a scalar with gradient, and the weight it is summed over."""
 
     def weight(self, batch: Batch) -> float:
@@ -108,13 +148,28 @@ class Task(ABC):
         return float(batch["labels"].shape[0])
 
     @abstractmethod
-    def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def sums(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """Exact sums of a batch (float64 or int64) that may be added over batches and ranks."""
 
     @abstractmethod
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics from the added sums."""
 
-    def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def per_sample(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """Arrays over the batch to keep for paired tests, such as `predicted` and `label`, (B,) each. Default: none."""
         return {}
+
+    def evaluate(self, model: Backbone, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What a batch adds to an evaluation: `sums` and `per_sample`. Default: both of one forward pass.
+
+        A task that decodes to be judged overrides it. It runs without gradients, under the run's autocast.
+        """
+        outputs = model(batch).outputs
+        return self.sums(outputs, batch), self.per_sample(outputs, batch)
+
+    def decode(self, model: Backbone, batch: Batch) -> Any:
+        """The model's answers to a batch, whose labels are not looked at: a tree with the batch first.
+
+        Default: the outputs as they are.
+        """
+        return model(batch).outputs

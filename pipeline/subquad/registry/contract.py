@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from subquad.errors import PluginError
 from subquad.plugin import (
     API_VERSION,
+    CHANGES,
     BackbonePlugin,
     Config,
     DatasetPlugin,
@@ -60,8 +61,8 @@ def check_api(found: Found, api: Any) -> None:
     if type(api) is not int:
         raise PluginError(f"{found}: api is {plain(api)!r}, not a whole number")
     if api != API_VERSION:
-        upgrade = "subquad" if api > API_VERSION else found.distribution
-        raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: upgrade {plain(upgrade)}")
+        hint = "upgrade subquad" if api > API_VERSION else f"upgrade {plain(found.distribution)} ({CHANGES})"
+        raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: {hint}")
 
 
 def check_config(found: Found, config: Any) -> None:

@@ -144,6 +144,8 @@ def check_site(resolved: Resolved, config: Config, site: Site) -> None:
         raise ConfigError(f"mixer {name}: {site.num_heads} heads do not divide the width {site.dim}")
     if site.causal and facts.causal == "never":
         raise ConfigError(f"mixer {name} with these parameters sees later positions and cannot be causal")
+    if site.role == "cross" and not facts.cross:
+        raise ConfigError(f"mixer {name} with these parameters mixes one sequence and cannot let it see another")
     if isinstance(facts.max_length, int) and site.max_len > facts.max_length:
         raise ConfigError(f"mixer {name} takes at most {facts.max_length} positions, got {site.max_len}")
     if isinstance(config, MixerConfig):

@@ -91,8 +91,8 @@ class Chain(TokenMixer):
 
     def __init__(self, subject: Subject, **site: Any):
         super().__init__()
-        self.first = subject.build(layer_index=0, is_last=False, seed=0, **site)
-        self.second = subject.build(layer_index=1, is_last=True, seed=1, **site)
+        self.first = subject.build(layer_index=0, seed=0, **site)
+        self.second = subject.build(layer_index=1, seed=1, **site)
         self.loss_weights = {f"layer {i} {name}": w for i in (0, 1) for name, w in self.first.loss_weights.items()}
         self.eval()
 

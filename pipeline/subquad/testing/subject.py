@@ -69,6 +69,7 @@ class Subject:
         dtype: torch.dtype = torch.float64,
         stirred: bool = True,
         seed: int = 0,
+        num_layers: int = 2,
         **site: Any,
     ) -> TokenMixer:
         """A new mixer in evaluation mode; the same arguments give the same weights.
@@ -77,6 +78,7 @@ class Subject:
             dim, num_heads: 0: the subject's.
             stirred: add noise to the starting weights, see `STIR`.
             seed: of the weights.
+            num_layers: 1: a mixer of the last layer.
             site: further attributes of the `Site`.
         """
         place = Site(
@@ -85,6 +87,7 @@ class Subject:
             max_len=self.at_most(max_len),
             causal=self.causal,
             seed=seed,
+            num_layers=num_layers,
             **site,
         )
         with torch.random.fork_rng(devices=[]):

@@ -18,6 +18,6 @@ PLUGIN = TaskPlugin(
     config=Config,
     build="subquad_plugins.classification.task:Classification",
     summary="cross entropy; accuracy, macro F1 and loss",
-    backbones=("encoder",),
+    targets=("class", "positions"),
     metric="accuracy",
 )

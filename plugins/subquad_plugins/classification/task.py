@@ -17,7 +17,7 @@ from torch import Tensor
 
 from subquad.data import NO_LABEL, DataSpec
 from subquad.errors import DataError, PluginError
-from subquad.nn import Batch, Task
+from subquad.nn import Backbone, Batch, Task
 from subquad_plugins.classification import Config
 
 
@@ -55,7 +55,7 @@ class Classification(Task):
 
     def weight(self, batch: Batch) -> float:
         labels = batch["labels"]
-        return float((labels != NO_LABEL).sum() if self.spec.position_labels else len(labels))
+        return float((labels != NO_LABEL).sum() if self.spec.target == "positions" else len(labels))
 
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`loss` () float64 and `confusion` (C, C) int64, rows the true class, columns the predicted one."""
@@ -89,6 +89,10 @@ class Classification(Task):
         labels = batch["labels"]
         return {"predicted": outputs.argmax(-1).masked_fill(labels == NO_LABEL, NO_LABEL), "label": labels}
 
+    def decode(self, model: Backbone, batch: Batch) -> Tensor:
+        """The predicted classes, (B,) int64, or (B, L) of positions."""
+        return model(batch).outputs.argmax(-1)
+
     def _cases(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (N, C) and labels (N,) of what is labelled.
 
@@ -100,7 +104,7 @@ class Classification(Task):
                 f"task {self.name}: outputs of shape {tuple(outputs.shape)} do not fit labels of shape "
                 f"{tuple(labels.shape)}"
             )
-        if not self.spec.position_labels:
+        if self.spec.target != "positions":
             return outputs, labels
         labelled = labels != NO_LABEL
         return outputs[labelled], labels[labelled]

@@ -13,6 +13,6 @@ PLUGIN = BackbonePlugin(
     config=Config,
     build="subquad_plugins.dual_encoder.backbone:DualEncoder",
     summary="one transformer encoder for two sequences, around any token mixer; head on [a, b, a * b, a - b]",
-    kind="dual-encoder",
     inputs=("series", "tokens"),
+    targets=("pair",),
 )

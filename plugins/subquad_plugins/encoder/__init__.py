@@ -96,6 +96,6 @@ PLUGIN = BackbonePlugin(
     config=Config,
     build="subquad_plugins.encoder.backbone:Encoder",
     summary="transformer encoder around any token mixer, for series and tokens",
-    kind="encoder",
     inputs=("series", "tokens"),
+    targets=("class", "positions"),
 )

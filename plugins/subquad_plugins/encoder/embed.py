@@ -20,7 +20,7 @@ class Embedding(nn.Module):
 
     Args:
         config: see `Config`.
-        spec: modality, channels or vocabulary, and the longest sequence.
+        spec: channels or vocabulary, and the longest sequence.
 
     Raises:
         ConfigError: `vocab_size` or `embedding_init` does not suit the data set.
@@ -79,7 +79,7 @@ def token_rows(config: Config, spec: DataSpec) -> int:
         ConfigError: there are fewer than the data set has tokens, or no tokens at all.
     """
     given = config.vocab_size
-    if spec.modality == "series":
+    if not spec.vocab_size:
         if given is not None:
             raise ConfigError(f"encoder: vocab_size {given} has no effect with a data set of series: leave it at null")
         return 0
@@ -97,7 +97,7 @@ def check_init(config: Config, spec: DataSpec) -> None:
     Raises:
         ConfigError: the data set is of series, whose projection starts as linear layers do, and no table is learned.
     """
-    idle = spec.modality == "series" and config.positions != "learned" and config.head != "cls"
+    idle = not spec.vocab_size and config.positions != "learned" and config.head != "cls"
     if idle and config.embedding_init != EMBEDDING_INIT:
         raise ConfigError(
             f"encoder: embedding_init {config.embedding_init} has no effect with a data set of series, positions "

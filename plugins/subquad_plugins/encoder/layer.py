@@ -55,13 +55,18 @@ class EncoderLayer(nn.Module):
         return as_output(result) if torch.compiler.is_compiling() else checked_output(self.mixer, result, x)
 
 
+def method(mixer: TokenMixer) -> type[nn.Module]:
+    """The class of a mixer, or of its attention core: what a plugin is."""
+    return type(mixer.core if isinstance(mixer, AttentionMixer) else mixer)
+
+
 def checked_output(mixer: TokenMixer, result: Any, x: Tensor) -> MixerOutput:
     """What a mixer returned for `x`, once it is known to keep the contract.
 
     Raises:
         PluginError: names the mixer's class and what is wrong with its result.
     """
-    name = type(mixer.core if isinstance(mixer, AttentionMixer) else mixer).__name__
+    name = method(mixer).__name__
     if not isinstance(result, (Tensor, MixerOutput)):
         raise PluginError(f"mixer {name} returned a {type(result).__name__}, not a Tensor or a MixerOutput")
     output = as_output(result)

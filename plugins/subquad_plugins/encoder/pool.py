@@ -68,11 +68,11 @@ def check_labels(config: Config, spec: DataSpec) -> None:
     Raises:
         ConfigError: it gives an output for each position and sequences are labelled, or the reverse.
     """
-    if config.head == "each" and not spec.position_labels:
+    if config.head == "each" and spec.target != "positions":
         raise ConfigError(
             "encoder: head each is for data sets that label positions, this one labels sequences: use mean"
         )
-    if config.head != "each" and spec.position_labels:
+    if config.head != "each" and spec.target == "positions":
         raise ConfigError(
             f"encoder: head {config.head} gives one output for a sequence, but this data set labels positions: use each"
         )

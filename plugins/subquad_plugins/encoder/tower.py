@@ -14,7 +14,7 @@ from subquad.nn import Backbone, BackboneContext, MixerOutput, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.encoder import Config
 from subquad_plugins.encoder.embed import Embedding, num_prefix_tokens
-from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer
+from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer, method
 from subquad_plugins.encoder.pool import POOLS, check_labels, check_length
 
 
@@ -66,11 +66,16 @@ class Tower(Backbone):
         return self.embedding(inputs), F.pad(keep, (num_prefix_tokens(self.config), 0), value=True)
 
     def encode(self, x: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
-        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned."""
+        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned.
+
+        A carry goes to a layer with the same kind of mixer only: another one would not know it.
+        """
         told = keep if self.mask_mixer else None
         results: list[MixerOutput] = []
-        for block in self.blocks:
-            x, result = block(x, told, results[-1].carry if results else None)
+        kinds = [method(mixer) for mixer in self.mixers]
+        for index, block in enumerate(self.blocks):
+            known = index > 0 and kinds[index] is kinds[index - 1]
+            x, result = block(x, told, results[-1].carry if known else None)
             results.append(result)
         return self.final(x), results
 
@@ -88,7 +93,7 @@ def layer_sites(config: Config, context: BackboneContext) -> list[Site]:
             num_heads=config.num_heads,
             max_len=context.spec.max_len + prefix if context.spec.max_len else 0,
             layer_index=index,
-            is_last=index == config.num_layers - 1,
+            num_layers=config.num_layers,
             num_prefix_tokens=prefix,
             seed=context.seed,
         )

@@ -9,6 +9,6 @@ PLUGIN = TaskPlugin(
     config=Config,
     build="subquad_plugins.pair_classification.task:PairClassification",
     summary="cross entropy over pairs of sequences; accuracy, macro F1 and loss",
-    backbones=("dual-encoder",),
+    targets=("pair",),
     metric="accuracy",
 )

@@ -28,6 +28,7 @@ class Softmax(AttentionCore):
         super().__init__()
         self.dropout = config.dropout
         self.causal = site.causal
+        self.crossing = site.role == "cross"
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
@@ -47,7 +48,7 @@ class Softmax(AttentionCore):
 
     @property
     def caches(self) -> bool:
-        return self.causal
+        return self.causal or self.crossing
 
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         keep = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if keep is None else keep

@@ -64,4 +64,4 @@ def test_the_position_that_is_read_cannot_be_copied():
 
 
 def test_the_plugin_is_for_classification_of_tokens():
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))

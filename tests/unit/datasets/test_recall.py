@@ -49,7 +49,7 @@ def test_shapes_types_and_description():
     assert rows["inputs"].shape == (20, spec.max_len) == (20, 17)
     assert [rows[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
     assert rows["keep"].all()
-    assert (spec.modality, spec.num_classes, spec.vocab_size) == ("tokens", 8, 1 + 16 * 8 + 16)
+    assert (spec.target, spec.num_classes, spec.vocab_size) == ("class", 8, 1 + 16 * 8 + 16)
     assert spec.sizes == {"train": 60, "validation": 20, "trainval": 80}
     assert spec.notes == ("synthetic control task, chance is 0.125",)
 
@@ -95,4 +95,4 @@ def test_refusals():
         Config(num_pairs=5, num_keys=3)
     with pytest.raises(ValidationError, match="num_values\n  Input should be greater than or equal to 2"):
         Config(num_values=1)
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))

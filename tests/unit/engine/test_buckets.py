@@ -12,7 +12,7 @@ from subquad.engine.buckets import UNTRIMMED, Buckets, bucketed, sample_lengths,
 from subquad.engine.plan import Plan, bucketed_order, epoch_order, requests, sorted_evaluation_requests
 from subquad.errors import ConfigError, DataError
 
-SPEC = DataSpec(modality="tokens", max_len=6, vocab_size=9)
+SPEC = DataSpec.tokens(max_len=6, vocab_size=9)
 lengths_of = st.lists(st.integers(1, 50), min_size=1, max_size=200)
 
 
@@ -142,12 +142,12 @@ class Unknown(Split):
         (SPEC, ArraySplit({"inputs": np.zeros((3, 6))}), "got 8, needs the samples' lengths"),
         (SPEC, split([6, 6, 0]), "got 8, has no effect with this data set, whose training sequences all have 6 tokens"),
         (
-            DataSpec(modality="tokens", max_len=6, equal_length=True),
+            DataSpec.tokens(max_len=6, vocab_size=9, equal_length=True),
             split([2, 3]),
             "got 8, has no effect with this data set, whose sequences are equally long; use 0",
         ),
         (
-            DataSpec(modality="tokens", max_len=6, position_labels=True),
+            DataSpec.tokens(max_len=6, vocab_size=9, target="positions"),
             split([2, 3]),
             "got 8, trims positions, and this data set labels them; use 0",
         ),

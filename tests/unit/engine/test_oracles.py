@@ -19,7 +19,7 @@ SPLIT = ArraySplit({"labels": np.zeros(40, np.int64)})
 
 class Plain(Dataset):
     def describe(self) -> DataSpec:
-        return DataSpec(modality="series", max_len=1)
+        return DataSpec.series(max_len=1, channels=1)
 
     def load(self, name: SplitName) -> Split:
         raise AssertionError(f"{name} was opened")

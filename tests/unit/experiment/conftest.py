@@ -78,14 +78,16 @@ def _found(kind: Any, name: str) -> Found:
 
 _COMMON: dict[str, Any] = {"build": "fakes:Nothing", "summary": "a fake"}
 FAKES = {
-    ("dataset", "words"): DatasetPlugin(config=Empty, tasks=("classification",), modality="tokens", **_COMMON),
-    ("dataset", "files"): DatasetPlugin(config=Files, tasks=("classification",), modality="series", **_COMMON),
-    ("dataset", "stories"): DatasetPlugin(config=Empty, tasks=("summarisation",), modality="series", **_COMMON),
-    ("task", "summarisation"): TaskPlugin(config=Empty, backbones=("encoder-decoder",), metric="rouge", **_COMMON),
-    ("task", "any"): TaskPlugin(config=Empty, backbones=("decoder", "encoder"), metric="loss", mode="min", **_COMMON),
-    ("dataset", "any"): DatasetPlugin(config=Empty, tasks=("any",), modality="series", **_COMMON),
-    ("backbone", "series-only"): BackbonePlugin(config=Plain, kind="encoder", inputs=("series",), **_COMMON),
-    ("backbone", "decoder"): BackbonePlugin(config=Plain, kind="decoder", inputs=("series",), **_COMMON),
+    ("dataset", "words"): DatasetPlugin(config=Empty, inputs="tokens", targets=("class",), **_COMMON),
+    ("dataset", "files"): DatasetPlugin(config=Files, inputs="series", targets=("class",), **_COMMON),
+    ("dataset", "stories"): DatasetPlugin(config=Empty, inputs="series", targets=("sequence",), **_COMMON),
+    ("task", "summarisation"): TaskPlugin(config=Empty, targets=("sequence",), metric="rouge", **_COMMON),
+    ("task", "any"): TaskPlugin(config=Empty, targets=("class", "sequence"), metric="loss", mode="min", **_COMMON),
+    ("dataset", "any"): DatasetPlugin(config=Empty, inputs="series", targets=("class",), **_COMMON),
+    ("backbone", "series-only"): BackbonePlugin(config=Plain, inputs=("series",), targets=("class",), **_COMMON),
+    ("backbone", "decoder"): BackbonePlugin(
+        config=Plain, inputs=("series",), targets=("class",), causal=True, **_COMMON
+    ),
     ("mixer", "block"): MixerPlugin(config=Block, **_COMMON),
     ("mixer", "broken"): MixerPlugin(config=Broken, **_COMMON),
     ("mixer", "causal"): MixerPlugin(config=MixerConfig, facts=Facts(causal="always"), **_COMMON),

@@ -189,13 +189,14 @@ ROWS = {
     ),
     "a task for another backbone": (
         ("dataset=stories", "task=summarisation"),
-        "backbone.name: got 'encoder', of kind 'encoder', does not fit task 'summarisation', which takes "
-        "'encoder-decoder'",
+        "backbone.name: got 'encoder', which serves targets 'class' or 'positions', does not fit task 'summarisation' "
+        "on dataset 'stories', of 'sequence'",
         ("task=classification",),
     ),
     "a task for another data set": (
         ("dataset=stories",),
-        "task.name: got 'classification', does not fit dataset 'stories', which takes 'summarisation'",
+        "task.name: got 'classification', which takes targets 'class' or 'positions', does not fit dataset 'stories', "
+        "which gives 'sequence'",
         ("dataset=words",),
     ),
     "a decoder that sees the future": (

@@ -18,7 +18,7 @@ from subquad_plugins.classification.task import Classification
 
 
 def task(classes: int = 3, **params) -> Classification:
-    return Classification(Config(**params), DataSpec(modality="series", max_len=4, num_classes=classes))
+    return Classification(Config(**params), DataSpec.series(max_len=4, channels=1, num_classes=classes))
 
 
 def sample(count: int = 12, classes: int = 3) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -36,7 +36,7 @@ def test_loss_is_the_sum_over_samples_and_its_weight_their_number():
 
 def positions() -> tuple[Classification, torch.Tensor, dict[str, torch.Tensor]]:
     """Five labelled positions, three and two of a sample."""
-    spec = DataSpec(modality="tokens", max_len=4, vocab_size=9, num_classes=3, position_labels=True)
+    spec = DataSpec.tokens(max_len=4, vocab_size=9, num_classes=3, target="positions")
     outputs = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
     return Classification(Config(), spec), outputs, {"labels": torch.tensor([[0, -1, 2, 1], [-1, 2, 2, -1]])}
 
@@ -131,4 +131,4 @@ def test_refusals():
         task(0)
     with pytest.raises(ValidationError, match="label_smoothing\n  Input should be less than 1"):
         Config(label_smoothing=1.0)
-    assert (PLUGIN.backbones, PLUGIN.metric, PLUGIN.mode) == (("encoder",), "accuracy", "max")
+    assert (PLUGIN.targets, PLUGIN.metric, PLUGIN.mode) == (("class", "positions"), "accuracy", "max")

@@ -21,8 +21,8 @@ from subquad_plugins.encoder.backbone import Encoder
 from subquad_plugins.softmax import Config as SoftmaxConfig
 from subquad_plugins.softmax.core import Softmax
 
-TOKENS = DataSpec(modality="tokens", max_len=9, vocab_size=20, num_classes=2)
-SERIES = DataSpec(modality="series", max_len=9, channels=3, num_classes=2)
+TOKENS = DataSpec.tokens(max_len=9, vocab_size=20, num_classes=2)
+SERIES = DataSpec.series(max_len=9, channels=3, num_classes=2)
 LENGTHS, LENGTHS_B = (9, 5, 7), (4, 9, 1)
 
 
@@ -48,7 +48,7 @@ def pairs(spec: DataSpec = TOKENS, lengths_b: tuple[int, ...] = LENGTHS_B) -> di
         keep = torch.arange(9) < torch.tensor(lengths)[:, None]
         tokens = torch.randint(1, 20, keep.shape, generator=generator) * keep
         values = torch.randn(*keep.shape, 3, generator=generator, dtype=torch.float64)
-        batch |= {f"inputs{suffix}": tokens if spec.modality == "tokens" else values, f"keep{suffix}": keep}
+        batch |= {f"inputs{suffix}": tokens if spec.vocab_size else values, f"keep{suffix}": keep}
     return batch
 
 
@@ -193,5 +193,5 @@ def test_a_batch_of_single_sequences_is_refused():
 
 
 def test_the_light_half_says_what_it_is():
-    assert (PLUGIN.kind, PLUGIN.inputs) == ("dual-encoder", ("series", "tokens"))
+    assert (PLUGIN.inputs, PLUGIN.targets) == (("series", "tokens"), ("pair",))
     assert PLUGIN.config is Config

@@ -23,9 +23,9 @@ from subquad_plugins.encoder.embed import sinusoidal
 from subquad_plugins.softmax import Config as SoftmaxConfig
 from subquad_plugins.softmax.core import Softmax
 
-SERIES = DataSpec(modality="series", max_len=9, channels=3, num_classes=4)
-TOKENS = DataSpec(modality="tokens", max_len=9, vocab_size=20, num_classes=4)
-LABELLED = replace(TOKENS, position_labels=True)
+SERIES = DataSpec.series(max_len=9, channels=3, num_classes=4)
+TOKENS = DataSpec.tokens(max_len=9, vocab_size=20, num_classes=4)
+LABELLED = replace(TOKENS, target="positions")
 HEADS = ["mean", "mean_padded", "cls", "last", "flatten"]
 
 
@@ -47,7 +47,7 @@ def build(make_mixer=agf, spec: DataSpec = SERIES, **params: Any) -> Any:
 def batch(spec: DataSpec = SERIES, lengths: tuple[int, ...] = (9, 5), padded: int = 9) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     keep = torch.arange(padded) < torch.tensor(lengths)[:, None]
-    if spec.modality == "tokens":
+    if spec.vocab_size:
         return {"inputs": torch.randint(1, 20, keep.shape, generator=generator) * keep, "keep": keep}
     return {"inputs": torch.randn(*keep.shape, 3, generator=generator, dtype=torch.float64), "keep": keep}
 
@@ -124,10 +124,10 @@ def test_sites_say_where_each_mixer_stands():
 
     build(make, num_layers=3, head="cls")
     expected: dict[str, Any] = {"dim": 8, "num_heads": 2, "max_len": 10, "num_prefix_tokens": 1, "seed": 7}
-    assert sites == [Site(**expected, layer_index=index, is_last=index == 2) for index in range(3)]
+    assert sites == [Site(**expected, layer_index=index, num_layers=3) for index in range(3)]
     sites.clear()
     build(make, num_layers=1)
-    assert sites == [Site(dim=8, num_heads=2, max_len=9, is_last=True, seed=7)]
+    assert sites == [Site(dim=8, num_heads=2, max_len=9, seed=7)]
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -220,7 +220,7 @@ def test_settings_change_what_they_name():
 
 
 def test_position_and_embedding_starts():
-    long = DataSpec(modality="tokens", max_len=500, vocab_size=400, num_classes=4)
+    long = DataSpec.tokens(max_len=500, vocab_size=400, num_classes=4)
     model = build(spec=long, dim=64, positions="learned")
     for table in (model.embedding.positions.table, model.embedding.project.weight):
         assert float(table.detach().std()) == pytest.approx(0.02, rel=0.05)
@@ -231,7 +231,7 @@ def test_position_and_embedding_starts():
 
 @pytest.mark.parametrize("position_init", ["normal", "uniform"])
 def test_embedding_init_is_the_width_of_every_start(position_init):
-    long = DataSpec(modality="tokens", max_len=500, vocab_size=400, num_classes=4)
+    long = DataSpec.tokens(max_len=500, vocab_size=400, num_classes=4)
     given: dict[str, Any] = {"spec": long, "dim": 64, "head": "cls", "position_init": position_init}
     narrow, wide = build(**given).embedding, build(**given, embedding_init=0.5).embedding
     for name, start in wide.named_parameters():

@@ -39,11 +39,11 @@ AGF_COUNTS = {"listops": 218_134, "text": 182_286, "retrieval": 403_470, "image"
 SOFTMAX_COUNTS = {"listops": 209_802, "text": 173_954, "retrieval": 395_138, "image": 174_986, "pathfinder": 173_954}
 
 SPECS = {
-    "listops": DataSpec(modality="tokens", max_len=2048, vocab_size=17, num_classes=10),
-    "text": DataSpec(modality="tokens", max_len=1024, vocab_size=257, num_classes=2),
-    "retrieval": DataSpec(modality="tokens", max_len=4096, vocab_size=257, num_classes=2),
-    "image": DataSpec(modality="tokens", max_len=1024, vocab_size=256, num_classes=10, equal_length=True),
-    "pathfinder": DataSpec(modality="tokens", max_len=1024, vocab_size=256, num_classes=2, equal_length=True),
+    "listops": DataSpec.tokens(max_len=2048, vocab_size=17, num_classes=10),
+    "text": DataSpec.tokens(max_len=1024, vocab_size=257, num_classes=2),
+    "retrieval": DataSpec.tokens(max_len=4096, vocab_size=257, num_classes=2),
+    "image": DataSpec.tokens(max_len=1024, vocab_size=256, num_classes=10, equal_length=True),
+    "pathfinder": DataSpec.tokens(max_len=1024, vocab_size=256, num_classes=2, equal_length=True),
 }
 
 SCHEDULES = {
@@ -207,7 +207,7 @@ def test_the_commands_of_the_documentation_load():
 
 
 def test_rows_of_the_token_table_that_no_token_has_take_no_part():
-    spec = DataSpec(modality="tokens", max_len=6, vocab_size=9, num_classes=2)
+    spec = DataSpec.tokens(max_len=6, vocab_size=9, num_classes=2)
     context = BackboneContext(spec=spec, num_outputs=2, make_mixer=softmax)
     wide, plain = (Encoder(Config(dim=8, vocab_size=rows), context).eval() for rows in (32, None))
     state = wide.state_dict()
@@ -224,11 +224,11 @@ def test_token_tables_that_do_not_suit_the_data_are_refused():
         context = BackboneContext(spec=spec, num_outputs=2, make_mixer=softmax)
         return Encoder(Config(dim=8, vocab_size=rows), context)
 
-    tokens = DataSpec(modality="tokens", max_len=6, vocab_size=9, num_classes=2)
+    tokens = DataSpec.tokens(max_len=6, vocab_size=9, num_classes=2)
     with pytest.raises(
         ConfigError, match=r"vocab_size 8 is less than the data set's 9 tokens: use 9 or more, or null$"
     ):
         encoder(tokens, 8)
-    series = DataSpec(modality="series", max_len=6, channels=2, num_classes=2)
+    series = DataSpec.series(max_len=6, channels=2, num_classes=2)
     with pytest.raises(ConfigError, match=r"vocab_size 8 has no effect with a data set of series: leave it at null$"):
         encoder(series, 8)

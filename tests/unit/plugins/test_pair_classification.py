@@ -16,13 +16,12 @@ from subquad_plugins.pair_classification import PLUGIN
 
 def build(classes: int = 2):
     module, _, name = PLUGIN.build.partition(":")
-    spec = DataSpec(modality="tokens", max_len=4, vocab_size=9, num_classes=classes)
+    spec = DataSpec.tokens(max_len=4, vocab_size=9, num_classes=classes)
     return getattr(importlib.import_module(module), name)(PLUGIN.config(), spec)
 
 
 def test_it_wants_a_dual_encoder_and_selects_by_accuracy():
-    assert (PLUGIN.backbones, PLUGIN.metric, PLUGIN.mode) == (("dual-encoder",), "accuracy", "max")
-    assert "encoder" not in PLUGIN.backbones
+    assert (PLUGIN.targets, PLUGIN.metric, PLUGIN.mode) == (("pair",), "accuracy", "max")
     assert pair_classification.Config is classification.Config
 
 

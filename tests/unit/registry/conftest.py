@@ -15,7 +15,7 @@ LIGHT = """
 from subquad.plugin import DatasetPlugin, Config, param
 class Settings(Config):
     size: int = param(4, meaning="number of samples", ge=1)
-PLUGIN = DatasetPlugin(config=Settings, build="nowhere:Nothing", summary="a light one", tasks=("t",), modality="tokens")
+PLUGIN = DatasetPlugin(config=Settings, build="nowhere:Nothing", summary="a light one", targets=("t",), inputs="tokens")
 """
 
 

@@ -73,13 +73,13 @@ def test_show_as_json_holds_the_same(subquad, tmp_path):
     assert code == 0
     assert data["facts"]["causal"] == "always"
     assert [row["name"] for row in data["parameters"]] == ["order", "rate"]
-    assert (data["distribution"], data["source"], data["api"]) == ("file", f"{tmp_path}/mine.py", 1)
+    assert (data["distribution"], data["source"], data["api"]) == ("file", f"{tmp_path}/mine.py", 2)
 
 
 def test_show_of_a_data_set_prints_what_its_kind_says(subquad, add_dataset):
     add_dataset("toy")
     _, out, _ = subquad("show", "dataset", "toy")
-    assert {"tasks t", "modality tokens", "sha256 not recorded"} <= set(cells(out))
+    assert {"targets t", "inputs tokens", "sha256 not recorded"} <= set(cells(out))
 
 
 def test_a_plugin_without_parameters_says_so(subquad, add_dataset, light):

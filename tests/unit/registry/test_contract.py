@@ -32,8 +32,11 @@ def test_a_good_descriptor_is_returned_as_it_is():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"api": 2}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 2, this subquad has 1: upgrade subquad"),
-        ({"api": 0}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 0, this subquad has 1: upgrade owner"),
+        ({"api": 3}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 3, this subquad has 2: upgrade subquad$"),
+        (
+            {"api": 1},
+            r"mixer 'toy' \(owner 1\.0\) needs plugin API 1, this subquad has 2: upgrade owner \(docs/.*api-2\.md\)",
+        ),
         ({"api": "1"}, r"api is '1', not a whole number"),
         ({"api": True}, r"api is 'True', not a whole number"),
         ({"config": dict}, r"config is <class 'dict'>, not a subclass of subquad\.plugin\.Config"),
@@ -61,7 +64,7 @@ def test_a_wrong_descriptor_is_told_in_one_line(change, message):
     [
         ({}, r"toys:PLUGIN is a dict, not a MixerPlugin or a TokenMixer or AttentionCore class"),
         (
-            TaskPlugin(config=Config, build="a:B", summary="", backbones=(), metric="m"),
+            TaskPlugin(config=Config, build="a:B", summary="", targets=(), metric="m"),
             r"toys:PLUGIN is a TaskPlugin, not a MixerPlugin",
         ),
     ],
@@ -80,13 +83,13 @@ def test_a_newer_plugin_is_told_by_its_api_before_its_type():
     class FromTheFuture:
         api = 7
 
-    with pytest.raises(PluginError, match=r"needs plugin API 7, this subquad has 1: upgrade subquad"):
+    with pytest.raises(PluginError, match=r"needs plugin API 7, this subquad has 2: upgrade subquad"):
         check_descriptor(FOUND, FromTheFuture())
 
 
 def test_a_list_where_a_tuple_is_declared():
-    plugin = DatasetPlugin(config=Config, build="a:B", summary="", tasks=["t"], modality="tokens")
-    with pytest.raises(PluginError, match=r"tasks is \['t'\]: Input should be a valid tuple"):
+    plugin = DatasetPlugin(config=Config, build="a:B", summary="", targets=["t"], inputs="tokens")
+    with pytest.raises(PluginError, match=r"targets is \['t'\]: Input should be a valid tuple"):
         check_descriptor(DATASET, plugin)
 
 

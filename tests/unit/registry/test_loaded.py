@@ -161,7 +161,7 @@ def test_random_states_dtype_and_folder_are_put_back(add_dataset, light, fails):
 def test_a_mixer_class_given_directly_gets_a_descriptor(add_mixer):
     add_mixer("shift", MIXER.format(init=""), "Shift")
     plugin = resolve("mixer", "shift").plugin
-    assert (plugin.summary, plugin.paper, plugin.api) == ("Shifts tokens.", "A. Author, 2026", 1)
+    assert (plugin.summary, plugin.paper, plugin.api) == ("Shifts tokens.", "A. Author, 2026", 2)
     assert plugin.facts.causal == "always"
     assert list(plugin.config.model_fields) == ["width"]
 

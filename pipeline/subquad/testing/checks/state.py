@@ -90,7 +90,7 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
 def parameters_used(subject: Subject) -> Finding:
     """In a last layer alone, and in two layers with their carry, every trainable weight has a gradient."""
     unused, zero = [], []
-    for where, network in (("a last layer", subject.build(is_last=True)), ("two layers", Chain(subject))):
+    for where, network in (("a last layer", subject.build(num_layers=1)), ("two layers", Chain(subject))):
         grads = _training_gradients(network.train(), subject)
         unused += [f"{name} in {where}" for name, grad in grads.items() if grad is None]
         zero += [name for name, grad in grads.items() if grad is not None and not grad.any()]

@@ -113,7 +113,7 @@ def test_the_archive_as_a_folder(make: Make, data: Path, inside: str):
     assert np.array_equal(inputs, gray_of(colours) + 1)
     assert found == labels
     spec = dataset.describe()
-    assert (spec.modality, spec.max_len, spec.vocab_size, spec.equal_length) == ("tokens", 16, 257, True)
+    assert (spec.target, spec.max_len, spec.vocab_size, spec.equal_length) == ("class", 16, 257, True)
     assert spec.class_names == ("frog", "cat")
     assert spec.sizes == {"train": 16, "validation": 4, "trainval": 20}
     assert spec.notes == (
@@ -374,7 +374,7 @@ def test_nothing_there(make: Make, data: Path):
 def test_parameters():
     with pytest.raises(ValidationError, match="split_seed 3 has no effect with validation last: leave it at 0"):
         Config(path="x", validation="last", split_seed=3)
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
     assert PLUGIN.build == f"{Image.__module__}:{Image.__name__}"
 
 

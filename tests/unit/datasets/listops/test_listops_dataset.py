@@ -44,7 +44,7 @@ def test_generated_splits(small):
     dataset.prepare()
     spec = dataset.describe()
     assert spec.sizes == {"train": 300, "validation": 60, "trainval": 360}
-    assert (spec.modality, spec.max_len, spec.vocab_size, spec.num_classes) == ("tokens", 60, 16, 10)
+    assert (spec.target, spec.max_len, spec.vocab_size, spec.num_classes) == ("class", 60, 16, 10)
     assert spec.class_names == tuple("0123456789")
     assert not spec.equal_length
     train, validation, both = (everything(dataset.split(name)) for name in ("train", "validation", "trainval"))
@@ -210,4 +210,4 @@ def test_refusals(params, said):
 
 def test_the_longest_possible_expression_may_be_asked_for():
     assert Config(max_depth=3, min_length=121).min_length == 121
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))

@@ -151,7 +151,7 @@ def test_labels_are_the_targets_of_every_query_or_of_the_last(labels, shape):
     dataset = mqar(length=64, labels=labels, num_queries=2)
     rows, drawn = everything(dataset, "validation")["labels"], draw(dataset.mqar, 0, 80).targets[60:]
     assert rows.shape == shape
-    assert dataset.describe().position_labels == (labels == "every")
+    assert dataset.describe().target == ("positions" if labels == "every" else "class")
     assert np.array_equal(rows, drawn if labels == "every" else drawn[:, -1])
 
 
@@ -171,7 +171,7 @@ def test_shapes_types_and_description():
     assert rows["inputs"].shape == (20, spec.max_len) == (20, 64)
     assert [rows[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
     assert rows["keep"].all()
-    assert (spec.modality, spec.num_classes, spec.vocab_size, spec.equal_length) == ("tokens", 8, 18, True)
+    assert (spec.target, spec.num_classes, spec.vocab_size, spec.equal_length) == ("class", 8, 18, True)
     assert spec.sizes == {"train": 60, "validation": 20, "trainval": 80}
     assert spec.notes == (
         "synthetic control task: associative recall, one labelled query a sequence; chance is 0.125, knowing the "
@@ -234,4 +234,4 @@ def test_the_shortest_sequences_are_allowed():
     assert (
         draw(Config(length=3, num_pairs=1, num_keys=1, num_values=2), 0, 3).inputs[:, [0, 2]].tolist() == [[2, 2]] * 3
     )
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("positions", "class", "next-token"))

@@ -31,7 +31,7 @@ def test_shifted_pixels_are_all_real(pathfinder):
     assert [rows[key].dtype for key in ("inputs", "keep", "labels")] == [np.int64, np.bool_, np.int64]
     assert (rows["inputs"].min(), rows["inputs"].max()) == (1, 256)
     assert rows["keep"].all()
-    assert (spec.modality, spec.vocab_size, spec.num_classes, spec.equal_length) == ("tokens", 257, 2, True)
+    assert (spec.target, spec.vocab_size, spec.num_classes, spec.equal_length) == ("class", 257, 2, True)
     assert spec.class_names == ("apart", "connected")
     assert spec.sizes == {"train": 12, "validation": 4, "trainval": 16}
     assert spec.notes == ("Pathfinder 32, easy", "stand-in data: generated Pathfinder, not the official files")
@@ -137,7 +137,7 @@ def test_refusals():
         Config(path="here", split="google", split_seed=1)
     with pytest.raises(ValidationError, match="resolution\n  Input should be 32, 64, 128 or 256"):
         Config(resolution=100)  # pyright: ignore[reportArgumentType]
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
 
 
 def test_the_commonest_class_as_an_oracle(pathfinder):

@@ -332,7 +332,7 @@ def test_missing_and_mixed_files(make: Make, data: Path):
 def test_parameters():
     with pytest.raises(ValidationError, match="max_tokens 20 is more than max_len 16"):
         Config(path="x", max_len=16, max_tokens=20)
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("pair-classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("pair",))
     assert PLUGIN.build == f"{Retrieval.__module__}:{Retrieval.__name__}"
 
 

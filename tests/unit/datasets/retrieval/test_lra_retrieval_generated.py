@@ -96,7 +96,7 @@ def test_the_data_set_without_a_path(tmp_path: Path):
     dataset = make(tmp_path, max_tokens=200)
     dataset.prepare()
     spec = dataset.describe()
-    assert (spec.max_len, spec.vocab_size, spec.num_classes, spec.pairs) == (256, 257, 2, True)
+    assert (spec.max_len, spec.vocab_size, spec.num_classes, spec.target) == (256, 257, 2, "pair")
     assert spec.sizes == {"train": BLOCK + 3, "validation": 8, "trainval": BLOCK + 11}
     assert spec.notes == (
         "stand-in data: generated pairs of documents of invented words, not the AAN files",

@@ -81,7 +81,7 @@ def test_the_folders_of_aclimdb(make: Make, reviews: Path):
     dataset = make()
     dataset.prepare()
     spec = dataset.describe()
-    assert (spec.modality, spec.max_len, spec.vocab_size, spec.num_classes) == ("tokens", 16, 257, 2)
+    assert (spec.target, spec.max_len, spec.vocab_size, spec.num_classes) == ("class", 16, 257, 2)
     assert spec.class_names == ("neg", "pos")
     assert spec.sizes == {"train": 8, "validation": 4, "trainval": 12}
     assert spec.notes == ("stand-in data: texts of data (6 neg, 6 pos), not the IMDb reviews",)
@@ -304,7 +304,7 @@ def test_parameters():
     with pytest.raises(ValidationError, match="max_tokens 20 is more than max_len 16: use max_tokens 16 or less"):
         Config(path="x", max_len=16, max_tokens=20)
     assert Config(path="x").cut == 4096
-    assert (PLUGIN.tasks, PLUGIN.modality) == (("classification",), "tokens")
+    assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
     assert PLUGIN.build == f"{Text.__module__}:{Text.__name__}"
 
 

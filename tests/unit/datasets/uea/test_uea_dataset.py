@@ -26,7 +26,7 @@ def test_japanese_vowels(tmp_path: Path) -> None:
     dataset = bundled("JapaneseVowels", tmp_path)
     dataset.prepare()
     spec = dataset.describe()
-    assert (spec.modality, spec.max_len, spec.channels, spec.num_classes) == ("series", 26, 12, 9)
+    assert (spec.target, spec.max_len, spec.channels, spec.num_classes) == ("class", 26, 12, 9)
     assert spec.sizes == {"train": 216, "validation": 54, "trainval": 270}
     assert spec.class_names == tuple("123456789")
     assert spec.notes == ()
@@ -201,7 +201,7 @@ def test_test_values_that_overflow_are_refused(toy) -> None:
 
 def test_plugin_descriptor_builds_the_dataset(tmp_path: Path) -> None:
     assert PLUGIN.build == f"{UeaDataset.__module__}:{UeaDataset.__name__}"
-    assert (PLUGIN.tasks, PLUGIN.modality, PLUGIN.api) == (("classification",), "series", 1)
+    assert (PLUGIN.inputs, PLUGIN.targets, PLUGIN.api) == ("series", ("class",), 2)
     assert PLUGIN.config is UeaConfig
 
 
