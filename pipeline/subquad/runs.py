@@ -30,7 +30,8 @@ EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.j
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
 BEST, LAST, PREDICTIONS, CELLS = "best.json", "last.json", "predictions.safetensors", "cells"
 PLAN, ERROR, LOCK, STOP = "plan.json", "error.txt", "lock", "stop"
-SEARCH, TRIAL = "search.yaml", "trial.json"
+SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
+TRIALS, FINAL = "trials", "final"
 OWNER, IDENTITY = "owner.json", "identity.json"
 
 RecordKind = Literal["train", "eval", "system", "event"]

@@ -11,25 +11,23 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import yaml
 from filelock import FileLock
 from mlflow import MlflowClient
 
 from subquad.cli.main import main
 from subquad.experiment.schema import Tracking
 from subquad.runs import METRICS, RESULT, TRACKING, Record, read_json
-from subquad.tracking import Summary, TrackedRun, open_publisher, sync
 from subquad.tracking.address import DATABASE, sqlite_uri
-from subquad.tracking.contracts import Plan
-from subquad.tracking.delivery import Delivery
 from subquad.tracking.mlflow import connect, open_client
+from subquad.tracking.publisher import open_publisher, sync
 from subquad.tracking.server import serving
-
-PARAMS = {"train.lr": 0.001, "mixer.name": "agf"}
+from subquad.tracking.upload import Summary, Upload, Uploader, summarise
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +56,11 @@ class Folder:
     def __init__(self, path: Path):
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        (path / "experiment.yaml").write_text(f"name: demo\nmixer: {{name: {path.name}}}\n")
+        self.settings()
+
+    def settings(self, **more: Any):
+        said = {"name": self.path.name, "mixer": {"name": "agf"}, "train": {"lr": 0.001}, **more}
+        (self.path / "experiment.yaml").write_text(yaml.safe_dump(said))
 
     def record(self, step: int, metrics: Mapping[str, float], kind: str = "train", split: str = "", attempt: int = 1):
         time = 1_700_000_000 + 1000 * attempt + step
@@ -94,16 +96,14 @@ def run(root: Path) -> Folder:
     return Folder(root / "runs" / "demo" / "20260101-000000-abcdef01")
 
 
-def plan_for(root: Path, *folders: Folder, uri: str | None = None, params=PARAMS, study: Path | None = None) -> Plan:
-    runs = tuple(TrackedRun(one.path, one.path.name, params, {"team": "a"}) for one in folders)
+def upload_for(root: Path, folder: Path, uri: str | None = None) -> Upload:
     uri = uri or sqlite_uri(root / DATABASE)
-    return Plan(uri=uri, experiment="demo", artifacts=root / "mlartifacts", runs=runs, study=study)
+    return Upload(uri=uri, experiment="demo", artifacts=root / "mlartifacts", folder=folder)
 
 
-def deliver(plan: Plan, *, final: bool = True) -> Summary:
+def deliver(upload: Upload, *, final: bool = True) -> Summary:
     """What the process beside the driver does in one look."""
-    delivery = Delivery(plan)
-    return delivery.summary(delivery.look(final=final))
+    return summarise(upload, Uploader(upload).look(final=final))
 
 
 def client(uri_or_root: str | Path) -> MlflowClient:
@@ -130,20 +130,20 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     run.record(3, {"cpu_utilization_percentage": 12.5}, kind="system")
     run.result()
     (run.path / "environment.json").write_text('{"git": {"commit": "abc", "dirty": false}}')
-    summary = deliver(plan_for(root, run))
+    summary = deliver(upload_for(root, run.path))
     store = client(root)
     found = store.get_run(summary.run_ids[0])
     assert (summary.delivered, summary.pending, summary.error) == (True, 0, None)
     assert store.get_experiment(summary.experiment_id).name == "demo"
     assert (found.info.run_name, found.info.status) == (run.path.name, "FINISHED")
     assert found.info.start_time == 1_700_001_001_000
-    assert found.data.params == {"train.lr": "0.001", "mixer.name": "agf"}
+    assert found.data.params == {"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf"}
     assert history(store, found.info.run_id, "train/loss") == [(1, 1 / 2), (2, 1 / 3), (3, 1 / 4)]
     assert store.get_metric_history(found.info.run_id, "train/lr")[0].timestamp == 1_700_001_001_000
     assert history(store, found.info.run_id, "validation/accuracy") == [(3, 0.7)]
     assert history(store, found.info.run_id, "system/cpu_utilization_percentage") == [(3, 12.5)]
     assert history(store, found.info.run_id, "final/accuracy") == [(3, 0.75)]
-    expected = {"team": "a", "subquad.status": "finished", "subquad.protocol": "honest"}
+    expected = {"subquad.mixer": "agf", "subquad.status": "finished", "subquad.protocol": "honest"}
     expected |= {"subquad.protocol_label": "chosen on validation", "mlflow.source.git.commit": "abc"}
     assert expected.items() <= found.data.tags.items()
     names = {one.path for one in store.list_artifacts(found.info.run_id)}
@@ -156,11 +156,11 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
 def test_sending_again_changes_nothing(root: Path, run: Folder):
     run.train(range(1, 4))
     run.result()
-    first = deliver(plan_for(root, run))
+    first = deliver(upload_for(root, run.path))
     (run.path / TRACKING).write_text(
         json.dumps({**read_json(run.path / TRACKING), "sent": 0, "last": "", "steps": {}, "done": False})
     )
-    second = deliver(plan_for(root, run))
+    second = deliver(upload_for(root, run.path))
     store = client(root)
     assert second == first
     assert len(all_runs(store)) == 1
@@ -174,7 +174,7 @@ def test_the_end_is_told_as_it_was(root: Path, run: Folder, status: str | None, 
     run.train(range(1, 2))
     if status:
         run.result(status, reason="three non-finite steps" if status == "failed" else None)
-    summary = deliver(plan_for(root, run))
+    summary = deliver(upload_for(root, run.path))
     found = client(root).get_run(summary.run_ids[0])
     assert (summary.delivered, found.info.status) == (True, expected)
     assert found.data.tags.get("subquad.reason") == ("three non-finite steps" if status == "failed" else None)
@@ -186,7 +186,7 @@ def test_values_that_are_not_finite_are_neither_changed_nor_lost(root: Path, run
     run.record(3, {"loss": -math.inf})
     run.record(4, {"loss": 0.5})
     run.result()
-    summary = deliver(plan_for(root, run))
+    summary = deliver(upload_for(root, run.path))
     store = client(root)
     tags = store.get_run(summary.run_ids[0]).data.tags
     assert history(store, summary.run_ids[0], "train/loss") == [(1, 1.0), (4, 0.5)]
@@ -197,7 +197,7 @@ def test_values_that_are_not_finite_are_neither_changed_nor_lost(root: Path, run
 
 
 def test_the_first_value_that_is_not_finite_stays_the_first(root: Path, run: Folder):
-    plan = plan_for(root, run)
+    plan = upload_for(root, run.path)
     run.record(2, {"loss": math.inf})
     deliver(plan, final=False)
     run.record(9, {"loss": math.nan})
@@ -208,7 +208,7 @@ def test_the_first_value_that_is_not_finite_stays_the_first(root: Path, run: Fol
 def test_more_metrics_than_one_call_takes(root: Path, run: Folder):
     run.record(1, {f"m{index}": float(index) for index in range(2300)})
     run.train(range(2, 1203))
-    summary = deliver(plan_for(root, run))
+    summary = deliver(upload_for(root, run.path))
     store = client(root)
     metrics = store.get_run(summary.run_ids[0]).data.metrics
     assert sum(key.startswith("train/m") for key in metrics) == 2300
@@ -217,11 +217,12 @@ def test_more_metrics_than_one_call_takes(root: Path, run: Folder):
 
 
 def test_long_many_and_oddly_named_parameters(root: Path, run: Folder):
-    params = {f"p{index}": index for index in range(130)} | {"long": "é" * 7000, "a@b": 1, "a#b": 2, "empty": ""}
+    many = {f"p{index}": index for index in range(130)}
+    run.settings(**many, **{"long": "é" * 7000, "a@b": 1, "a#b": 2, "empty": ""})
     run.record(1, {"top@5": 1.0, "../x": 2.0})
-    summary = deliver(plan_for(root, run, params=params))
+    summary = deliver(upload_for(root, run.path))
     data = client(root).get_run(summary.run_ids[0]).data
-    assert (summary.error, len(data.params)) == (None, 134)
+    assert (summary.error, len(data.params)) == (None, 137)
     assert data.params["long"] == "é" * 6000
     assert data.tags["param_cut.long"].startswith("7000 characters")
     assert sorted(value for key, value in data.params.items() if key.startswith("a_b")) == ["1", "2"]
@@ -230,16 +231,17 @@ def test_long_many_and_oddly_named_parameters(root: Path, run: Folder):
 
 def test_a_parameter_changed_on_resume_becomes_a_tag(root: Path, run: Folder):
     run.train(range(1, 3))
-    deliver(plan_for(root, run))
-    summary = deliver(plan_for(root, run, params={**PARAMS, "train.lr": 0.5, "new": 1}))
+    deliver(upload_for(root, run.path))
+    run.settings(train={"lr": 0.5}, new=1)
+    summary = deliver(upload_for(root, run.path))
     data = client(root).get_run(summary.run_ids[0]).data
     assert summary.delivered
-    assert data.params == {"train.lr": "0.001", "mixer.name": "agf", "new": "1"}
+    assert data.params == {"name": run.path.name, "train.lr": "0.001", "mixer.name": "agf", "new": "1"}
     assert data.tags["param_changed.train.lr"] == "0.5"
 
 
 def test_a_resumed_run_is_the_same_run_with_each_step_once(root: Path, run: Folder):
-    plan, store = plan_for(root, run), client(root)
+    plan, store = upload_for(root, run.path), client(root)
     run.train(range(1, 21))
     first = deliver(plan)
     assert store.get_run(first.run_ids[0]).info.status == "KILLED"
@@ -256,7 +258,7 @@ def test_a_resumed_run_is_the_same_run_with_each_step_once(root: Path, run: Fold
 
 
 def test_a_failed_run_that_is_tried_again_runs_until_it_ends_anew(root: Path, run: Folder):
-    plan, store = plan_for(root, run), client(root)
+    plan, store = upload_for(root, run.path), client(root)
     run.train(range(1, 5))
     run.result("failed", reason="inf")
     run_id = deliver(plan).run_ids[0]
@@ -275,20 +277,20 @@ def test_a_failed_run_that_is_tried_again_runs_until_it_ends_anew(root: Path, ru
 
 def test_a_store_that_does_not_answer_does_not_replace_the_one_that_did(root: Path, run: Folder):
     run.train(range(1, 3))
-    first = deliver(plan_for(root, run))
-    lost = deliver(plan_for(root, run, uri=f"http://127.0.0.1:{closed_port()}"))
+    first = deliver(upload_for(root, run.path))
+    lost = deliver(upload_for(root, run.path, uri=f"http://127.0.0.1:{closed_port()}"))
     assert (lost.delivered, lost.pending, lost.run_ids) == (False, 2, ())
     assert read_json(run.path / TRACKING)["uri"] == first.uri
-    assert deliver(plan_for(root, run)) == first
+    assert deliver(upload_for(root, run.path)) == first
 
 
 def test_a_second_store_gets_everything_and_the_first_keeps_its_run(root: Path, run: Folder, template: Path):
     run.train(range(1, 3))
-    first = deliver(plan_for(root, run))
+    first = deliver(upload_for(root, run.path))
     shutil.copy(template, root / "second.db")
-    second = deliver(plan_for(root, run, uri=sqlite_uri(root / "second.db")))
+    second = deliver(upload_for(root, run.path, uri=sqlite_uri(root / "second.db")))
     run.train(range(3, 5))
-    assert deliver(plan_for(root, run)).run_ids == first.run_ids
+    assert deliver(upload_for(root, run.path)).run_ids == first.run_ids
     assert second.delivered
     other = client(sqlite_uri(root / "second.db"))
     assert [step for step, _ in history(other, second.run_ids[0], "train/loss")] == [1, 2]
@@ -298,9 +300,9 @@ def test_a_second_store_gets_everything_and_the_first_keeps_its_run(root: Path, 
 
 def test_a_database_that_was_moved_with_its_runs_is_recognised(root: Path, run: Folder):
     run.train(range(1, 3))
-    first = deliver(plan_for(root, run))
+    first = deliver(upload_for(root, run.path))
     shutil.move(root / DATABASE, root / "moved.db")
-    moved = deliver(plan_for(root, run, uri=sqlite_uri(root / "moved.db")))
+    moved = deliver(upload_for(root, run.path, uri=sqlite_uri(root / "moved.db")))
     assert (moved.run_ids, moved.delivered) == (first.run_ids, True)
     steps = [step for step, _ in history(client(sqlite_uri(root / "moved.db")), moved.run_ids[0], "train/loss")]
     assert steps == [1, 2]
@@ -308,23 +310,23 @@ def test_a_database_that_was_moved_with_its_runs_is_recognised(root: Path, run: 
 
 def test_a_creation_whose_answer_was_lost_makes_no_second_run(root: Path, run: Folder):
     run.train(range(1, 3))
-    first = deliver(plan_for(root, run))
-    lost = {**read_json(run.path / TRACKING), "run_id": None, "sent": 0, "last": "", "done": False, "described": False}
+    first = deliver(upload_for(root, run.path))
+    lost = {**read_json(run.path / TRACKING), "run_id": None, "sent": 0, "last": "", "done": False, "described": ""}
     (run.path / TRACKING).write_text(json.dumps(lost))
-    assert deliver(plan_for(root, run)).run_ids == first.run_ids
+    assert deliver(upload_for(root, run.path)).run_ids == first.run_ids
 
 
 def test_a_run_its_user_deleted_is_made_again_whole(root: Path, run: Folder):
     run.train(range(1, 3))
-    plan, store = plan_for(root, run), client(root)
-    delivery = Delivery(plan)
+    plan, store = upload_for(root, run.path), client(root)
+    delivery = Uploader(plan)
     assert delivery.look(final=False) is None
-    first = delivery.summary(None).run_ids
+    first = summarise(plan, None).run_ids
     store.delete_run(first[0])
     run.train(range(3, 5))
     assert "must be in the 'active' state" in str(delivery.look(final=False))
     assert delivery.look(final=False) is None
-    second = delivery.summary(None).run_ids
+    second = summarise(plan, None).run_ids
     assert first != second
     assert [step for step, _ in history(store, second[0], "train/loss")] == [1, 2, 3, 4]
 
@@ -333,7 +335,7 @@ def test_a_study_is_one_parent_with_a_child_for_each_cell_that_began(root: Path)
     study = root / "runs" / "demo" / "s1"
     cells = [Folder(study / "cells" / name) for name in ("one", "two", "three")]
     (study / "study.yaml").write_text("matrix: {seed: [0, 1, 2]}\n")
-    plan, store = plan_for(root, *cells, study=study), client(root)
+    plan, store = upload_for(root, study), client(root)
     cells[0].train(range(1, 3))
     cells[0].record(2, {"accuracy": 0.5}, kind="eval", split="validation")
     cells[0].result()
@@ -366,17 +368,17 @@ def test_one_cells_trouble_does_not_keep_the_others_back(root: Path):
         cell.train(range(1, 3))
         cell.result()
     (bad.path / "environment.json").mkdir()
-    summary = deliver(plan_for(root, bad, good, study=study))
+    summary = deliver(upload_for(root, study))
     assert not summary.delivered
     assert summary.error.startswith("IsADirectoryError")
     assert {one.info.run_name: one.info.status for one in all_runs(client(root))}["b-good"] == "FINISHED"
 
 
 def test_a_run_that_another_process_sends_is_left_alone(root: Path, run: Folder, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("subquad.tracking.courier._LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("subquad.tracking.upload._LOCK_SECONDS", 0.05)
     run.train(range(1, 3))
     with FileLock(str(run.path / ".mlflow.lock")):
-        summary = deliver(plan_for(root, run))
+        summary = deliver(upload_for(root, run.path))
     assert (summary.delivered, summary.pending) == (False, 2)
     assert summary.error == f"Busy: {run.path}: another process is sending this run"
 
@@ -384,7 +386,7 @@ def test_a_run_that_another_process_sends_is_left_alone(root: Path, run: Folder,
 def test_a_deleted_experiment_is_named(root: Path, run: Folder):
     store = client(root)
     store.delete_experiment(store.create_experiment("demo"))
-    summary = deliver(plan_for(root, run))
+    summary = deliver(upload_for(root, run.path))
     assert summary.error == "MlflowException: experiment 'demo' was deleted: restore it, or name another one"
 
 
@@ -404,10 +406,10 @@ def test_a_dead_server_costs_nothing_and_sync_delivers_later(
     root: Path, run: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     dead = f"http://me:hunter2@127.0.0.1:{closed_port()}"
-    tracked = [TrackedRun(run.path, "agf", {**PARAMS, "tracking.uri": dead}, {"team": "a"})]
+    run.settings(note=dead.replace("hunter2", "***"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", dead)
     before = dict(os.environ)
-    publisher = open_publisher(Tracking(), root=root, name="demo", runs=tracked, study=None)
+    publisher = open_publisher(Tracking(), run.path, name="demo")
     publisher.start()
     run.train(range(1, 31))
     run.result()
@@ -420,9 +422,9 @@ def test_a_dead_server_costs_nothing_and_sync_delivers_later(
     assert capsys.readouterr().out == f"{run.path}: delivered to {sqlite_uri(root / DATABASE)} (1 run)\n"
     store = client(root)
     [found] = all_runs(store)
-    assert (found.info.run_name, found.info.status, found.data.tags["team"]) == ("agf", "FINISHED", "a")
+    assert (found.info.run_name, found.info.status) == (run.path.name, "FINISHED")
     assert [step for step, _ in history(store, found.info.run_id, "train/loss")] == list(range(1, 31))
-    assert found.data.params["tracking.uri"] == dead.replace("me:hunter2", "***")
+    assert found.data.params["note"] == dead.replace("me:hunter2", "***")
     written = [path for path in root.rglob("*") if path.is_file()]
     assert [path for path in written if b"hunter2" in path.read_bytes()] == []
 
@@ -430,7 +432,7 @@ def test_a_dead_server_costs_nothing_and_sync_delivers_later(
 def test_passwords_in_the_settings_do_not_reach_the_artefacts(root: Path, run: Folder):
     (run.path / "experiment.yaml").write_text("tracking: {uri: 'https://me:hunter2@host'}\n")
     run.train(range(1, 2))
-    summary = deliver(plan_for(root, run))
+    summary = deliver(upload_for(root, run.path))
     artifact = root / "mlartifacts" / summary.run_ids[0] / "artifacts" / "experiment.yaml"
     assert artifact.read_text() == "tracking: {uri: 'https://***@host'}\n"
 
@@ -442,8 +444,7 @@ def test_four_drivers_may_open_a_fresh_database_at_once(tmp_path: Path):
         folder = Folder(tmp_path / "runs" / "demo" / f"run{index}")
         folder.train(range(1, 6))
         folder.result()
-        runs = [TrackedRun(folder.path, folder.path.name, PARAMS)]
-        publishers.append(open_publisher(Tracking(), root=tmp_path, name="demo", runs=runs, study=None))
+        publishers.append(open_publisher(Tracking(), folder.path, name="demo"))
         folders.append(folder)
     for publisher in publishers:
         publisher.start()
@@ -460,12 +461,11 @@ def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path
     run.train(range(1, 6))
     code = (
         "import os, sys; from pathlib import Path; from subquad.experiment.schema import Tracking;"
-        "from subquad.tracking import TrackedRun, open_publisher;"
-        "root, folder = map(Path, sys.argv[1:]);"
-        "one = open_publisher(Tracking(), root=root, name='demo', runs=[TrackedRun(folder, 'agf')], study=None);"
+        "from subquad.tracking.publisher import open_publisher;"
+        "one = open_publisher(Tracking(), Path(sys.argv[1]), name='demo');"
         "one.start(); print(one._process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    driver = subprocess.run([sys.executable, "-c", code, str(root), str(run.path)], capture_output=True, text=True)
+    driver = subprocess.run([sys.executable, "-c", code, str(run.path)], capture_output=True, text=True)
     assert driver.returncode == -signal.SIGKILL
     assert psutil.wait_procs([psutil.Process(int(driver.stdout))], timeout=90)[1] == []
     [found] = all_runs(client(root))
@@ -475,21 +475,20 @@ def test_a_driver_that_is_killed_leaves_nothing_unsent_and_no_process(root: Path
 
 @pytest.mark.ci
 def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(root: Path, run: Folder, tmp_path: Path):
-    with serving(root) as server:
-        address = server.address
-        plan = replace(plan_for(root, run, uri=address), artifacts=None)
-        delivery = Delivery(plan)
+    with serving(root) as (address, _):
+        plan = Upload(uri=address, experiment="demo", artifacts=None, folder=run.path)
+        delivery = Uploader(plan)
         run.train(range(1, 6))
         run.record(5, {"loss": math.nan, "other": math.inf})
         assert delivery.look(final=False) is None
     run.train(range(6, 11))
     assert address in str(delivery.look(final=False))
-    assert delivery.summary("down").pending == 5
+    assert summarise(plan, "down").pending == 5
     run.result()
-    with serving(root, int(address.rsplit(":", 1)[1])) as server:
+    with serving(root, int(address.rsplit(":", 1)[1])):
         assert delivery.look(final=True) is None
-        summary = delivery.summary(None)
-        store = client(server.address)
+        summary = summarise(plan, None)
+        store = client(address)
         run_id = summary.run_ids[0]
         assert (summary.delivered, store.get_run(run_id).info.status) == (True, "FINISHED")
         steps = [step for step, value in history(store, run_id, "train/loss") if not math.isnan(value)]
@@ -505,7 +504,7 @@ def test_over_a_server_that_dies_and_comes_back_nothing_is_lost(root: Path, run:
 @pytest.mark.ci
 def test_ui_serves_the_loopback_interface_and_stops_without_leftovers(root: Path, run: Folder):
     run.train(range(1, 3))
-    deliver(plan_for(root, run))
+    deliver(upload_for(root, run.path))
     command = [sys.executable, "-m", "subquad.cli.main", "ui", "--root", str(root), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:
         assert ui.stdout is not None

@@ -21,14 +21,13 @@ from mlflow.entities import Run
 from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
-from subquad.runs import ATTEMPTS, METRICS, RESULT, TRACKING, Record, write_json
-from subquad.search.folder import SEARCH, SUMMARY, trial_folder, write_trial
+from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRACKING, Record, write_json
+from subquad.search.folder import trial_folder, write_trial
 from subquad.search.trial import Trial
-from subquad.tracking import Summary, open_publisher, sync
 from subquad.tracking.address import DATABASE, sqlite_uri
-from subquad.tracking.contracts import Plan, TrackedRun
-from subquad.tracking.delivery import Delivery
 from subquad.tracking.mlflow import connect, open_client
+from subquad.tracking.publisher import open_publisher, sync
+from subquad.tracking.upload import Summary, Upload, Uploader, summarise
 
 SETTINGS = {"space": "agf", "searcher": "random", "scheduler": "asha", "budget": "3-trials", "seed": 0}
 
@@ -107,7 +106,7 @@ def train(run: Path, steps: range, *, accuracy: float | None = None) -> None:
 def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any) -> None:
     best = {"step": 2, "metrics": {"accuracy": accuracy}}
     said = {"status": status, "metric": "accuracy", "steps": 2, "seconds": 0.5, "flops_per_step": 50, "best": best}
-    label = "test opened once"
+    label = "a trial of a search: test not opened"
     (run / RESULT).write_text(json.dumps({**said, "test": None, "protocol_label": label, **more}))
 
 
@@ -124,15 +123,15 @@ def root_of(search: Folder) -> Path:
     return search.path.parents[2]
 
 
-def plan_for(search: Folder, uri: str | None = None) -> Plan:
+def upload_for(search: Folder, uri: str | None = None, part: str = "") -> Upload:
     root = root_of(search)
     uri = uri or sqlite_uri(root / DATABASE)
-    return Plan(uri=uri, experiment="demo", artifacts=root / "mlartifacts", runs=(), search=search.path)
+    return Upload(uri=uri, experiment="demo", artifacts=root / "mlartifacts", folder=search.path / part)
 
 
 def deliver(search: Folder, *, final: bool = True) -> Summary:
-    delivery = Delivery(plan_for(search))
-    return delivery.summary(delivery.look(final=final))
+    upload = upload_for(search)
+    return summarise(upload, Uploader(upload).look(final=final))
 
 
 def client(search: Folder) -> MlflowClient:
@@ -152,7 +151,7 @@ PARENT = "demo-search/20260101-000000-abcdef01"
 
 
 def test_trials_appear_while_the_search_runs(search: Folder):
-    delivery = Delivery(plan_for(search))
+    delivery = Uploader(upload_for(search))
     assert delivery.look(final=False) is None
     assert set(runs_by_name(search)) == {PARENT}
     train(search.trial(0), range(1, 3))
@@ -182,10 +181,10 @@ def test_a_trial_says_what_it_is_and_what_it_came_to(search: Folder):
         **{"name": "demo", "mixer.name": "agf", "dataset.name": "recall", "train.seed": "3"},
         **{"train.lr": "0.25", "train.epochs": "2"},
     }
-    expected = {"subquad.kind": "trial", "subquad.search": PARENT, "subquad.subject": "agf", "subquad.trial": "0"}
+    expected = {"subquad.kind": "trial", "subquad.search": PARENT, "subquad.candidate": "agf", "subquad.trial": "0"}
     expected |= {"subquad.status": "finished", "mlflow.parentRunId": str(summary.parent_run_id)}
     assert expected.items() <= trial.data.tags.items()
-    assert "subquad.protocol_label" not in trial.data.tags  # a trial opens no test split
+    assert trial.data.tags["subquad.protocol_label"] == "a trial of a search: test not opened"
     assert trial.data.metrics["objective"] == 0.75
     assert store.get_metric_history(trial.info.run_id, "objective")[0].step == 2
     assert {key: value for key, value in trial.data.metrics.items() if key.startswith("consumed")} == {
@@ -266,7 +265,7 @@ def test_a_resumed_search_goes_on_in_the_same_runs(search: Folder):
     train(cut, range(3, 5))
     end(cut)
     train(search.trial(2), range(1, 2))
-    assert Delivery(plan_for(search)).look(final=False) is None
+    assert Uploader(upload_for(search)).look(final=False) is None
     status = {name: one.info.status for name, one in runs_by_name(search).items()}
     assert status == {PARENT: "RUNNING", "agf-00000": "FINISHED", "agf-00001": "FINISHED", "agf-00002": "RUNNING"}
     end(trial_folder(search.path, "agf", 2))
@@ -282,7 +281,7 @@ def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder):
     run = search.trial(0)
     train(run, range(1, 3))
     end(run)
-    delivery = Delivery(plan_for(search))
+    delivery = Uploader(upload_for(search))
     assert delivery.look(final=False) is None
     (run / TRACKING).unlink()
     train(search.trial(1), range(1, 3))
@@ -298,8 +297,8 @@ def test_sync_sends_all_of_a_search_that_had_no_server(search: Folder, capsys: p
         dead = f"http://127.0.0.1:{probe.getsockname()[1]}"
     run = search.trial(0)
     train(run, range(1, 3))
-    delivery = Delivery(plan_for(search, dead))
-    lost = delivery.summary(delivery.look(final=True))
+    upload = upload_for(search, dead)
+    lost = summarise(upload, Uploader(upload).look(final=True))
     assert (lost.delivered, lost.pending) == (False, 2)
     end(run)
     search.summary("budget used")
@@ -355,10 +354,9 @@ def test_the_final_study_is_below_its_search_while_both_are_sent(search: Folder)
     cell = search.path / "final" / "cells" / "agf-seed0"
     cell.mkdir(parents=True)
     train(cell, range(1, 3))
-    root, study = root_of(search), search.path / "final"
-    runs = (TrackedRun(cell, "agf-seed0"),)
-    plan = Plan(uri=sqlite_uri(root / DATABASE), experiment="demo", artifacts=None, runs=runs, study=study)
-    assert Delivery(plan).look(final=False) is None
+    (search.path / "final" / "study.yaml").write_text("matrix: {seed: [0]}\n")
+    (cell / "experiment.yaml").write_text("name: demo\n")
+    assert Uploader(upload_for(search, part="final")).look(final=False) is None
     found = runs_by_name(search)
     assert found["final"].data.tags["mlflow.parentRunId"] == parent
     assert found["agf-seed0"].data.tags["subquad.kind"] == "final"
@@ -373,11 +371,11 @@ def test_a_driver_that_is_killed_leaves_a_search_that_sync_finds_whole(search: F
     train(run, range(1, 6))
     code = (
         "import os, sys; from pathlib import Path; from subquad.experiment.schema import Tracking;"
-        "from subquad.tracking import open_publisher; root, folder = map(Path, sys.argv[1:]);"
-        "one = open_publisher(Tracking(), root=root, name='demo', runs=(), study=None, search=folder);"
+        "from subquad.tracking.publisher import open_publisher;"
+        "one = open_publisher(Tracking(), Path(sys.argv[1]), name='demo');"
         "one.start(); print(one._process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    arguments = [sys.executable, "-c", code, str(root_of(search)), str(search.path)]
+    arguments = [sys.executable, "-c", code, str(search.path)]
     driver = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert driver.returncode == -signal.SIGKILL
     assert psutil.wait_procs([psutil.Process(int(driver.stdout))], timeout=90)[1] == []
@@ -387,7 +385,7 @@ def test_a_driver_that_is_killed_leaves_a_search_that_sync_finds_whole(search: F
     }
     end(run)
     search.summary("budget used")
-    publisher = open_publisher(Tracking(), root=root_of(search), name="demo", runs=(), study=None, search=search.path)
+    publisher = open_publisher(Tracking(), search.path, name="demo")
     publisher.start()
     assert publisher.close(timeout=90).delivered
     assert {one.info.status for one in runs_by_name(search).values()} == {"FINISHED"}

@@ -10,16 +10,15 @@ from torch import nn
 
 from subquad.bench import mixers
 from subquad.bench.clock import Clock, Roofline, one_thread, roofline
-from subquad.bench.mixer_table import COLUMNS, cells, to_markdown
-from subquad.bench.mixers import Protocol, compare
-from subquad.bench.rows import DEFAULTS, parse_row, rows_of
-from subquad.bench.work import Work
+from subquad.bench.mixers import BASELINE, SpeedSettings, choose_mixer, choose_mixers, time_mixers
+from subquad.cli.bench import _speeds_as_markdown
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
 from subquad.plugin import Config, Facts
+from subquad.registry import blocked, find_plugins
 
-TINY = Protocol(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1)
+TINY = SpeedSettings(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1)
 TINY_OPTIONS = ["--lengths", "8,16", "--dim", "8", "--tokens", "32", "--rounds", "1"]
 
 
@@ -52,41 +51,49 @@ def in_file(name: str) -> str:
     return f"{__file__}:{name}"
 
 
-def test_every_row_stands_beside_softmax_at_every_length():
-    rows = [parse_row(text) for text in ("agf:order=2", "identity")]
-    found = compare(rows, TINY)
-    assert [(one.row, one.length, one.batch) for one in found.speeds] == [
-        (row, length, 32 // length) for length in (8, 16) for row in ("softmax", "agf:order=2", "identity")
+def test_every_mixer_stands_beside_the_baseline_at_every_length():
+    rows = [choose_mixer(text) for text in ("agf:order=2", "identity")]
+    found = time_mixers(rows, TINY)
+    assert [(one.mixer, one.length, one.batch) for one in found.speeds] == [
+        (row, length, 32 // length) for length in (8, 16) for row in (BASELINE, "agf:order=2", "identity")
     ]
     for one in found.speeds:
         values = (one.forward_us, one.both_us, one.forward_ratio, one.both_ratio, one.gflop, one.mbytes, one.gflops)
         assert all(math.isfinite(value) and value > 0 for value in values)
         assert one.uncounted == ()
-    assert all(one.forward_ratio == one.both_ratio == 1 for one in found.speeds if one.row == "softmax")
+    assert all(one.forward_ratio == one.both_ratio == 1 for one in found.speeds if one.mixer == BASELINE)
 
 
 def test_counts_are_those_of_a_forward_and_backward_pass():
-    found = compare([parse_row("identity")], TINY)
+    found = time_mixers([choose_mixer("identity")], TINY)
     products = 2 * 2 * 32 * 8 * 8  # value and output projections
     sums = 2 * 32 * 8  # gradients of their biases
     assert found.speeds[1].gflop == pytest.approx((3 * products + sums) / 1e9)
 
 
-def test_ratios_are_over_the_softmax_blocks_on_either_side(monkeypatch):
-    names = ["softmax", "a", "b", "c", "d"]
-    works = [Work(parse_row("softmax"), nn.Identity(), torch.zeros(1, 1, 1)) for _ in names]
+def test_the_baseline_is_softmax_attention_with_four_projections():
+    module = mixers._Attention(8, 2, causal=True).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    q, k, v = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in module.inputs(x).chunk(3, -1))
+    weights = (q @ k.mT / 2).masked_fill(torch.ones(5, 5).triu(1).bool(), -math.inf).softmax(-1)
+    torch.testing.assert_close(module(x), module.out((weights @ v).transpose(1, 2).flatten(-2)))
+
+
+def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
+    names = ["baseline", "a", "b", "c", "d"]
+    timed = [mixers._Timed(None, TINY, 8, Clock(torch.device("cpu"))) for _ in names]
     order, ticks = [], iter(range(1, 100))
 
-    def block(work, part, clock):
-        order.append(names[works.index(work)])
+    def block(action, repeats):
+        order.append(names[next(i for i, one in enumerate(timed) if action.__self__ is one)])
         return float(next(ticks))
 
-    monkeypatch.setattr(Work, "__eq__", lambda self, other: self is other)
-    monkeypatch.setattr(Work, "time", block)
-    mixers._round(works, Clock(torch.device("cpu")))
-    assert order[:7] == ["softmax", "a", "b", "c", "softmax", "d", "softmax"]
-    assert works[0].seconds["forward"] == [1.0, 5.0, 7.0]
-    assert [work.ratios["forward"] for work in works] == [[1.0], [2 / 3], [1.0], [4 / 3], [1.0]]
+    clock = Clock(torch.device("cpu"))
+    monkeypatch.setattr(clock, "once", block)
+    mixers._round(timed, clock)
+    assert order[:7] == ["baseline", "a", "b", "c", "baseline", "d", "baseline"]
+    assert timed[0].seconds["forward"] == [1.0, 5.0, 7.0]
+    assert [one.ratios["forward"] for one in timed] == [[1.0], [2 / 3], [1.0], [4 / 3], [1.0]]
 
 
 @pytest.mark.parametrize(
@@ -100,15 +107,15 @@ def test_ratios_are_over_the_softmax_blocks_on_either_side(monkeypatch):
     ],
 )
 def test_rows(text, name, params):
-    row = parse_row(text)
+    row = choose_mixer(text)
     assert row.resolved.found.name == name
     assert row.params.items() >= params.items()
 
 
 def test_a_mixer_in_a_file_may_have_parameters_too():
-    assert parse_row(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
+    assert choose_mixer(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
     with pytest.raises(ConfigError, match=r"NotANumber:width=2': width: unknown key"):
-        parse_row(in_file("NotANumber:width=2"))
+        choose_mixer(in_file("NotANumber:width=2"))
 
 
 @pytest.mark.parametrize(
@@ -124,68 +131,70 @@ def test_a_mixer_in_a_file_may_have_parameters_too():
 )
 def test_a_wrong_row_is_one_line_and_exit_code_2(text, message, capsys):
     with pytest.raises((ConfigError, PluginError), match=message):
-        parse_row(text)
+        choose_mixer(text)
     assert main(["bench", "mixers", text]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_default_rows_are_the_goals_and_all_other_sub_quadratic_mixers():
-    rows, skipped = rows_of([])
-    texts = [row.text for row in rows]
-    assert [text for text in DEFAULTS if text in texts] == texts[: len(DEFAULTS) - len(skipped)]
-    assert "identity" in texts
-    assert not [row.text for row in rows if row.facts.complexity == "L^2"]
+def test_by_default_every_installed_mixer_is_timed():
+    chosen, skipped = choose_mixers([])
+    names = {found.name for found in find_plugins("mixer") if not blocked(found.distribution)}
+    assert {one.resolved.found.name for one in chosen} | {line.partition(":")[0] for line in skipped} == names
+    assert "identity" in names
 
 
-def test_default_rows_that_are_not_installed_are_skipped_with_a_line(monkeypatch):
-    monkeypatch.setattr("subquad.bench.rows.DEFAULTS", ("agf", "missing:order=2"))
-    rows, skipped = rows_of([])
-    assert rows[0].text == "agf"
-    assert skipped == ["missing:order=2: unknown mixer 'missing' (`subquad list mixer` shows what is installed)"]
+def test_an_installed_mixer_that_cannot_be_built_is_skipped_with_a_line(monkeypatch):
+    def choose(text):
+        raise ConfigError(f"{text} needs order")
+
+    monkeypatch.setattr(mixers, "choose_mixer", choose)
+    chosen, skipped = choose_mixers([])
+    assert chosen == []
+    assert "agf: agf needs order" in skipped
 
 
 def test_outputs_that_are_not_finite_are_not_timed():
     with pytest.raises(
         PluginError, match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time"
     ):
-        compare([parse_row(in_file("NotANumber"))], TINY)
+        time_mixers([choose_mixer(in_file("NotANumber"))], TINY)
 
 
 def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatch):
     def broken(mixer, x):
         raise RuntimeError
 
-    monkeypatch.setattr("subquad.bench.work.count_pass", broken)
-    found = compare([parse_row("identity")], TINY)
+    monkeypatch.setattr("subquad.bench.mixers.count_pass", broken)
+    found = time_mixers([choose_mixer("identity")], TINY)
     assert found.speeds[1].uncounted == ("anything (RuntimeError)",)
-    assert "- identity: not in its counts: anything (RuntimeError)" in to_markdown(found).splitlines()
-    assert cells(found)[0][-3:] == ("0+", "0+", "0.0+")
+    assert "- identity: not in its counts: anything (RuntimeError)" in _speeds_as_markdown(found)
+    assert _speeds_as_markdown(found)[2].endswith("| 0+ | 0+ | 0.0+ |")
 
 
 def test_a_mixer_that_cannot_stand_at_a_length():
-    rows = [parse_row(in_file("AtMostTen"))]
+    rows = [choose_mixer(in_file("AtMostTen"))]
     with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):
-        compare(rows, TINY)
-    found = compare(rows, TINY, strict=False)
-    assert [one.length for one in found.speeds if one.row == rows[0].text] == [8]
+        time_mixers(rows, TINY)
+    found = time_mixers(rows, TINY, strict=False)
+    assert [one.length for one in found.speeds if one.mixer == rows[0].text] == [8]
     assert len(found.skipped) == 1
     assert found.skipped[0].endswith("AtMostTen at length 16: " + rows[0].text + ": takes 10 positions at most")
 
 
 def test_causal_for_all_or_not_at_all():
     with pytest.raises(PluginError, match=r"agf: never causal, so it cannot be timed with --causal"):
-        compare([parse_row("agf")], Protocol(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
+        time_mixers([choose_mixer("agf")], SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
 
 
 def test_devices():
     with pytest.raises(ConfigError, match=r"--device gpu: give cpu, cuda or cuda:1"):
-        compare([], Protocol(device="gpu"))
+        time_mixers([], SpeedSettings(device="gpu"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_no_cuda_device():
     with pytest.raises(ConfigError, match=r"--device cuda: torch sees no CUDA device here; use cpu"):
-        compare([], Protocol(device="cuda"))
+        time_mixers([], SpeedSettings(device="cuda"))
 
 
 def test_threads_and_garbage_collection_are_put_back():
@@ -209,29 +218,29 @@ def test_json(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["what"] == "mixers"
     assert found["best"] == {"gflops": 1.0, "gbytes": 2.0}
-    assert [row["row"] for row in found["rows"]] == ["softmax", "agf:order=2"]
-    assert found["rows"][1]["params"]["order"] == 2
-    assert found["protocol"]["lengths"] == [8, 16]
+    assert [row["row"] for row in found["mixers"]] == ["agf:order=2"]
+    assert found["mixers"][0]["params"]["order"] == 2
+    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf:order=2"}
+    assert found["settings"]["lengths"] == [8, 16]
     assert {one["length"] for one in found["speeds"]} == {8, 16}
 
 
 def test_table_and_notes(capsys):
     assert main(["bench", "mixers", "agf:order=2", *TINY_OPTIONS]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[1:5]] == [
-        [row, n] for row in ("softmax", "agf:order=2") for n in ("8", "16")
-    ]
+    assert [line.split()[:3] for line in lines[1:3]] == [["torch", "attention", n] for n in ("8", "16")]
+    assert [line.split()[:2] for line in lines[3:5]] == [["agf:order=2", n] for n in ("8", "16")]
     assert "this process at best: 1.0 GFLOP/s (2048^3 product), 2.0 GB/s (copy)" in lines
     assert any(line.startswith("agf:order=2: order=2, basis=jacobi") for line in lines)
 
 
 def test_markdown(capsys):
-    found = compare([parse_row("identity")], TINY, skipped=["x: why"])
-    text = to_markdown(found)
-    assert text.splitlines()[0] == f"| {' | '.join(COLUMNS)} |"
-    assert len(cells(found)) == 4
-    assert text.splitlines()[-1] == "- skipped: x: why"
-    assert any(line.startswith("- identity [always causal]: ") for line in text.splitlines())
+    found = time_mixers([choose_mixer("identity")], TINY, skipped=["x: why"])
+    lines = _speeds_as_markdown(found)
+    assert lines[0].startswith("| mixer | L | us/token fwd |")
+    assert len([line for line in lines if line.startswith("| ")]) == 1 + 1 + 4
+    assert lines[-1] == "- skipped: x: why"
+    assert any(line.startswith("- identity [always causal]: ") for line in lines)
     assert main(["bench", "mixers", "identity", "--markdown", *TINY_OPTIONS]) == 0
     assert capsys.readouterr().out.startswith("| mixer | L |")
 

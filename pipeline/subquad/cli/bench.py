@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from subquad.cli.tables import print_line, print_table
+
 if TYPE_CHECKING:
     from subquad.bench.engine import Overhead
     from subquad.bench.input import Supply
+    from subquad.bench.mixers import Speed, Speeds
 
 
 @click.group("bench")
@@ -100,8 +103,6 @@ def input_(target: str | None, overrides: tuple[str, ...], rounds: int, as_json:
 
 
 def _print_input(label: str, found: Supply) -> None:
-    from subquad.cli.tables import print_line, print_table
-
     columns = ("", "ms/batch", "CPU ms here", "batches/s", "/ training")
     rows = [
         (one.way, *map(_figure, (one.wall_ms, one.cpu_ms, one.per_second, one.over_training))) for one in found.rates
@@ -145,37 +146,40 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--tokens", type=_POSITIVE, default=8192, show_default=True, help="Batch times length.")
 @click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="Blocks of each mixer at each length.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--causal", is_flag=True, help="Build softmax and every mixer causal.")
+@click.option("--causal", is_flag=True, help="Time causal attention and causal mixers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
 @click.option("--debug", is_flag=True, hidden=True)
 def mixers(
-    rows: tuple[str, ...], as_json: bool, as_markdown: bool, debug: bool, dim: int, heads: int, **protocol: Any
+    rows: tuple[str, ...], as_json: bool, as_markdown: bool, debug: bool, dim: int, heads: int, **settings: Any
 ) -> int:
-    """Time mixers against softmax attention, forward and backward, in one process.
+    """Compare the speed of mixers with torch's own attention.
+
+    Forward and backward passes are timed in turn, in one process. Without names, all installed mixers are timed.
 
     \b
-    subquad bench mixers                          what the speed goals name, and all other sub-quadratic mixers
-    subquad bench mixers agf agf:order=5          these
+    subquad bench mixers                          all installed mixers
+    subquad bench mixers agf agf:order=5          these two
     subquad bench mixers cur:num_indices=32 --lengths 1024,4096
     """
-    from subquad.bench.mixer_table import to_json, to_markdown
-    from subquad.bench.mixers import Protocol, compare
-    from subquad.bench.rows import rows_of
+    from subquad.bench.mixers import SpeedSettings, choose_mixers, time_mixers
 
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown: give one of them")
     if dim % heads:
         raise click.UsageError(f"--dim {dim} is not divisible by --heads {heads}")
-    chosen, skipped = rows_of(rows)
+    chosen, skipped = choose_mixers(rows)
+    chosen_settings = SpeedSettings(dim=dim, heads=heads, **settings)
     done = _progress if sys.stderr.isatty() else lambda length: None
-    found = compare(chosen, Protocol(dim=dim, heads=heads, **protocol), skipped=skipped, strict=bool(rows), done=done)
+    found = time_mixers(chosen, chosen_settings, skipped=skipped, strict=bool(rows), done=done)
     if as_json:
-        click.echo(json.dumps(to_json(found), allow_nan=False))
+        click.echo(json.dumps(_speeds_as_json(found), allow_nan=False))
     elif as_markdown:
-        click.echo(to_markdown(found))
+        click.echo("\n".join(_speeds_as_markdown(found)))
     else:
-        _print_mixers(found)
+        print_table(_COLUMNS, map(_cells, _by_mixer(found)))
+        for note in _notes(found):
+            print_line(note)
     return 0
 
 
@@ -183,10 +187,61 @@ def _progress(length: int) -> None:
     click.echo(f"length {length}: done", err=True)
 
 
-def _print_mixers(found: Any) -> None:
-    from subquad.bench.mixer_table import COLUMNS, cells, notes
-    from subquad.cli.tables import print_line, print_table
+_COLUMNS = ("mixer", "L", "us/token fwd", "fwd+bwd", "/ attention fwd", "fwd+bwd", "GFLOP", "MB", "GFLOP/s")
 
-    print_table(COLUMNS, cells(found))
-    for note in notes(found):
-        print_line(note)
+
+def _by_mixer(found: Speeds) -> list[Speed]:
+    """The lengths of a mixer together."""
+    names = list(dict.fromkeys(speed.mixer for speed in found.speeds))
+    return sorted(found.speeds, key=lambda speed: names.index(speed.mixer))
+
+
+def _cells(speed: Speed) -> tuple[str, ...]:
+    counted = "+" if speed.uncounted else ""
+    return (
+        speed.mixer,
+        str(speed.length),
+        f"{speed.forward_us:.3g}",
+        f"{speed.both_us:.3g}",
+        f"{speed.forward_ratio:.3f}",
+        f"{speed.both_ratio:.3f}",
+        f"{speed.gflop:.3g}{counted}",
+        f"{speed.mbytes:.0f}{counted}",
+        f"{speed.gflops:.1f}{counted}",
+    )
+
+
+def _notes(found: Speeds) -> Iterator[str]:
+    """How it was measured, what the mixers' parameters are, and what was left out."""
+    used, best = found.settings, found.best
+    clock = "medians of process CPU time, one thread" if used.device == "cpu" else "medians of CUDA event times"
+    yield (
+        f"D = {used.dim}, H = {used.heads}, {used.tokens} tokens, fp32, {used.device}, {clock} over "
+        f"{used.rounds} rounds, {'causal' if used.causal else 'not causal'}; counts are of forward and backward"
+    )
+    yield f"this process at best: {best.gflops:.1f} GFLOP/s (2048^3 product), {best.gbytes:.1f} GB/s (copy)"
+    for mixer in found.mixers:
+        alone = " [always causal]" if mixer.facts.causal == "always" and not used.causal else ""
+        params = ", ".join(f"{key}={value}" for key, value in mixer.params.items())
+        yield f"{mixer.text}{alone}: {params or 'no parameters'}"
+    for name, unknown in {speed.mixer: speed.uncounted for speed in found.speeds if speed.uncounted}.items():
+        yield f"{name}: not in its counts: {', '.join(unknown)}"
+    for reason in found.skipped:
+        yield f"skipped: {reason}"
+
+
+def _speeds_as_markdown(found: Speeds) -> list[str]:
+    """The table, then the notes as a list."""
+    lines = [_COLUMNS, ("---",) + ("---:",) * (len(_COLUMNS) - 1), *map(_cells, _by_mixer(found))]
+    return [*(f"| {' | '.join(line)} |" for line in lines), "", *(f"- {note}" for note in _notes(found))]
+
+
+def _speeds_as_json(found: Speeds) -> dict[str, Any]:
+    return {
+        "what": "mixers",
+        "settings": asdict(found.settings),
+        "best": asdict(found.best),
+        "mixers": [{"row": one.text, "mixer": one.resolved.found.name, "params": one.params} for one in found.mixers],
+        "speeds": [asdict(speed) for speed in found.speeds],
+        "skipped": list(found.skipped),
+    }

@@ -19,7 +19,7 @@ from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
 from subquad.report import Report, build, to_terminal, write
 from subquad.runs import ATTEMPTS, read_result
-from subquad.tracking import Summary as Tracked
+from subquad.tracking.upload import Summary as Tracked
 
 
 def writable(root: Path) -> Path:

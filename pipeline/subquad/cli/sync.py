@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from subquad.tracking import Summary, sync
+from subquad.tracking.publisher import sync
+from subquad.tracking.upload import Summary
 
 
 @click.command("sync")
@@ -20,7 +21,7 @@ def command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json:
     for folder in folders:
         summary = sync(folder, uri=uri, timeout=timeout)
         delivered = delivered and summary.delivered
-        click.echo(summary.to_json() if as_json else _line(folder, summary))
+        click.echo(summary.model_dump_json() if as_json else _line(folder, summary))
     return 0 if delivered else 1
 
 

@@ -30,10 +30,10 @@ def command(root: Path, port: int | None, no_browser: bool) -> int:
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with serving(root, port) as server:
-            click.echo(f"{server.address}  (Ctrl-C stops it)")
+        with serving(root, port) as (address, server):
+            click.echo(f"{address}  (Ctrl-C stops it)")
             if not no_browser:
-                webbrowser.open(server.address)
+                webbrowser.open(address)
             code = server.wait()
     except KeyboardInterrupt:
         return 0

@@ -9,11 +9,11 @@ from itertools import groupby
 from subquad.drivers.payload import payload_of
 from subquad.drivers.progress import Display
 from subquad.drivers.session import Session, exclusive
-from subquad.engine.result import PROTOCOL_LABELS
-from subquad.engine.ticket import Ticket, dataset_label
+from subquad.engine.ticket import Ticket
 from subquad.experiment.schema import Resources
-from subquad.runs import flatten, read_result
-from subquad.tracking import Summary, TrackedRun, open_publisher
+from subquad.runs import read_result
+from subquad.tracking.publisher import open_publisher
+from subquad.tracking.upload import Summary
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def drive(session: Session, display: Display, *, local: bool) -> Outcome:
         local: without Ray.
     """
     with exclusive(session.folder):
-        publisher = _publisher(session)
+        tracking = session.tickets[0].checked.experiment.tracking
+        publisher = open_publisher(tracking, session.folder, name=session.plan.name)
         publisher.start()
         try:
             with display.showing(session.pending):
@@ -78,30 +79,3 @@ def _same_resources(tickets: Iterable[Ticket]) -> Iterator[tuple[Resources, list
     """Neighbours that ask for the same workers; they share one group of them."""
     for resources, group in groupby(tickets, key=lambda one: one.checked.experiment.resources):
         yield resources, list(group)
-
-
-def _publisher(session: Session):
-    runs = [
-        TrackedRun(one.folder, one.label, flatten(one.checked.experiment.model_dump(mode="json")), _tags(one))
-        for one in session.tickets
-    ]
-    return open_publisher(
-        session.tickets[0].checked.experiment.tracking,
-        root=session.root,
-        name=session.plan.name,
-        runs=runs,
-        study=session.folder if session.plan.study else None,
-    )
-
-
-def _tags(ticket: Ticket) -> dict[str, str]:
-    checked = ticket.checked
-    protocol = checked.experiment.protocol
-    return {
-        "subquad.protocol": protocol,
-        "subquad.protocol_label": PROTOCOL_LABELS[protocol],
-        "subquad.experiment": ticket.digest,
-        "subquad.dataset": dataset_label(checked),
-        "subquad.mixer": checked.mixer.found.name,
-        "subquad.mixer_distribution": f"{checked.mixer.found.distribution} {checked.mixer.found.version}",
-    }

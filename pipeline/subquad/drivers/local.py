@@ -23,7 +23,7 @@ from subquad.engine.run import Judge, Signals, never
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Resources
 from subquad.runs import STOP, write_text
-from subquad.tracking import SystemSampler
+from subquad.tracking.system import SystemSampler
 
 
 def run_local(

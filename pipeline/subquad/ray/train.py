@@ -119,7 +119,7 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     from subquad.drivers.work import work
     from subquad.engine.group import Group
     from subquad.engine.run import Signals, never
-    from subquad.tracking import SystemSampler
+    from subquad.tracking.system import SystemSampler
 
     context = ray.train.get_context()
     group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())

@@ -130,7 +130,7 @@ def _train_here(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, 
     from subquad.drivers.work import work
     from subquad.engine.group import Group
     from subquad.engine.run import Signals, never
-    from subquad.tracking import SystemSampler
+    from subquad.tracking.system import SystemSampler
 
     sampler = SystemSampler().latest if _sampled(payload) else dict
     signals = Signals(stop_file_watch(stop), sampler, judge or never)

@@ -27,6 +27,7 @@ from subquad.runs import (
     RESULT,
     SEARCH,
     TRIAL,
+    TRIALS,
     Record,
     read_json,
     read_records,
@@ -35,8 +36,7 @@ from subquad.runs import (
 from subquad.search.searcher import Goal
 from subquad.search.trial import ENDED, Evaluation, State, Trial
 
-SUMMARY = "search.json"
-TRIALS, BEST, FINAL = "trials", "best", "final"
+BEST = "best"
 
 
 def is_search(folder: Path) -> bool:

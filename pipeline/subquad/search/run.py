@@ -12,9 +12,9 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.progress import Display
 from subquad.drivers.session import Session, begin, exclusive, reopen
 from subquad.engine.state import CHECKPOINTS
-from subquad.runs import is_study, read_json, write_json
+from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
 from subquad.search import executor
-from subquad.search.folder import FINAL, SUMMARY, Trials, place_of, trial_folder
+from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.judge import Judge
 from subquad.search.loop import Agenda, Lane
 from subquad.search.pictures import Drawn
@@ -24,7 +24,7 @@ from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial
 from subquad.search.winner import Winners, final_plan, same_winners, winner_of, write_best
-from subquad.tracking import Summary as Tracked
+from subquad.tracking.upload import Summary as Tracked
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from subquad.experiment import Plan, differences, digest, load
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import dotted, one_line
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import SEARCH, new_folder, write_text
+from subquad.runs import SEARCH, TRIALS, new_folder, write_text
 from subquad.search.fitting import Fitted
-from subquad.search.folder import TRIALS, Trials, is_search
+from subquad.search.folder import Trials, is_search
 from subquad.search.matching import LENGTH_KEYS
 from subquad.search.scheduler import Scheduler
 from subquad.search.schedulers import scheduler

@@ -22,15 +22,7 @@ def publisher_of(search: Search, folder: Path) -> Publisher | NullPublisher:
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed.
     """
-    runs = next((parent for parent in folder.parents if parent.name == "runs"), None)
-    return open_publisher(
-        search.subjects[0].checked.experiment.tracking,
-        root=runs.parent if runs else folder.parent,
-        name=search.plan.name,
-        runs=(),
-        study=None,
-        search=folder,
-    )
+    return open_publisher(search.subjects[0].checked.experiment.tracking, folder, name=search.plan.name)
 
 
 def draw_search(search: Search, trials: Trials, folder: Path) -> Drawn:

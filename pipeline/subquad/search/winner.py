@@ -12,8 +12,8 @@ from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import Origin, Setting, Tree, one_line, overlay
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import STUDY, write_text
-from subquad.search.folder import BEST, FINAL, settings_of, trial_folder
+from subquad.runs import FINAL, STUDY, write_text
+from subquad.search.folder import BEST, settings_of, trial_folder
 from subquad.search.searcher import Goal
 from subquad.search.stored import load_text
 from subquad.search.subjects import SEED, Subject

@@ -1,23 +1,39 @@
-"""Which MLflow store: the experiment's, the environment's, or sqlite beside the runs. Always absolute."""
+"""Which MLflow store: the experiment's, the environment's, or sqlite beside the runs. Its address without secrets."""
 
 from __future__ import annotations
 
 import os
+import re
+import ssl
+import urllib.error
+import urllib.request
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from subquad.errors import ConfigError
 from subquad.suggest import did_you_mean
-from subquad.tracking.secrets import mask
 
 DATABASE, ARTIFACTS = "mlruns.db", "mlartifacts"
-VARIABLE = "MLFLOW_TRACKING_URI"
+VARIABLE, HIDDEN = "MLFLOW_TRACKING_URI", "***"
 _SERVERS = ("http", "https", "databricks")
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ESCAPED = {"%": "%25", "?": "%3F", "#": "%23"}
+_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
+_QUERY = re.compile(r"([?&][^=&\s]*(?:password|passwd|secret|token|key|sig)[^=&\s]*=)[^&\s'\"]+", re.IGNORECASE)
+_SECRET_KEY = re.compile(
+    r"(?:^|[._-])(?:password|passwd|secret|credentials?|(?:api|access|private|secret)[_-]?key|"
+    r"(?:api|auth|access|bearer|hub|hf)[_-]?token)$",
+    re.IGNORECASE,
+)
+_HEALTH_SECONDS = 2.5  # each to connect and to answer: a dead server costs at most 5 s
+_DOWN = (502, 503, 504)
 
 
-def choose(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
+class StoreDown(Exception):
+    """A tracking server does not answer."""
+
+
+def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
     """The store's absolute URI.
 
     Args:
@@ -30,9 +46,7 @@ def choose(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
     """
     if uri is None and (uri := os.environ.get(VARIABLE) or None):
         key = VARIABLE
-    if uri is None:
-        return sqlite_uri(root.resolve() / DATABASE)
-    return _absolute(uri, root, key)
+    return sqlite_uri(root.resolve() / DATABASE) if uri is None else _absolute(uri, root, key)
 
 
 def sqlite_uri(path: Path) -> str:
@@ -55,14 +69,45 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
     return (database.parent if database else root.resolve()) / ARTIFACTS
 
 
-def is_http(uri: str) -> bool:
-    return _scheme(uri) in ("http", "https")
+def mask(text: str) -> str:
+    """The text with `***` for user and password, and for secret query values, in every URL it holds."""
+    return _QUERY.sub(rf"\1{HIDDEN}", _USERINFO.sub(HIDDEN, text))
+
+
+def is_secret(key: str) -> bool:
+    """Whether a setting's name says that its value is a secret (`api_key` is, `num_tokens` is not)."""
+    return bool(_SECRET_KEY.search(key))
+
+
+def check_server(uri: str) -> None:
+    """Ask a server for a sign of life, before MLflow waits with its own long retries; a database is not asked.
+
+    Raises:
+        StoreDown: within 5 s, where there is none.
+    """
+    if _scheme(uri) not in ("http", "https"):
+        return
+    parts = urlsplit(uri)
+    host = parts.netloc.rpartition("@")[2]  # without user and password: any answer will do
+    health = parts._replace(netloc=host, path=f"{parts.path.rstrip('/')}/health").geturl()
+    try:
+        urllib.request.urlopen(health, timeout=_HEALTH_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in _DOWN:
+            raise StoreDown(f"{mask(uri)}: answers {error.code}") from error
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "reason", error)
+        # A certificate this process does not trust is a sign of life; MLflow's own settings say which ones to trust.
+        if not isinstance(cause, ssl.SSLError):
+            said = getattr(cause, "strerror", None) or cause
+            raise StoreDown(f"{mask(uri)}: no answer ({said})") from error
 
 
 def _scheme(uri: str) -> str:
-    return (
-        uri.split(":", 1)[0].split("+", 1)[0].lower() if ":" in uri else ("databricks" if uri == "databricks" else "")
-    )
+    if uri == "databricks":
+        return uri
+    return uri.split(":", 1)[0].split("+", 1)[0].lower() if ":" in uri else ""
 
 
 def _absolute(uri: str, root: Path, key: str) -> str:

@@ -1,4 +1,7 @@
-"""The one module that imports MLflow: a store with an experiment, opened safely, and the few calls subquad makes."""
+"""The one module that imports MLflow: a store with an experiment, opened safely, and the few calls subquad makes.
+
+Only the sending process imports it, so a user's own MLflow code keeps its settings.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,37 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock
 
 from subquad.tracking.address import sqlite_path, sqlite_uri
-from subquad.tracking.points import Point
-from subquad.tracking.settings import CLIENT
+from subquad.tracking.values import Point
 
-for _name, _value in CLIENT.items():
-    os.environ.setdefault(_name, _value)
+_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+for _name, _value in _SETTINGS.items():
+    os.environ.setdefault(_name, _value)  # a value the user has set stays
 
 # MLflow reads some settings when it is imported, hence the order.
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
-KEY, PARENT = "subquad.key", "mlflow.parentRunId"
-METRICS_PER_CALL = 1000
+_KEY, _PARENT = "subquad.key", "mlflow.parentRunId"
+_METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
 _LOCK_SECONDS = 120
-
-
-@dataclass(frozen=True)
-class RunState:
-    """What the store holds of a run."""
-
-    params: Mapping[str, str]
-    parent_run_id: str | None
+_Row = TypeVar("_Row")
 
 
 class Store:
@@ -45,8 +49,8 @@ class Store:
         self._client = client
         self.experiment_id = experiment_id
 
-    def run(self, run_id: str) -> RunState | None:
-        """A run's state, None where the store has no such run or its user deleted it."""
+    def run(self, run_id: str) -> tuple[dict[str, str], str | None] | None:
+        """A run's parameters and its parent's id; None where the store has no such run or its user deleted it."""
         try:
             found = self._client.get_run(run_id)
         except MlflowException as error:
@@ -55,38 +59,37 @@ class Store:
             raise
         if found.info.lifecycle_stage != "active" or found.info.experiment_id != self.experiment_id:
             return None
-        return RunState(dict(found.data.params), found.data.tags.get(PARENT))
+        return dict(found.data.params), found.data.tags.get(_PARENT)
 
     def find(self, key: str) -> str | None:
         """Id of the run that was made with this key."""
-        found = self._client.search_runs([self.experiment_id], f"tags.`{KEY}` = '{key}'", max_results=1)
+        found = self._client.search_runs([self.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
         return found[0].info.run_id if found else None
 
     def create(self, label: str, key: str, parent_run_id: str | None, started: float) -> str:
         """Make a run and return its id; `started` is in seconds since 1970."""
-        tags = {KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL"}
+        tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL"}
         if parent_run_id:
-            tags[PARENT] = parent_run_id
+            tags[_PARENT] = parent_run_id
         made = self._client.create_run(self.experiment_id, start_time=int(started * 1000), tags=tags, run_name=label)
         return made.info.run_id
 
     def send_points(self, run_id: str, points: Sequence[Point]) -> None:
         """Metric values; sending one again changes nothing."""
         metrics = [Metric(point.key, point.value, point.time_ms, point.step) for point in points]
-        for start in range(0, len(metrics), METRICS_PER_CALL):
-            self._client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_CALL])
+        for some in _batches(metrics, _METRICS_PER_CALL):
+            self._client.log_batch(run_id, metrics=some)
 
     def send_params(self, run_id: str, params: Mapping[str, str]) -> None:
         """Parameters that the run does not have."""
-        rows = iter([Param(key, value) for key, value in params.items()])
-        while chunk := list(islice(rows, _PAIRS_PER_CALL)):
-            self._client.log_batch(run_id, params=chunk)
+        for some in _batches([Param(key, value) for key, value in params.items()], _PAIRS_PER_CALL):
+            self._client.log_batch(run_id, params=some)
 
-    def send_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+    def send_tags(self, run_id: str, tags: Mapping[str, str], parent_run_id: str | None = None) -> None:
         """Tags; an existing one is replaced."""
-        rows = iter([RunTag(key, value) for key, value in tags.items()])
-        while chunk := list(islice(rows, _PAIRS_PER_CALL)):
-            self._client.log_batch(run_id, tags=chunk)
+        tags = {**tags, _PARENT: parent_run_id} if parent_run_id else tags
+        for some in _batches([RunTag(key, value) for key, value in tags.items()], _PAIRS_PER_CALL):
+            self._client.log_batch(run_id, tags=some)
 
     def reopen(self, run_id: str) -> None:
         """Mark a run as running."""
@@ -133,6 +136,10 @@ def open_client(uri: str) -> MlflowClient:
         return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
+def _batches(rows: list[_Row], size: int) -> Iterator[list[_Row]]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
 def _create_database(database: Path) -> None:
     """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no half database."""
     draft = database.with_name(f"{database.name}.new")
@@ -146,22 +153,16 @@ def _create_database(database: Path) -> None:
 
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
+    if client.get_experiment_by_name(experiment) is None:
+        try:
+            client.create_experiment(experiment, artifact_location=artifacts.as_uri() if artifacts else None)
+        except MlflowException:
+            if client.get_experiment_by_name(experiment) is None:  # else another process was faster
+                raise
     found = client.get_experiment_by_name(experiment)
-    if found is None:
-        return Store(client, _create_experiment(client, experiment, artifacts))
-    if found.lifecycle_stage != "active":
+    if found is None or found.lifecycle_stage != "active":
         raise MlflowException(f"experiment {experiment!r} was deleted: restore it, or name another one")
     return Store(client, found.experiment_id)
-
-
-def _create_experiment(client: MlflowClient, name: str, artifacts: Path | None) -> str:
-    try:
-        return client.create_experiment(name, artifact_location=artifacts.as_uri() if artifacts else None)
-    except MlflowException:
-        found = client.get_experiment_by_name(name)  # another process was faster
-        if found is None or found.lifecycle_stage != "active":
-            raise
-        return found.experiment_id
 
 
 @contextmanager

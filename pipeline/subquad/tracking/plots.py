@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from subquad.runs import Record, read_records, read_result
+from subquad.runs import read_records, read_result
 
-Curve = tuple[list[int], list[float]]
+_Curve = tuple[list[int], list[float]]
 _SIZE, _DPI = (7.2, 4.2), 120
 _LEGEND_ROWS = 12
 _STYLES = ("-", "--", ":", "-.")
@@ -21,88 +20,77 @@ _STYLES = ("-", "--", ":", "-.")
 
 def draw_run(run: Path, out: Path) -> list[Path]:
     """Loss, evaluation metric and learning rate of a run over steps; a plot without any value is left out."""
-    result = read_result(run) or {}
-    curves = curves_of(run)
+    result, curves = read_result(run) or {}, curves_of(run)
     metric = result.get("metric") or _main_metric(curves)
     title = str(result.get("label") or run.name)
-    losses = {"train": curves.get("train/loss"), **_of_splits(curves, "loss")}
-    jobs = [
-        ("loss.png", "loss", losses),
-        (f"{_file_name(metric)}.png", metric, _of_splits(curves, metric) if metric != "loss" else {}),
-        ("learning_rate.png", "learning rate", {"learning rate": curves.get("train/lr")}),
-    ]
-    made = [_draw(out / name, title, ylabel, drawn) for name, ylabel, drawn in jobs]
+    name = "".join(character if character.isalnum() or character in "-_" else "_" for character in metric)
+    plots = {  # where the metric is the loss, both are one plot
+        "loss": ("loss", {}),
+        name: (metric, _of_splits(curves, metric)),
+        "learning_rate": ("learning rate", {"learning rate": curves.get("train/lr")}),
+    }
+    plots["loss"] = ("loss", {"train": curves.get("train/loss"), **_of_splits(curves, "loss")})
+    made = [_draw(out / f"{name}.png", title, ylabel, drawn) for name, (ylabel, drawn) in plots.items()]
     return [path for path in made if path]
 
 
 def draw_study(runs: Sequence[Path], title: str, out: Path) -> list[Path]:
-    """The evaluation metric of all cells over steps in one plot, one line a cell."""
-    drawn: dict[str, Curve] = {}
+    """The evaluation metric of all runs over steps in one plot, one line a run."""
+    drawn: dict[str, _Curve | None] = {}
     metric = ""
     for run in runs:
         curves, result = curves_of(run), read_result(run) or {}
         metric = metric or result.get("metric") or _main_metric(curves)
         splits = _of_splits(curves, metric)
-        if splits:
-            drawn[str(result.get("label") or run.name)] = splits.get("validation") or next(iter(splits.values()))
+        drawn[str(result.get("label") or run.name)] = splits.get("validation") or next(iter(splits.values()), None)
     made = _draw(out / "overview.png", title, metric, drawn)
     return [made] if made else []
 
 
-def curves_of(run: Path) -> dict[str, Curve]:
+def curves_of(run: Path) -> dict[str, _Curve]:
     """Finite values of a run by `train/<metric>` or `<split>/<metric>`: steps and values."""
-    curves: dict[str, Curve] = {}
+    curves: dict[str, _Curve] = {}
     for record in read_records(run):
+        prefix = "train" if record.kind == "train" else record.split or "eval"
         for name, value in record.metrics.items():
             if math.isfinite(value) and record.kind in ("train", "eval"):
-                steps, values = curves.setdefault(f"{_prefix(record)}/{name}", ([], []))
+                steps, values = curves.setdefault(f"{prefix}/{name}", ([], []))
                 steps.append(record.step)
                 values.append(value)
     return curves
 
 
-def _prefix(record: Record) -> str:
-    return "train" if record.kind == "train" else record.split or "eval"
-
-
-def _of_splits(curves: Mapping[str, Curve], metric: str) -> dict[str, Curve]:
+def _of_splits(curves: Mapping[str, _Curve], metric: str) -> dict[str, _Curve]:
     """A metric's curves by evaluated split."""
     named = ((key.split("/", 1), curve) for key, curve in curves.items())
     return {split: curve for (split, name), curve in named if name == metric and split != "train"}
 
 
-def _main_metric(curves: Mapping[str, Curve]) -> str:
+def _main_metric(curves: Mapping[str, _Curve]) -> str:
     evaluated = [key.split("/", 1)[1] for key in curves if not key.startswith("train/")]
     return next((name for name in evaluated if name != "loss"), "loss")
 
 
-def _draw(path: Path, title: str, ylabel: str, curves: Mapping[str, Curve | None]) -> Path | None:
+def _draw(path: Path, title: str, ylabel: str, curves: Mapping[str, _Curve | None]) -> Path | None:
     present = {label: curve for label, curve in curves.items() if curve}
     if not present:
         return None
-    return _save(path, lambda axes: _lines(axes, title, ylabel, present))
-
-
-def _lines(axes: Axes, title: str, ylabel: str, curves: Mapping[str, Curve]) -> None:
-    for number, (label, (steps, values)) in enumerate(curves.items()):
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for number, (label, (steps, values)) in enumerate(present.items()):
         marker = "o" if len(steps) <= 40 else None
         style = _STYLES[number // 10 % len(_STYLES)]  # colours repeat after ten
         axes.plot(steps, values, style, label=_short(label), linewidth=1.4, marker=marker, markersize=3)
     axes.set_title(_short(title, 80), fontsize=10)
     axes.set_xlabel("optimiser step")
-    axes.set_ylabel(ylabel)
+    axes.set_ylabel(_short(ylabel))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    if len(curves) > _LEGEND_ROWS:
-        axes.legend(fontsize=6, ncols=math.ceil(len(curves) / 24), loc="center left", bbox_to_anchor=(1.01, 0.5))
-    elif len(curves) > 1 or ylabel not in curves:
+    if len(present) > _LEGEND_ROWS:
+        axes.legend(fontsize=6, ncols=math.ceil(len(present) / 24), loc="center left", bbox_to_anchor=(1.01, 0.5))
+    elif len(present) > 1 or ylabel not in present:
         axes.legend(fontsize=8)
-
-
-def _save(path: Path, draw: Callable[[Axes], None]) -> Path:
-    figure = Figure(figsize=_SIZE, layout="constrained")
-    FigureCanvasAgg(figure)
-    draw(figure.add_subplot())
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=_DPI)
     return path
@@ -112,7 +100,3 @@ def _short(text: str, limit: int = 40) -> str:
     """Text for a plot: no mathtext (`$` would start it), not longer than fits."""
     text = text.replace("$", r"\$")
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def _file_name(metric: str) -> str:
-    return "".join(character if character.isalnum() or character in "-_" else "_" for character in metric)

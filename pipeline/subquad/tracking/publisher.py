@@ -1,4 +1,7 @@
-"""The driver's handle on tracking: start it, train, close it. Nothing here waits for or fails with a server."""
+"""The driver's handle on tracking: start it, train, close it; and `sync`, which sends later what was not sent.
+
+Nothing here waits for or fails with a server.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 import click
 
-from subquad.errors import UserError
+from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import Tracking
-from subquad.tracking.address import artifact_folder, choose
-from subquad.tracking.contracts import Plan, Summary, TrackedRun
-from subquad.tracking.delivery import summarise
-from subquad.tracking.settings import client_environment
+from subquad.runs import EXPERIMENT, SEARCH, runs_below
+from subquad.tracking.address import HIDDEN, VARIABLE, artifact_folder, mask, store_uri
+from subquad.tracking.folders import parts_of, read_yaml
+from subquad.tracking.spool import SyncState
+from subquad.tracking.upload import Summary, Upload, summarise
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
+_LIGHT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def check_tracking(tracking: Tracking, root: Path) -> str:
-    """The store that runs are sent to, before there are any.
+    """The store that runs are sent to, before there are any; empty where tracking is off.
 
     Args:
         tracking: the experiment's settings.
@@ -37,53 +41,98 @@ def check_tracking(tracking: Tracking, root: Path) -> str:
     """
     if not tracking.enabled:
         return ""
-    uri = choose(tracking.uri, root)
+    uri = store_uri(tracking.uri, root)
     if tracking.uri is not None and find_spec("mlflow") is None:
         raise UserError(f"tracking.uri is given, but {_EXTRA}, or set tracking.enabled=false")
     return uri
 
 
-def open_publisher(
-    tracking: Tracking,
-    *,
-    root: Path,
-    name: str,
-    runs: Sequence[TrackedRun],
-    study: Path | None,
-    search: Path | None = None,
-) -> Publisher | NullPublisher:
-    """A publisher for these runs; one that does nothing where tracking is off or MLflow is not installed.
+def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher | NullPublisher:
+    """A publisher for a folder; one that does nothing where tracking is off or MLflow is not installed.
 
     Args:
         tracking: the experiment's settings.
-        root: folder that holds `runs/`.
+        folder: of a run, study or search, written down already; runs below it may come later.
         name: the MLflow experiment's name, unless `tracking` names one.
-        runs: the run directories; for a study its cells, which may not exist yet.
-        study: the study's folder; None for one run alone.
-        search: a search's folder, written down already; its trials are found there, so there are no `runs`.
 
     Raises:
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed.
     """
+    root = _root(folder.resolve())
     uri = check_tracking(tracking, root)
     if not uri:
         return NullPublisher()
     if find_spec("mlflow") is None:
         click.echo(f"{_EXTRA} (metrics stay in the run directory)", err=True)
         return NullPublisher()
-    absolute = tuple(TrackedRun(run.folder.resolve(), run.label, run.params, run.tags) for run in runs)
-    experiment = tracking.experiment or name
-    return Publisher(
-        Plan(
-            uri=uri,
-            experiment=experiment,
-            artifacts=artifact_folder(uri, root),
-            runs=absolute,
-            study=study and study.resolve(),
-            search=search and search.resolve(),
+    experiment, artifacts = tracking.experiment or name, artifact_folder(uri, root)
+    return Publisher(Upload(uri=uri, experiment=experiment, artifacts=artifacts, folder=folder.resolve()))
+
+
+def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Summary:
+    """Bring everything of a run, study or search to MLflow; doing it twice sends nothing twice.
+
+    Args:
+        folder: a run, a study, a search with all its trials and its final study; a part of one stands for the whole.
+        uri: the store; None: where the run was tracked, else what the experiment or the environment says.
+        timeout: most seconds this may take.
+
+    Raises:
+        RunError: the folder is neither a run nor a study nor a search.
+        ConfigError: the address is no store, or its password is not known here.
+        UserError: MLflow is not installed.
+    """
+    parts = parts_of(folder.resolve())
+    if find_spec("mlflow") is None:
+        raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
+    first, *others = [Publisher(upload_of(part, uri)).close(timeout=timeout) for part in parts]
+    for one in others:
+        both = {"delivered": first.delivered and one.delivered, "pending": first.pending + one.pending}
+        both |= {"run_ids": first.run_ids + one.run_ids, "error": first.error or one.error}
+        first = first.model_copy(update=both)
+    return first
+
+
+def upload_of(folder: Path, given: str | None) -> Upload:
+    """What is to be sent of a run, study or search, from its folder alone.
+
+    The store is the given one, else where the folder was tracked, else what its experiment says, else the
+    environment's, else sqlite beside the runs.
+
+    Raises:
+        ConfigError: the address is no store, or its password is not known here.
+    """
+    settings = read_yaml(folder / SEARCH).get("experiment") or {}
+    if not settings:
+        settings = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
+    tracking, tracked, root = settings.get("tracking") or {}, SyncState.load(folder), _root(folder)
+    if given is not None:
+        uri = store_uri(given, Path.cwd(), key="--uri")
+    elif tracked is not None:
+        uri = _with_password(tracked.uri, tracking.get("uri"), root)
+    else:
+        uri = store_uri(tracking.get("uri"), root)
+    name = tracked.experiment if tracked else tracking.get("experiment") or settings.get("name") or folder.name
+    return Upload(uri=uri, experiment=str(name), artifacts=artifact_folder(uri, root), folder=folder)
+
+
+def _with_password(tracked: str, configured: str | None, root: Path) -> str:
+    if HIDDEN not in tracked:
+        return tracked
+    known = [store_uri(one, root) for one in (os.environ.get(VARIABLE), configured) if one]
+    found = next((one for one in known if mask(one) == tracked), None)
+    if found is None:
+        raise ConfigError(
+            f"{tracked}: this address had a user and a password, which are never saved; give --uri or set {VARIABLE}"
         )
-    )
+    return found
+
+
+def _root(folder: Path) -> Path:
+    """The folder that holds `runs/`; the folder's own parent where there is no such."""
+    above = next((parent for parent in folder.parents if parent.name == "runs"), None)
+    return above.parent if above else folder.parent
 
 
 class NullPublisher:
@@ -100,8 +149,8 @@ class NullPublisher:
 class Publisher:
     """Runs the sending process. Made by `open_publisher`."""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, upload: Upload):
+        self.upload = upload
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[bytes] | None = None
         self._trouble: str | None = None
@@ -115,7 +164,7 @@ class Publisher:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
             self._process = _start_child(self._errors)
             assert self._process.stdin is not None
-            self._process.stdin.write(self.plan.to_json() + "\n")
+            self._process.stdin.write(self.upload.model_dump_json() + "\n")
             self._process.stdin.flush()
         except OSError as error:
             self._trouble = f"the process that sends to MLflow did not start: {error}"
@@ -130,7 +179,7 @@ class Publisher:
         self.start()
         if self._summary is None:
             answer = self._ask_to_close(timeout)
-            self._summary = answer or summarise(self.plan, self._trouble)
+            self._summary = answer or summarise(self.upload, self._trouble)
         return self._summary
 
     def _ask_to_close(self, timeout: float) -> Summary | None:
@@ -140,7 +189,7 @@ class Publisher:
         try:
             answer, _ = process.communicate(f"close {timeout}\n", timeout=timeout)
             if answer.strip():
-                return Summary.from_json(answer)
+                return Summary.model_validate_json(answer)
             self._trouble = self._last_words(timeout)
         except subprocess.TimeoutExpired:
             self._trouble = f"not all was sent within {timeout:g} s"
@@ -170,11 +219,11 @@ class Publisher:
 def _start_child(errors: IO[bytes]) -> subprocess.Popen[str]:
     """In a session of its own, so that Ctrl-C in the terminal stops training first and this one after it."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "subquad.tracking.child"],
+        [sys.executable, "-P", "-m", "subquad.tracking.upload"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
-        env=client_environment(),
+        env={**os.environ, **_LIGHT},
         text=True,
         start_new_session=True,
     )

@@ -10,34 +10,26 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from subquad.errors import SubquadError, UserError
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
-from subquad.tracking.settings import server_environment
 
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 90.0, 10.0
-
-
-class Server:
-    """A server that answers at `address`."""
-
-    def __init__(self, address: str, process: subprocess.Popen[bytes]):
-        self.address = address
-        self._process = process
-
-    def wait(self) -> int:
-        """Wait until it ends by itself; its exit code."""
-        return self._process.wait()
+_SETTINGS = {
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # nothing here needs its eight extra processes
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+}
+"""Defaults: a value the user has set stays."""
 
 
 @contextlib.contextmanager
-def serving(root: Path, port: int | None = None) -> Iterator[Server]:
-    """Serve the database in `root` during the block; yields the server once it answers.
+def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Serve the database in `root` during the block; yields address and process once the server answers.
 
     Args:
         root: folder with mlruns.db.
@@ -47,64 +39,52 @@ def serving(root: Path, port: int | None = None) -> Iterator[Server]:
         UserError: the port is in use.
         SubquadError: the server ended, or did not answer within 90 s.
     """
-    port = _checked(port) if port is not None else _free_port()
-    with tempfile.TemporaryFile() as output:
+    port = _free_port(port)
+    address, root = f"http://{_HOST}:{port}", root.resolve()
+    command = [
+        *(sys.executable, "-P", "-m", "mlflow", "server", "--host", _HOST, "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", sqlite_uri(root / DATABASE)),
+        *("--artifacts-destination", (root / ARTIFACTS).as_uri()),
+    ]
+    with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            _command(root.resolve(), port),
+            command,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=said,
             stderr=subprocess.STDOUT,
-            env=server_environment(),
+            env={**_SETTINGS, **os.environ},
             start_new_session=True,
         )
         try:
-            _wait_for(process, f"http://{HOST}:{port}", output)
-            yield Server(f"http://{HOST}:{port}", process)
+            if not _answers(process, address):
+                said.seek(0)
+                lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+                raise SubquadError(f"the MLflow server did not start: {lines[-1] if lines else 'it said nothing'}")
+            yield address, process
         finally:
             _stop(process)
 
 
-def _command(root: Path, port: int) -> list[str]:
-    return [
-        *(sys.executable, "-P", "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", sqlite_uri(root / DATABASE)),
-        *("--artifacts-destination", (root / ARTIFACTS).as_uri()),
-    ]
-
-
-def _free_port() -> int:
+def _free_port(port: int | None) -> int:
+    """The port asked for, or any that is free."""
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(port is not None))
+        try:
+            probe.bind((_HOST, port or 0))
+        except OSError as error:
+            raise UserError(f"--port {port}: {error.strerror}; leave --port out for a free one") from error
         return probe.getsockname()[1]
 
 
-def _checked(port: int) -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise UserError(f"--port {port}: {error.strerror}; leave --port out for a free one") from error
-    return port
-
-
-def _wait_for(process: subprocess.Popen[bytes], address: str, output) -> None:
+def _answers(process: subprocess.Popen[bytes], address: str) -> bool:
+    """Wait until the server answers; False where it ended, or took too long."""
     deadline = time.monotonic() + _START_SECONDS
-    while not _answers(address):
-        if process.poll() is not None or time.monotonic() > deadline:
-            output.seek(0)
-            lines = [line.strip() for line in output.read().decode(errors="replace").splitlines() if line.strip()]
-            raise SubquadError(f"the MLflow server did not start: {lines[-1] if lines else 'it said nothing'}")
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
+            return answer.status == 200
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
-            return answer.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
+    return False
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.experiment import load
-from subquad.runs import METRICS, RESULT, Record, write_json, write_text
-from subquad.search.folder import BEST, FINAL, SUMMARY, trial_folder, write_trial
+from subquad.runs import FINAL, METRICS, RESULT, SUMMARY, Record, write_json, write_text
+from subquad.search.folder import BEST, trial_folder, write_trial
 from subquad.search.report import read_search_report, to_json, write
 from subquad.search.search import plan_search, write_down
 from subquad.search.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import ConfigError
-from subquad.tracking.address import artifact_folder, choose, sqlite_path, sqlite_uri
+from subquad.tracking.address import artifact_folder, sqlite_path, sqlite_uri, store_uri
 
 
 @pytest.fixture(autouse=True)
@@ -16,24 +16,24 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_default_is_sqlite_beside_the_runs(tmp_path: Path):
-    assert choose(None, tmp_path) == f"sqlite:///{tmp_path}/mlruns.db"
+    assert store_uri(None, tmp_path) == f"sqlite:///{tmp_path}/mlruns.db"
 
 
 def test_the_experiments_address_goes_before_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://from-environment:5000")
-    assert choose(None, tmp_path) == "http://from-environment:5000"
-    assert choose("http://from-experiment:5000", tmp_path) == "http://from-experiment:5000"
+    assert store_uri(None, tmp_path) == "http://from-environment:5000"
+    assert store_uri("http://from-experiment:5000", tmp_path) == "http://from-experiment:5000"
 
 
 def test_a_relative_database_is_taken_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir("/")
-    assert choose("sqlite:///sub/x.db?timeout=30", tmp_path) == f"sqlite:///{tmp_path}/sub/x.db?timeout=30"
+    assert store_uri("sqlite:///sub/x.db?timeout=30", tmp_path) == f"sqlite:///{tmp_path}/sub/x.db?timeout=30"
 
 
 @pytest.mark.parametrize("name", ["plain.db", "with space.db", "per%20cent.db", "ask?.db", "hash#.db", "ümlaut.db"])
 def test_any_file_name_survives_the_uri(tmp_path: Path, name: str):
     assert sqlite_path(sqlite_uri(tmp_path / name)) == tmp_path / name
-    assert choose(sqlite_uri(tmp_path / name), tmp_path) == sqlite_uri(tmp_path / name)
+    assert store_uri(sqlite_uri(tmp_path / name), tmp_path) == sqlite_uri(tmp_path / name)
 
 
 def test_artefacts_lie_beside_a_database_file_and_where_a_server_wants_them(tmp_path: Path):
@@ -47,23 +47,23 @@ def test_a_folder_is_refused(uri: str, tmp_path: Path):
     with pytest.raises(
         ConfigError, match=r"^tracking\.uri: '.*mlruns' is a folder, .*; give sqlite:///FILE or a server"
     ):
-        choose(uri, tmp_path)
+        store_uri(uri, tmp_path)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest_one(tmp_path: Path):
     with pytest.raises(
         ConfigError, match=r"^tracking\.uri: 'htps' is no MLflow store; known: .*did you mean 'https'\?$"
     ):
-        choose("htps://h", tmp_path)
+        store_uri("htps://h", tmp_path)
 
 
 @pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
 def test_a_database_without_a_file_is_refused(uri: str, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"names no file; give sqlite:///FILE$"):
-        choose(uri, tmp_path)
+        store_uri(uri, tmp_path)
 
 
 def test_the_environments_mistake_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///x")
     with pytest.raises(ConfigError, match=r"^MLFLOW_TRACKING_URI: 'file:///x' is a folder"):
-        choose(None, tmp_path)
+        store_uri(None, tmp_path)

@@ -10,24 +10,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from subquad.runs import flatten
-from subquad.tracking.names import NAME_LIMIT, clean, clean_all, params, tags
-from subquad.tracking.secrets import is_secret, mask
+from subquad.tracking.address import is_secret, mask
+from subquad.tracking.values import NAME_LIMIT, clean_name, clean_names, clean_params, clean_tags
 
 
 @given(st.text(max_size=600))
 @example("..0")
 def test_a_clean_name_is_one_that_mlflow_takes(name: str):
-    short = clean(name)
+    short = clean_name(name)
     assert re.fullmatch(r"[/\w.\- ]+", short)
     assert posixpath.normpath(short) == short
     assert not short.startswith(("/", ".."))
     assert len(short) <= NAME_LIMIT
-    assert clean(short) == short
+    assert clean_name(short) == short
 
 
 @given(st.lists(st.text(alphabet="a@#/.", min_size=1, max_size=4), unique=True))
 def test_names_stay_different(names: list[str]):
-    short = clean_all(names)
+    short = clean_names(names)
     assert list(short) == names
     assert len(set(short.values())) == len(names)
 
@@ -43,7 +43,7 @@ def test_names_stay_different(names: list[str]):
     ],
 )
 def test_known_names(name: str, short: str):
-    assert clean(name) == short
+    assert clean_name(name) == short
 
 
 def test_flatten_joins_keys_with_dots_and_keeps_empty_mappings():
@@ -52,7 +52,9 @@ def test_flatten_joins_keys_with_dots_and_keeps_empty_mappings():
 
 
 def test_parameters_are_written_as_yaml_would_and_long_ones_are_cut_with_a_tag():
-    ready, cut = params({"a": None, "b": True, "c": "text", "d": [1, "é"], "long": "y" * 6001, "edge": "y" * 6000})
+    ready, cut = clean_params(
+        {"a": None, "b": True, "c": "text", "d": [1, "é"], "long": "y" * 6001, "edge": "y" * 6000}
+    )
     assert ready["a"] == "null"
     assert ready["b"] == "true"
     assert ready["c"] == "text"
@@ -62,9 +64,9 @@ def test_parameters_are_written_as_yaml_would_and_long_ones_are_cut_with_a_tag()
 
 
 def test_secrets_do_not_become_parameters_or_tags():
-    ready, _ = params({"dataset.params.api_key": "hunter2", "tracking.uri": "https://me:hunter2@host/x"})
+    ready, _ = clean_params({"dataset.params.api_key": "hunter2", "tracking.uri": "https://me:hunter2@host/x"})
     assert ready == {"dataset.params.api_key": "***", "tracking.uri": "https://***@host/x"}
-    assert tags({"password": "hunter2", "where": "http://h/?token=hunter2&a=1"}) == {
+    assert clean_tags({"password": "hunter2", "where": "http://h/?token=hunter2&a=1"}) == {
         "password": "***",
         "where": "http://h/?token=***&a=1",
     }

@@ -14,10 +14,10 @@ from subquad.cli.main import main
 from subquad.cli.sync import command as sync_command
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
-from subquad.tracking import NullPublisher, Publisher, Summary, TrackedRun, open_publisher, sync
 from subquad.tracking import publisher as publisher_module
-from subquad.tracking.contracts import Plan
-from subquad.tracking.resend import plan_of
+from subquad.tracking.folders import parts_of
+from subquad.tracking.publisher import NullPublisher, Publisher, open_publisher, sync, upload_of
+from subquad.tracking.upload import Summary, Upload
 
 
 @pytest.fixture(autouse=True)
@@ -27,27 +27,26 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def without_mlflow(monkeypatch: pytest.MonkeyPatch):
-    for module in ("publisher", "resend"):
-        monkeypatch.setattr(f"subquad.tracking.{module}.find_spec", lambda name: None)
+    monkeypatch.setattr("subquad.tracking.publisher.find_spec", lambda name: None)
     monkeypatch.setattr("subquad.cli.ui.find_spec", lambda name: None)
 
 
-def opened(tracking: Tracking, folder: Path, **more):
-    run = TrackedRun(folder, "agf", {"train.lr": 0.1}, {"a": "b"})
-    return open_publisher(tracking, root=folder.parents[2], name="demo", runs=[run], study=None, **more)
+def opened(tracking: Tracking, folder: Path):
+    return open_publisher(tracking, folder, name="demo")
 
 
 def test_tracking_imports_nothing_heavy_and_changes_no_variable(run_folder):
     code = (
         "import os, sys; before = dict(os.environ);"
-        "import subquad.tracking as t, subquad.cli.sync, subquad.cli.ui; from pathlib import Path;"
-        "from subquad.experiment.schema import Tracking; t.sync; t.SystemSampler().latest();"
-        "p = t.open_publisher(Tracking(), root=Path(sys.argv[1]), name='demo', runs=[], study=None);"
+        "import subquad.cli.sync, subquad.cli.ui; from pathlib import Path;"
+        "from subquad.tracking.publisher import open_publisher; from subquad.tracking.system import SystemSampler;"
+        "from subquad.experiment.schema import Tracking; SystemSampler().latest();"
+        "p = open_publisher(Tracking(), Path(sys.argv[1]), name='demo');"
         "p.start(); p.close(timeout=0);"
         "print([m for m in ('mlflow', 'matplotlib', 'torch', 'ray', 'sqlalchemy') if m in sys.modules]);"
         "print(dict(os.environ) == before)"
     )
-    command = [sys.executable, "-c", code, str(run_folder.path.parents[2])]
+    command = [sys.executable, "-c", code, str(run_folder.path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\nTrue\n"
 
 
@@ -80,16 +79,17 @@ def test_a_bad_address_is_refused_before_anything_starts(run_folder):
         opened(Tracking(uri="ftp://host"), run_folder.path)
 
 
-def test_the_plan_is_absolute_and_survives_the_pipe(run_folder, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_to_be_sent_is_absolute_and_survives_the_pipe(run_folder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(run_folder.path.parent)
-    publisher = opened(Tracking(experiment="mine"), run_folder.path)
+    publisher = opened(Tracking(experiment="mine"), Path(run_folder.path.name))
     assert isinstance(publisher, Publisher)
-    plan = publisher.plan
+    plan = publisher.upload
     root = run_folder.path.parents[2]
     assert (plan.uri, plan.experiment, plan.artifacts) == (f"sqlite:///{root}/mlruns.db", "mine", root / "mlartifacts")
-    assert Plan.from_json(plan.to_json()) == plan
+    assert plan.folder == run_folder.path
+    assert Upload.model_validate_json(plan.model_dump_json()) == plan
     summary = Summary(delivered=False, pending=3, run_ids=("a", "b"), error="x")
-    assert Summary.from_json(summary.to_json()) == summary
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary
 
 
 def test_a_process_that_cannot_start_does_not_hurt_training(run_folder, monkeypatch: pytest.MonkeyPatch):
@@ -142,18 +142,28 @@ def test_close_is_bounded_and_leaves_no_process(run_folder, monkeypatch: pytest.
 
 
 def test_sync_takes_what_it_needs_from_the_folder(run_folder):
-    plan = plan_of(run_folder.path, [run_folder.path], None)
+    upload = upload_of(run_folder.path, None)
     root = run_folder.path.parents[2]
-    assert (plan.uri, plan.experiment, plan.study) == (f"sqlite:///{root}/mlruns.db", "demo", None)
-    assert plan.runs[0].params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
+    assert (upload.uri, upload.experiment, upload.folder) == (
+        f"sqlite:///{root}/mlruns.db",
+        "demo",
+        run_folder.path,
+    )
 
 
-def test_sync_of_a_cell_keeps_it_below_its_study(tmp_path: Path, make_run):
+def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run):
     study = tmp_path / "runs" / "demo" / "s1"
     cell = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
-    plan = plan_of(cell.path, [cell.path], None)
-    assert (plan.study, plan.uri) == (study, f"sqlite:///{tmp_path}/mlruns.db")
+    assert parts_of(cell.path) == parts_of(study) == [study]
+    assert upload_of(study, None).uri == f"sqlite:///{tmp_path}/mlruns.db"
+    search = tmp_path / "runs" / "demo-search" / "s1"
+    trial, final = search / "trials" / "agf" / "00000", search / "final"
+    for path in (search / "search.yaml", trial / "trial.json", final / "study.yaml"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert parts_of(trial) == parts_of(search) == [search, final]
+    assert parts_of(final) == [final]
 
 
 @pytest.mark.parametrize("known", ["environment", "experiment", "option"])
@@ -165,12 +175,12 @@ def test_a_password_comes_from_the_user_again(run_folder, known: str, monkeypatc
         ConfigError,
         match=r"^https://\*\*\*@host: this address had a user and a password, .* give --uri or set MLFLOW_",
     ):
-        plan_of(run_folder.path, [run_folder.path], None)
+        upload_of(run_folder.path, None)
     if known == "environment":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
     if known == "experiment":
         (run_folder.path / "experiment.yaml").write_text(f"name: demo\ntracking: {{uri: '{secret}'}}\n")
-    plan = plan_of(run_folder.path, [run_folder.path], secret if known == "option" else None)
+    plan = upload_of(run_folder.path, secret if known == "option" else None)
     assert plan.uri == secret
 
 

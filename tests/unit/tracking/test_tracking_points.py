@@ -6,23 +6,29 @@ import math
 import os
 
 from subquad.runs import Record
-from subquad.tracking.outcome import environment_tags, run_outcome, study_outcome
-from subquad.tracking.points import Point, final_points, nonfinite_tags, points, storable
+from subquad.tracking.folders import Ending, tracked
+from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under, storable
 
 
 def record(kind: str, split: str = "", **metrics: float) -> Record:
     return Record(kind=kind, step=7, epoch=0.7, seconds=1, time=12.3456, split=split, metrics=metrics)  # type: ignore[arg-type]
 
 
+def ending(folder, *, final: bool = False) -> Ending:
+    found = tracked(folder).ending(final=final)
+    assert found is not None
+    return found
+
+
 def test_each_kind_has_its_own_prefix():
-    assert points(record("train", loss=1.0)) == [Point("train/loss", 1.0, 12345, 7)]
-    assert points(record("eval", "validation", accuracy=0.5)) == [Point("validation/accuracy", 0.5, 12345, 7)]
-    assert points(record("system", cpu=3.0)) == [Point("system/cpu", 3.0, 12345, 7)]
-    assert points(record("event", loss=1.0)) == []
+    assert points_of(record("train", loss=1.0)) == [Point("train/loss", 1.0, 12345, 7)]
+    assert points_of(record("eval", "validation", accuracy=0.5)) == [Point("validation/accuracy", 0.5, 12345, 7)]
+    assert points_of(record("system", cpu=3.0)) == [Point("system/cpu", 3.0, 12345, 7)]
+    assert points_of(record("event", loss=1.0)) == []
 
 
 def test_infinities_are_told_in_a_tag_and_not_sent():
-    found = points(record("train", loss=math.inf, other=-math.inf, nan=math.nan, good=1.0))
+    found = points_of(record("train", loss=math.inf, other=-math.inf, nan=math.nan, good=1.0))
     assert [point.key for point in storable(found)] == ["train/nan", "train/good"]
     assert nonfinite_tags(found) == {
         "nonfinite.train/loss": "first at step 7: inf",
@@ -31,26 +37,29 @@ def test_infinities_are_told_in_a_tag_and_not_sent():
     }
 
 
-def test_test_metrics_become_final_ones():
-    result = {"test": {"metrics": {"accuracy": 0.5, "auc": "NaN", "top@5": None}, "step": 9}}
-    accuracy, auc = final_points(result, 4000)
+def test_test_metrics_become_final_ones(run_folder):
+    run_folder.result(test={"metrics": {"accuracy": 0.5, "auc": "NaN", "top@5": None}, "step": 9})
+    os.utime(run_folder.path / "result.json", (4, 4))
+    accuracy, auc = ending(run_folder.path).points
     assert accuracy == Point("final/accuracy", 0.5, 4000, 9)
     assert auc.key == "final/auc"
     assert math.isnan(auc.value)
-    assert final_points({"test": None, "steps": 3}, 4000) == []
+    run_folder.result(test=None)
+    assert ending(run_folder.path).points == []
+    assert points_under("a", {"b": None}, 1, 2) == []
 
 
 def test_a_run_ends_as_its_result_says(run_folder):
-    assert run_outcome(run_folder.path, final=False) is None
-    assert run_outcome(run_folder.path, final=True).status == "KILLED"
+    assert tracked(run_folder.path).ending(final=False) is None
+    assert ending(run_folder.path, final=True).status == "KILLED"
     for said, status in {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}.items():
         run_folder.result(said, reason="loss inf at https://u:p@h/x" if said == "failed" else None)
-        end = run_outcome(run_folder.path, final=False)
+        end = ending(run_folder.path)
         assert (end.status, end.tags["subquad.status"], end.tags["subquad.protocol"]) == (status, said, "honest")
     run_folder.result("failed", reason="see https://u:p@h/x")
     os.utime(run_folder.path / "result.json", (5000, 5000))
-    end = run_outcome(run_folder.path, final=False)
-    assert (end.tags["subquad.reason"], end.ended) == ("see https://***@h/x", 5000)
+    end = ending(run_folder.path)
+    assert (end.tags["subquad.reason"], end.time) == ("see https://***@h/x", 5000)
 
 
 def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
@@ -58,23 +67,38 @@ def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
     one, two = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
     (study / "study.yaml").write_text("matrix: {}\n")
     one.result("finished")
-    assert study_outcome(study, [], final=False) is None
-    assert study_outcome(study, [], final=True).status == "KILLED"
+    assert tracked(study).ending(final=False) is None
+    assert ending(study, final=True).status == "KILLED"
     two.result("failed")
-    assert study_outcome(study, [], final=False).status == "FAILED"
+    assert ending(study).status == "FAILED"
     two.result("finished")
-    assert study_outcome(study, [], final=False).status == "FINISHED"
-    assert study_outcome(study, [study / "cells" / "three"], final=False) is None
+    assert ending(study).status == "FINISHED"
+    make_run(study / "cells" / "three")
+    assert tracked(study).ending(final=False) is None
 
 
 def test_commit_and_plugins_become_tags(run_folder):
-    assert environment_tags(run_folder.path) == {}
     (run_folder.path / "environment.json").write_text(
         '{"git": {"commit": "abc", "dirty": true},'
         '"plugins": [{"kind": "mixer", "distribution": "subquad", "version": "1"}]}'
     )
-    assert environment_tags(run_folder.path) == {
+    assert ending(run_folder.path, final=True).tags == {
         "mlflow.source.git.commit": "abc",
         "git.dirty": "True",
         "plugin.mixer": "subquad 1",
+        "subquad.status": "killed",
     }
+
+
+def test_a_run_alone_has_its_experiments_name_and_one_in_a_study_its_folders(run_folder, tmp_path, make_run):
+    study = tmp_path / "study"
+    run = make_run(study / "cells" / "one")
+    (study / "study.yaml").write_text("matrix: {}\n")
+    assert (tracked(run_folder.path).label, tracked(run.path).label, tracked(study).label) == ("demo", "one", "study")
+
+
+def test_what_a_run_says_of_itself_comes_from_its_files(run_folder):
+    (run_folder.path / "identity.json").write_text('{"digest": "d"}')
+    params, tags = tracked(run_folder.path).describe()
+    assert params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
+    assert {name: tag for name, tag in tags.items() if tag} == {"subquad.mixer": "agf", "subquad.experiment": "d"}

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from subquad.tracking import probe
-from subquad.tracking.contracts import Plan, TrackedRun
-from subquad.tracking.delivery import Delivery
-from subquad.tracking.probe import StoreDown, check_server
+from subquad.tracking import address
+from subquad.tracking.address import StoreDown, check_server
+from subquad.tracking.upload import Upload, Uploader, summarise
 
 
 @contextmanager
@@ -58,7 +57,7 @@ def test_a_proxy_that_says_the_server_is_gone_is_believed():
 
 
 def test_a_server_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(probe, "_SECONDS", 0.1)
+    monkeypatch.setattr(address, "_HEALTH_SECONDS", 0.1)
     with answering(None) as (host, _), pytest.raises(StoreDown, match=r": no answer \(timed out\)$"):
         check_server(f"http://{host}")
 
@@ -73,18 +72,17 @@ def test_a_database_is_not_asked():
     check_server("postgresql://u:p@nowhere/x")
 
 
-def test_a_dead_server_is_reported_and_what_to_tell_it_is_kept(run_folder):
+def test_a_dead_server_is_reported_and_remembered_without_its_password(run_folder):
     run_folder.train(range(1, 4))
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         uri = f"http://me:hunter2@127.0.0.1:{closed.getsockname()[1]}"
-        run = TrackedRun(run_folder.path, "agf", {"train.lr": 0.1}, {"a": "b"})
-        delivery = Delivery(Plan(uri=uri, experiment="demo", artifacts=None, runs=(run,)))
-        error = delivery.look(final=True)
-    summary = delivery.summary(error)
+        upload = Upload(uri=uri, experiment="demo", artifacts=None, folder=run_folder.path)
+        error = Uploader(upload).look(final=True)
+    summary = summarise(upload, error)
     assert error is not None
     assert error.endswith("no answer (Connection refused)")
     assert (summary.delivered, summary.pending, summary.run_ids) == (False, 3, ())
     saved = (run_folder.path / "mlflow.json").read_text()
     assert "hunter2" not in saved
-    assert '"train.lr": "0.1"' in saved
+    assert '"uri": "http://***@127.0.0.1:' in saved

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from subquad.runs import Record
-from subquad.tracking.progress import Progress, begin, load, save
-from subquad.tracking.spool import Spool, unsent
+from subquad.tracking.spool import SyncState, next_batch, unsent
 
-NOTHING = Progress(uri="u", experiment="e", label="l", key="k")
+NOTHING = SyncState(uri="u", experiment="e", key="k")
 
 
-def drain(spool: Spool, progress: Progress, limit: int = 1000) -> tuple[list[Record], Progress]:
+def drain(run: Path, state: SyncState, limit: int = 1000) -> tuple[list[Record], SyncState]:
     """Everything there is, as a sender takes it."""
     records: list[Record] = []
-    while batch := spool.next(progress, limit):
+    while batch := next_batch(run, state, limit):
         records += batch.records
-        progress = batch.after
-    return records, progress
+        state = batch.after
+    return records, state
 
 
 def steps(records: list[Record], kind: str = "train") -> list[int]:
@@ -23,30 +25,30 @@ def steps(records: list[Record], kind: str = "train") -> list[int]:
 
 
 def test_each_record_is_read_once_while_the_file_grows(run_folder):
-    spool, progress = Spool(run_folder.path), NOTHING
-    assert spool.next(progress, 1000) is None
+    run, progress = run_folder.path, NOTHING
+    assert next_batch(run, progress, 1000) is None
     run_folder.train(range(1, 4))
-    first, progress = drain(spool, progress)
-    assert drain(spool, progress) == ([], progress)
+    first, progress = drain(run, progress)
+    assert drain(run, progress) == ([], progress)
     run_folder.train(range(4, 6))
-    second, progress = drain(spool, progress)
+    second, progress = drain(run, progress)
     assert (steps(first), steps(second), progress.sent) == ([1, 2, 3], [4, 5], 5)
 
 
 def test_another_process_goes_on_where_the_first_one_was(run_folder):
     run_folder.train(range(1, 4))
-    _, progress = drain(Spool(run_folder.path), NOTHING)
-    save(run_folder.path, progress)
+    _, progress = drain(run_folder.path, NOTHING)
+    progress.save(run_folder.path)
     run_folder.train(range(4, 6))
-    reread = load(run_folder.path)
+    reread = SyncState.load(run_folder.path)
     assert reread == progress
-    records, _ = drain(Spool(run_folder.path), reread)
+    records, _ = drain(run_folder.path, reread)
     assert steps(records) == [4, 5]
 
 
 def test_a_batch_keeps_the_limit_and_ends_between_records(run_folder):
     run_folder.train(range(1, 8))
-    batch = Spool(run_folder.path).next(NOTHING, 5)
+    batch = next_batch(run_folder.path, NOTHING, 5)
     assert steps(list(batch.records)) == [1, 2]
     assert batch.after.sent == 2
 
@@ -54,7 +56,7 @@ def test_a_batch_keeps_the_limit_and_ends_between_records(run_folder):
 def test_a_record_larger_than_the_limit_is_read_alone(run_folder):
     run_folder.record(1, {f"m{index}": 0.0 for index in range(9)})
     run_folder.train(range(2, 3))
-    batch = Spool(run_folder.path).next(NOTHING, 5)
+    batch = next_batch(run_folder.path, NOTHING, 5)
     assert steps(list(batch.records)) == [1]
 
 
@@ -62,10 +64,10 @@ def test_a_torn_last_line_waits_for_its_end(run_folder):
     run_folder.train(range(1, 3))
     line = Record(kind="train", step=3, epoch=0.3, seconds=3, time=3, metrics={"loss": 1.0}).line()
     run_folder.append(line[:20])
-    spool = Spool(run_folder.path)
-    first, progress = drain(spool, NOTHING)
+    run = run_folder.path
+    first, progress = drain(run, NOTHING)
     run_folder.append(line[20:])
-    second, _ = drain(spool, progress)
+    second, _ = drain(run, progress)
     assert (steps(first), steps(second)) == ([1, 2], [3])
 
 
@@ -73,43 +75,43 @@ def test_an_unreadable_line_is_passed_over_and_reported(run_folder):
     run_folder.train(range(1, 2))
     run_folder.append('\0\0\0\n[1]\n{"kind": "train"}\n')
     run_folder.train(range(2, 3))
-    batch = Spool(run_folder.path).next(NOTHING, 1000)
+    batch = next_batch(run_folder.path, NOTHING, 1000)
     assert (steps(list(batch.records)), batch.unreadable, batch.after.sent) == ([1, 2], 2, 5)
 
 
 def test_after_a_cut_every_step_is_read_exactly_once_though_system_records_differ(run_folder):
     """Ten system records of the first attempt are gone after the cut, so counting lines would lose training steps."""
-    spool = Spool(run_folder.path)
+    run = run_folder.path
     run_folder.train(range(1, 21), system_every=2)
-    first, progress = drain(spool, NOTHING)
+    first, progress = drain(run, NOTHING)
     run_folder.cut(15)  # steps 1 to 10 with their system records
     run_folder.train(range(11, 31), attempt=2)
-    second, progress = drain(spool, progress)
+    second, progress = drain(run, progress)
     assert steps(first) + steps(second) == list(range(1, 31))
     assert steps(second, "system") == []
-    assert drain(spool, progress)[0] == []
+    assert drain(run, progress)[0] == []
 
 
 def test_a_cut_seen_before_and_after_the_rewriting_reads_nothing_twice(run_folder):
     run_folder.train(range(1, 21))
-    _, progress = drain(Spool(run_folder.path), NOTHING)
+    _, progress = drain(run_folder.path, NOTHING)
     run_folder.cut(10)
-    nothing, progress = drain(Spool(run_folder.path), progress)
+    nothing, progress = drain(run_folder.path, progress)
     run_folder.train(range(11, 16), attempt=2)
-    again, progress = drain(Spool(run_folder.path), progress)
+    again, progress = drain(run_folder.path, progress)
     run_folder.train(range(16, 23), attempt=2)
-    last, _ = drain(Spool(run_folder.path), progress)
+    last, _ = drain(run_folder.path, progress)
     assert (nothing, again, steps(last)) == ([], [], [21, 22])
 
 
 def test_streams_of_evaluation_go_on_apart(run_folder):
     run_folder.train(range(1, 11))
     run_folder.record(5, {"accuracy": 0.1}, kind="eval", split="validation")
-    _, progress = drain(Spool(run_folder.path), NOTHING)
+    _, progress = drain(run_folder.path, NOTHING)
     run_folder.cut(5)
     run_folder.record(10, {"accuracy": 0.2}, kind="eval", split="validation", attempt=2)
     run_folder.record(10, {"accuracy": 0.3}, kind="eval", split="test", attempt=2)
-    records, _ = drain(Spool(run_folder.path), progress)
+    records, _ = drain(run_folder.path, progress)
     assert [(record.split, record.metrics) for record in records] == [
         ("validation", {"accuracy": 0.2}),
         ("test", {"accuracy": 0.3}),
@@ -119,32 +121,22 @@ def test_streams_of_evaluation_go_on_apart(run_folder):
 def test_unsent_counts_records(run_folder):
     assert unsent(run_folder.path, None) == 0
     run_folder.train(range(1, 6))
-    _, progress = drain(Spool(run_folder.path), NOTHING)
+    _, progress = drain(run_folder.path, NOTHING)
     run_folder.train(range(6, 9))
     assert unsent(run_folder.path, None) == 8
     assert unsent(run_folder.path, progress) == 3
 
 
-def opened(old: Progress | None, uri: str, **params: object) -> Progress:
-    return begin(old, uri=uri, experiment="e", label="l", params=params, tags={})
-
-
-def test_changed_parameters_are_told_again_and_equal_ones_are_not():
-    first = opened(None, "a", lr=1)
-    told = Progress(**{**vars(first), "described": True})
-    assert opened(told, "a", lr=1) == told
-    assert opened(told, "a", lr=2).described is False
-
-
 def test_another_store_starts_anew_and_the_first_one_is_remembered():
-    first = Progress(**{**vars(opened(None, "a")), "run_id": "r1", "sent": 7, "done": True})
-    second = Progress(**{**vars(opened(first, "b")), "run_id": "r2", "sent": 3})
-    back = opened(second, "a")
-    assert (second.sent, second.key) == (3, first.key)
+    first = replace(SyncState.of(None, "a", "e"), run_id="r1", sent=7, done=True)
+    second = replace(SyncState.of(first, "b", "e"), run_id="r2", sent=3)
+    back = SyncState.of(second, "a", "e")
+    assert (SyncState.of(first, "b", "e").sent, second.key) == (0, first.key)
     assert (back.run_id, back.sent, back.done) == ("r1", 7, True)
-    assert opened(back, "b").run_id == "r2"
+    assert SyncState.of(back, "b", "e").run_id == "r2"
+    assert SyncState.of(back, "a", "e") is back
 
 
 def test_an_unreadable_mlflow_json_counts_as_none(run_folder):
     (run_folder.path / "mlflow.json").write_text('{"uri": 3}')
-    assert load(run_folder.path) is None
+    assert SyncState.load(run_folder.path) is None

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from subquad.tracking import SystemSampler
-from subquad.tracking.system import gpu_metrics
+from subquad.tracking.system import SystemSampler, gpu_metrics
 
 
 def test_values_are_measured_at_most_once_an_interval():

@@ -9,9 +9,8 @@ from typing import Any
 
 from subquad.report import BASELINE, Report, build
 from subquad.report.text import clean
-from subquad.runs import is_study, read_json, runs_below
+from subquad.runs import FINAL, SUMMARY, is_study, read_json, runs_below
 from subquad.search.budget import parse_budget
-from subquad.search.folder import FINAL, SUMMARY
 from subquad.search.pictures import PLOTS
 from subquad.search.search import read_search, trials_of
 from subquad.search.summary import summary_of

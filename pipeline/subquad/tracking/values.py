@@ -1,0 +1,107 @@
+"""Metrics, parameters and tags as MLflow takes them: which names, how long, and which values are sent at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from subquad.runs import Record
+from subquad.tracking.address import HIDDEN, is_secret, mask
+
+NAME_LIMIT, PARAM_LIMIT, TAG_LIMIT = 250, 6000, 5000
+_REFUSED = re.compile(r"[^\w.\- /]")
+_UPWARDS = re.compile(r"^\.\.")
+"""MLflow takes whatever begins so for a path that leads out of its folder."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of one metric; `time_ms` is milliseconds since 1970."""
+
+    key: str
+    value: float
+    time_ms: int
+    step: int
+
+
+def clean_name(name: str) -> str:
+    """A name MLflow takes: other characters become `_`, path segments that mean something (`..`) go."""
+    segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
+    joined = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
+    return joined if len(joined) <= NAME_LIMIT else _marked(joined, name)
+
+
+def clean_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name's clean form; two names never share one."""
+    taken: dict[str, str] = {}
+    for name in names:
+        short = clean_name(name)
+        taken[short if short not in taken else _marked(short, name)] = name
+    return {name: short for short, name in taken.items()}
+
+
+def clean_params(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Parameters as MLflow takes them, and a tag for each one that had to be cut."""
+    short = clean_names(values)
+    texts = {name: _text(name, value) for name, value in values.items()}
+    cut = {
+        clean_name(f"param_cut.{name}"): f"{len(text)} characters; all of them in the artefact experiment.yaml"
+        for name, text in texts.items()
+        if len(text) > PARAM_LIMIT
+    }
+    return {short[name]: text[:PARAM_LIMIT] for name, text in texts.items()}, cut
+
+
+def clean_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Tags as MLflow takes them."""
+    short = clean_names(values)
+    return {short[name]: _text(name, value)[:TAG_LIMIT] for name, value in values.items()}
+
+
+def points_of(record: Record) -> list[Point]:
+    """A record's metrics under `train/`, `<split>/` or `system/`; an event has none."""
+    if record.kind == "event":
+        return []
+    prefix = (record.split or "eval") if record.kind == "eval" else record.kind
+    return points_under(prefix, record.metrics, int(record.time * 1000), record.step)
+
+
+def points_under(prefix: str, metrics: Mapping[str, Any], time_ms: int, step: int) -> list[Point]:
+    """Values as metrics `<prefix>/<name>`; None is no value."""
+    short = clean_names(f"{prefix}/{name}" for name in metrics)
+    return [
+        Point(short[f"{prefix}/{name}"], float(value), time_ms, step)
+        for name, value in metrics.items()
+        if value is not None
+    ]
+
+
+def storable(points: Sequence[Point]) -> list[Point]:
+    """Points MLflow stores as they are. It would turn an infinity into 1.8e308, so none is sent."""
+    return [point for point in points if not math.isinf(point.value)]
+
+
+def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
+    """A tag `nonfinite.<metric>` for each metric that was not finite, with the first such step and value."""
+    tags: dict[str, str] = {}
+    for point in points:
+        if not math.isfinite(point.value):
+            tags.setdefault(clean_name(f"nonfinite.{point.key}"), f"first at step {point.step}: {point.value}")
+    return tags
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as YAML would write it on one line, without secrets."""
+    if is_secret(name) and isinstance(value, str) and value:
+        return HIDDEN
+    return mask(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
+
+
+def _marked(short: str, name: str) -> str:
+    """A shortened name with a hash that tells it from others."""
+    return f"{short[: NAME_LIMIT - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
