@@ -1,9 +1,9 @@
 """The fast elementwise part of AGF: singular vectors times the polynomial filter, U * F(sigma).
 
 F(y) = sum_k c_k P_k(y) with y = 2 sigmoid(s) - 1. Horner's scheme on powers of y where that is well conditioned, else
-the three-term recurrence; both in place, over pieces that stay in the CPU's cache, with a hand-written backward pass
-that keeps two tensors (U and y) however high the order is. Under torch.compile the plain form is used: the compiler
-fuses it.
+the three-term recurrence. Operation "agf.filter": the reference is in plain operations, which a compiler fuses;
+"in-place" works in place, over pieces that stay in the CPU's cache, with a hand-written backward pass that keeps two
+tensors (U and y) however high the order is.
 
 Letters: K order, c coefficients (K+1,), N elements.
 """
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from subquad.nn.kernels import Operation
 from subquad_plugins.agf.jacobi import Step
 
 Steps = tuple[Step, ...]
@@ -38,9 +39,14 @@ def filtered_vectors(vectors: Tensor, logits: Tensor, coefficients: Tensor, step
     Returns:
         the shape of `vectors`.
     """
-    if torch.compiler.is_compiling():
-        return vectors * polynomial(2 * torch.sigmoid(logits) - 1, coefficients, steps)
-    return _FilteredVectors.apply(vectors, logits, coefficients, steps)
+    return _FILTER(vectors, logits, coefficients, steps)
+
+
+def _plain(vectors: Tensor, logits: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
+    return vectors * polynomial(2 * torch.sigmoid(logits) - 1, coefficients, steps)
+
+
+_FILTER = Operation("agf.filter", reference=_plain)
 
 
 def polynomial(y: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
@@ -56,6 +62,11 @@ def polynomial(y: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
         older, newer = newer, (step.slope * y + step.shift) * newer - step.back * older
         value = value + coefficients[k] * newer
     return value
+
+
+@_FILTER.implementation("in-place", when=lambda *_: not torch.compiler.is_compiling())
+def _in_place(vectors: Tensor, logits: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
+    return _FilteredVectors.apply(vectors, logits, coefficients, steps)  # pyright: ignore[reportReturnType]
 
 
 class _FilteredVectors(torch.autograd.Function):

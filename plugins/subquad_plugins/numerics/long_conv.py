@@ -4,7 +4,8 @@ causal:        y_t = sum_{j >= 0} f_j x_{t-j}
 bidirectional: y_t = sum_{j >= 0} f_j x_{t-j} + sum_{j >= 0} b_j x_{t+j+s},  s = 0 or 1
 
 Everything is computed in fp32 at least (fp64 stays fp64), also under autocast: half-precision FFTs exist for few
-lengths and on few devices only.
+lengths and on few devices only. Operation "long_conv": "real-backward" has a backward pass of its own, which compilers
+do not need.
 
 Letters: B batch, L length, D channels, K kernel length, N FFT length.
 """
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from subquad.nn.kernels import Operation
 from subquad_plugins.numerics.lengths import fast_length
 
 
@@ -36,7 +38,7 @@ def causal_conv(x: Tensor, kernel: Tensor) -> Tensor:
         x, kernel = _wide(x, kernel)
         length = x.shape[1]
         kernel = kernel[:, :length]
-        return _circular(x, _placed(kernel, None, 0, fast_length(length + kernel.shape[1] - 1)))
+        return _CIRCULAR(x, _placed(kernel, None, 0, fast_length(length + kernel.shape[1] - 1)))
 
 
 def bidirectional_conv(x: Tensor, forward: Tensor, backward: Tensor, *, first_backward_lag: Literal[0, 1]) -> Tensor:
@@ -60,7 +62,7 @@ def bidirectional_conv(x: Tensor, forward: Tensor, backward: Tensor, *, first_ba
         length = x.shape[1]
         forward, backward = forward[:, :length], backward[:, : length - first_backward_lag]
         reach = max(forward.shape[1], backward.shape[1] + first_backward_lag)
-        return _circular(x, _placed(forward, backward, first_backward_lag, fast_length(length + reach - 1)))
+        return _CIRCULAR(x, _placed(forward, backward, first_backward_lag, fast_length(length + reach - 1)))
 
 
 def _wide(x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,15 +84,19 @@ def _placed(forward: Tensor, backward: Tensor | None, first: int, size: int) -> 
     return placed + mirrored.roll(1 - first, 1)
 
 
-def _circular(x: Tensor, placed: Tensor) -> Tensor:
-    """Circular convolution of (B, L, D), zero-padded, with (D or 1, N), cut to the first L places."""
-    return _plain(x, placed) if torch.compiler.is_compiling() else _CircularConv.apply(x, placed)
-
-
 def _plain(x: Tensor, placed: Tensor) -> Tensor:
+    """Circular convolution of (B, L, D), zero-padded, with (D or 1, N), cut to the first L places."""
     size = placed.shape[1]
     spectrum = torch.fft.rfft(x.transpose(1, 2), n=size) * torch.fft.rfft(placed)
     return torch.fft.irfft(spectrum, n=size)[..., : x.shape[1]].transpose(1, 2)
+
+
+_CIRCULAR = Operation("long_conv", reference=_plain)
+
+
+@_CIRCULAR.implementation("real-backward", when=lambda *_: not torch.compiler.is_compiling())
+def _real_backward(x: Tensor, placed: Tensor) -> Tensor:
+    return _CircularConv.apply(x, placed)  # pyright: ignore[reportReturnType]
 
 
 class _CircularConv(torch.autograd.Function):
