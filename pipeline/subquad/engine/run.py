@@ -32,6 +32,7 @@ from subquad.engine.ticket import Ticket, dataset_label
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Experiment
 from subquad.nn import Backbone, Task
+from subquad.nn.kernels import check_kernels, using
 from subquad.plugin import TaskPlugin
 from subquad.runs import ERROR, PLAN, RESULT, read_result, write_json
 
@@ -97,7 +98,7 @@ def _keep_first_error(path: Path, text: str) -> None:
 def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
     checked = ticket.checked
     attempt, told = _start(ticket, group)
-    built = group.together(partial(_build, ticket))
+    built = group.together(partial(_build, ticket, group.device.type))
     parts = build_parts(checked, built.task, built.model, group)
     found = _newest(ticket, group, told)
     progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
@@ -110,13 +111,17 @@ def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
             log.add("event", step=progress.step, epoch=0.0, seconds=progress.seconds, text=text)
         seal = Seal(built.dataset, _opening(ticket, attempt), _ledgers(ticket, group))
         course = group.together(lambda: _course(ticket, built, seal, signals))
-        if not progress.done and not train(parts, course, progress, log):
-            return "stopped"
-        final = None if ticket.trial else conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
+        with using(parts.train.kernels) as kernels:
+            if not progress.done and not train(parts, course, progress, log):
+                return "stopped"
+            final = (
+                None if ticket.trial else conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
+            )
     finally:
         log.close()
     if group.first:
         result = result_of(ticket, built.spec, built.cost, built.plan, progress, attempt, final)
+        result["kernels"] = kernels
         write_json(ticket.folder / RESULT, result)
         if ticket.trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
             shutil.rmtree(ticket.folder / CHECKPOINTS, ignore_errors=True)
@@ -136,10 +141,13 @@ class _Built:
     cost: Cost
 
 
-def _build(ticket: Ticket) -> _Built:
+def _build(ticket: Ticket, device: str) -> _Built:
     dataset = build_dataset(ticket.checked, ticket.data_root)
     spec = dataset.describe()
-    plan, cost = make_plan(ticket.checked.experiment, dataset), training_cost(ticket.checked, spec)
+    plan = make_plan(ticket.checked.experiment, dataset)
+    with using() as operations:
+        cost = training_cost(ticket.checked, spec)
+    check_kernels(ticket.checked.experiment.train.kernels, device, operations)
     task = build_task(ticket.checked, spec)
     return _Built(dataset, spec, plan, task, build_model(ticket.checked, spec, task), cost)
 

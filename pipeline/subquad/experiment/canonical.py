@@ -27,7 +27,7 @@ another number of workers is exact up to rounding and dropout masks, and the run
 """
 
 
-WITHOUT_EFFECT_AT: dict[tuple[str, ...], Any] = {("train", "bucket_batches"): 0}
+WITHOUT_EFFECT_AT: dict[tuple[str, ...], Any] = {("train", "bucket_batches"): 0, ("train", "kernels"): {}}
 """Settings that came later, and the value with which they change nothing: it is left out, so that digests of older runs
 stay what they were, and these can be resumed."""
 

@@ -54,6 +54,10 @@ class Train(Config):
     )
     tf32: bool = param(False, meaning="allow TF32 matrix products on GPUs that have them")
     compile: bool = param(False, meaning="torch.compile each block")
+    kernels: dict[str, str] | Literal["reference"] = param(
+        {},
+        meaning="implementations that are forced, as {operation: implementation}, or reference for all; else the best",
+    )
     seed: int = param(0, meaning="of weights, sample order and dropout", ge=0, lt=2**32)
     eval_every_epochs: int | None = param(1, meaning="epochs between evaluations; null: only at the end", ge=1)
     eval_every_steps: int | None = param(None, meaning="steps between evaluations, instead of epochs", ge=1)

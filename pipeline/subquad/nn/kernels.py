@@ -139,9 +139,9 @@ def using(forced: Kernels = "") -> Iterator[dict[str, str]]:
         _forced, _used = before
 
 
-def operation(name: str) -> Operation:
-    """The operation of that name; KeyError where no module that was imported has it."""
-    return _OPERATIONS[name]
+def operations() -> Mapping[str, Operation]:
+    """Every operation of the modules that were imported, by name."""
+    return _OPERATIONS
 
 
 def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
@@ -149,7 +149,7 @@ def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
 
     Args:
         device: type of the device that the model runs on.
-        known: names of the model's operations.
+        known: names of the model's operations; empty: not known, any that was imported.
 
     Raises:
         ConfigError: with the nearest name.
@@ -158,6 +158,7 @@ def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
         if forced not in ("", REFERENCE):
             raise ConfigError(f"train.kernels: got {forced!r}, must be {REFERENCE!r} or implementations by operation")
         return
+    known = known or _OPERATIONS
     for name, wanted in forced.items():
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
