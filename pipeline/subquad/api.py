@@ -48,7 +48,6 @@ def train(
     target: str | Path,
     overrides: Sequence[str] = (),
     *,
-    scale: str | None = None,
     root: str | Path = ".",
     local: bool = True,
 ) -> list[dict[str, Any]]:
@@ -57,7 +56,6 @@ def train(
     Args:
         target: an experiment file, or a recipe's name.
         overrides: `key=value`, as on the command line.
-        scale: size of a study that has several, such as "smoke".
         root: folder for runs/ and the tracking database.
         local: without Ray.
 
@@ -73,7 +71,7 @@ def train(
     from subquad.experiment import load as load_plan
     from subquad.runs import read_result
 
-    plan = load_plan(str(target), overrides, scale=scale)
+    plan = load_plan(str(target), overrides)
     preflight(plan, local=local)
     session = start(plan, Path(root).resolve())
     signum = drive(session, Display(None), local=local).signum

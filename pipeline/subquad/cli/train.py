@@ -11,7 +11,6 @@ import click
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--local", is_flag=True, help="Train without Ray: in this process, or on local processes.")
-@click.option("--scale", metavar="NAME", help="Size of a study that has several, such as smoke, small or full.")
 @click.option("--dry-run", is_flag=True, help="Show the resolved experiment and its costs; train nothing.")
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
@@ -22,7 +21,6 @@ def command(
     target: str,
     overrides: tuple[str, ...],
     local: bool,
-    scale: str | None,
     dry_run: bool,
     root: Path,
     as_json: bool,
@@ -35,11 +33,11 @@ def command(
     \b
     subquad train quickstart
     subquad train experiment.yaml mixer.params.order=5 train.seed=1
-    subquad train lra-agf --scale smoke
+    subquad train lra-agf-smoke
     """
     from subquad.experiment import load
 
-    plan = load(target, overrides, scale=scale)
+    plan = load(target, overrides)
     if dry_run:
         from subquad.cli.dry_run import show_costs
 

@@ -14,7 +14,6 @@ import click
 @click.option(
     "--space", metavar="NAME[+NAME]", help="What is searched: spaces by name (see: subquad list space), files, or auto."
 )
-@click.option("--scale", metavar="NAME", help="Size of a study that has several, such as smoke, small or full.")
 @click.option("--searcher", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
 @click.option("--scheduler", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
 @click.option("--budget", metavar="AMOUNT", help="Of each subject: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
@@ -54,7 +53,6 @@ import click
 def command(
     target: str | None,
     overrides: tuple[str, ...],
-    scale: str | None,
     local: bool,
     dry_run: bool,
     resume: Path | None,
@@ -85,8 +83,8 @@ def command(
     overrides, own = _own_settings(overrides)
     options = {name: value for name, value in given.items() if value is not None} | own
     if resume is not None:
-        return _resume(resume, target, overrides, scale, options, dry_run=dry_run, local=local, as_json=as_json)
-    return _start(target, overrides, scale, options, root, dry_run=dry_run, local=local, as_json=as_json)
+        return _resume(resume, target, overrides, options, dry_run=dry_run, local=local, as_json=as_json)
+    return _start(target, overrides, options, root, dry_run=dry_run, local=local, as_json=as_json)
 
 
 def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -108,7 +106,6 @@ def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str
 def _start(
     target: str | None,
     overrides: tuple[str, ...],
-    scale: str | None,
     options: dict[str, Any],
     root: Path,
     *,
@@ -126,7 +123,7 @@ def _start(
     from subquad.search.settings import Settings
 
     settings = Settings(**options)
-    prepared = prepare(plan_search(load(target, overrides, scale=scale), settings), local=local, measure=dry_run)
+    prepared = prepare(plan_search(load(target, overrides), settings), local=local, measure=dry_run)
     if dry_run:
         from subquad.cli.tune_text import show_estimate
         from subquad.search.estimate import estimate
@@ -144,7 +141,6 @@ def _resume(
     folder: Path,
     target: str | None,
     overrides: tuple[str, ...],
-    scale: str | None,
     options: dict[str, Any],
     *,
     dry_run: bool,
@@ -166,5 +162,5 @@ def _resume(
     search = read_search(folder)
     same_as_stored(search.settings, options)
     if target is not None:
-        same_target(search, target, overrides, scale)
+        same_target(search, target, overrides)
     return conduct_search(prepare(search, local=local, fresh=False), folder, local=local, as_json=as_json)

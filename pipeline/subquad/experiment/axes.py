@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from subquad.experiment.refusals import shown, suggest_key
-from subquad.experiment.settings import COMPONENTS, KeyPath, Marks, Origin, dotted, origin_of, problem
+from subquad.experiment.settings import COMPONENTS, KeyPath, Marks, Origin, dotted, key_path, origin_of, problem
 
-MAX_CELLS = 10_000
+CASE = "case"
+"""The axis of a study's labelled cases."""
+
 MATRIX_WORDS = "a mapping of keys to lists, as in seed: [0, 1]"
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LABEL_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
-_FIXED = ("name", "format")
+_FIXED = ("name", "format", "baseline", "extends", "cases", "exclude")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Choice:
 
     Attributes:
         value: what is set; for a component its name and params.
-        label: its part of a cell's label.
+        label: its part of a run's label.
         origin: where it was given.
     """
 
@@ -38,7 +40,7 @@ class Choice:
         if isinstance(self.value, dict):
             names.append(self.value.get("name"))
         return any(type(name) is type(given) and name == given for name in names) or (
-            is_number(given) and is_number(self.value) and given == self.value
+            _is_number(given) and _is_number(self.value) and given == self.value
         )
 
 
@@ -50,15 +52,21 @@ class Axis:
         key: as it is written: `mixer`, `seed`, `train.lr`.
         path: what it sets.
         choices: its values in order.
+        former: values that it had in a file below, or before the command line gave others: a `when` may mean them.
     """
 
     key: str
     path: KeyPath
     choices: tuple[Choice, ...]
+    former: tuple[Choice, ...] = ()
 
     @property
     def is_component(self) -> bool:
         return self.path[0] in COMPONENTS and len(self.path) == 1
+
+    @property
+    def known(self) -> tuple[Choice, ...]:
+        return (*self.choices, *self.former)
 
     def owns(self, path: KeyPath) -> bool:
         """Whether setting `path` would make this axis' labels say something untrue."""
@@ -71,46 +79,49 @@ class Axis:
 
 def axis_path(key: str) -> KeyPath:
     """What an axis sets; `seed` is short for `train.seed`."""
-    return ("train", "seed") if key == "seed" else tuple(key.split("."))
+    return ("train", "seed") if key == "seed" else key_path(key)
 
 
-def parse_axes(matrix: Any, marks: Marks, path: KeyPath = ("matrix",)) -> tuple[Axis, ...]:
-    """The axes in the order written.
+def parse_axes(matrix: Any, marks: Marks, before: Sequence[Axis] = (), path: KeyPath = ("matrix",)) -> tuple[Axis, ...]:
+    """The axes in the order written, those of `before` first; an axis that is given again has other values.
 
     Raises:
         ConfigError: not a mapping of keys to lists, or two axes set the same thing.
     """
     if not isinstance(matrix, dict) or not matrix:
         raise problem(path, f"got {shown(matrix)}, must be {MATRIX_WORDS}", marks)
-    axes: list[Axis] = []
+    axes = list(before)
+    given: list[Axis] = []
     for key, values in matrix.items():
-        axis = parse_axis(key, values, (*path, key), marks)
-        if twin := next((other for other in axes if overlap(axis, other)), None):
+        place = next((number for number, axis in enumerate(before) if axis.path == axis_path(key)), None)
+        axis = _parse_axis(key, values, (*path, key), marks, None if place is None else before[place])
+        others = given if place is not None else [*axes, *given]
+        if twin := next((other for other in others if axis.owns(other.path) or other.owns(axis.path)), None):
             raise problem((*path, key), f"sets the same as the axis {twin.key}; keep one of them", marks)
-        axes.append(axis)
+        given.append(axis)
+        if place is None:
+            axes.append(axis)
+        else:
+            axes[place] = axis
     return tuple(axes)
 
 
-def overlap(a: Axis, b: Axis) -> bool:
-    """Whether both set the same thing, or one a part of the other's."""
-    return a.owns(b.path) or b.owns(a.path)
-
-
-def parse_axis(key: str, values: Any, path: KeyPath, marks: Marks) -> Axis:
-    """One axis.
-
-    Raises:
-        ConfigError: it sets what no axis can, or its values are no list of different ones.
-    """
+def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis | None) -> Axis:
     target = axis_path(key)
-    if not all(target) or target[0] in _FIXED:
+    if not all(part != "" for part in target) or target[0] in _FIXED:
         raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
     if not isinstance(values, list) or not values:
         raise problem(path, f"got {shown(values)}, must be a list of values, as in [{_example(values)}]", marks)
+    known = {choice.label: choice for choice in before.known} if before else {}
     parse = _component if len(target) == 1 and key in COMPONENTS else _plain
-    choices = [parse(key, value, (*path, number), marks) for number, value in enumerate(values)]
+    choices = tuple(
+        known[value] if isinstance(value, str) and value in known else parse(key, value, (*path, number), marks)
+        for number, value in enumerate(values)
+    )
     _refuse_twins(choices, path, marks)
-    return Axis(key, target, tuple(choices))
+    labels = {choice.label for choice in choices}
+    former = tuple(choice for label, choice in known.items() if label not in labels)
+    return Axis(before.key if before else key, target, choices, former)
 
 
 def _example(values: Any) -> str:
@@ -137,11 +148,12 @@ def _component(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
     if not isinstance(given.get("params", {}), dict):
         raise problem((*path, "params"), f"got {shown(given['params'])}, must be a mapping", marks)
     component = {name: given[name] for name in ("name", "params") if name in given}
-    label = given["label"] if "label" in given else _component_label(component)
-    return Choice(component, _checked_label(label, path, marks), _origin(path, marks))
+    label = given["label"] if "label" in given else component_label(component)
+    return Choice(component, checked_label(label, path, marks), _origin(path, marks))
 
 
-def _component_label(component: Mapping[str, Any]) -> str:
+def component_label(component: Mapping[str, Any]) -> str:
+    """What tables call a component that nobody gave a label."""
     problem_name = component.get("params", {}).get("problem")
     name = problem_name if isinstance(problem_name, str) else component["name"].rpartition(":")[2]
     return _safe(name)
@@ -155,10 +167,11 @@ def _plain(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
             raise problem(path, "a mapping here must have a value, as in {value: 0.1, label: high}", marks)
         value, label = value["value"], value.get("label")
     label = plain_label(key, value) if label is None else label
-    return Choice(value, _checked_label(label, path, marks), _origin(path, marks))
+    return Choice(value, checked_label(label, path, marks), _origin(path, marks))
 
 
 def plain_label(key: str, value: Any) -> str:
+    """The label of a value that is no component: `lr0.001`, `cosine`."""
     if isinstance(value, str):
         return _safe(value)
     last = key.rpartition(".")[2]
@@ -170,7 +183,12 @@ def _safe(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "value"
 
 
-def _checked_label(label: Any, path: KeyPath, marks: Marks) -> str:
+def checked_label(label: Any, path: KeyPath, marks: Marks) -> str:
+    """A label that can be part of a folder's name.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise problem((*path, "label"), f"got {shown(label)}, must be text of {_LABEL_WORDS}", marks)
     return label
@@ -190,5 +208,5 @@ def _params(choice: Choice) -> Mapping[str, Any]:
     return choice.value.get("params", {}) if isinstance(choice.value, dict) else {}
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

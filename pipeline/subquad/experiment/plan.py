@@ -11,15 +11,13 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import UserError
+from subquad.experiment.axes import CASE
 from subquad.experiment.canonical import digest, dump
 from subquad.experiment.checked import Checked, Resolve, check, parse
-from subquad.experiment.scales import at_scale
-from subquad.experiment.settings import Setting, Tree, normalized, one_line, overlay, problem
-from subquad.experiment.sources import Recipes, parse_overrides, read_target
-from subquad.experiment.study import Study, axes_of, base_of, experiment_of, label_of, labels_of
-from subquad.experiment.study_file import STUDY_KEYS, parse_study
+from subquad.experiment.settings import Tree, one_line, problem
+from subquad.experiment.sources import Recipes, parse_overrides, read_layers
+from subquad.experiment.study_file import Combination, StudyFile, label_of, read_study
 from subquad.experiment.study_text import study_text
-from subquad.experiment.vary import VARY
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Cell:
 
     Attributes:
         label: names it within the study, and its folder; for a single experiment its name.
-        axes: the choice on each axis: a component's label, else the value.
+        axes: the choice on each axis: a component's label, else the value; under `case` what its case changes.
         experiment: what to run.
     """
 
@@ -60,7 +58,6 @@ def load(
     target: str,
     overrides: Sequence[str] = (),
     *,
-    scale: str | None = None,
     cwd: Path | None = None,
     resolve: Resolve | None = None,
     recipes: Recipes | None = None,
@@ -70,7 +67,6 @@ def load(
     Args:
         target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's name.
         overrides: `key=value`, as on the command line.
-        scale: one of the study's `scales`, or "full"; None is the file as it is.
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
         resolve: finds plugins; `subquad.registry.resolve` where None.
         recipes: finds recipes; `subquad.registry.recipes` where None.
@@ -80,51 +76,46 @@ def load(
         PluginError: a plugin cannot be used.
     """
     cwd = cwd or Path.cwd()
-    settings = parse_overrides(overrides, cwd)
-    read, source = read_target(target, cwd, recipes or registry.recipes)
-    tree = _named(normalized(read), target)
+    layers, source = read_layers(target, cwd, recipes or registry.recipes)
+    asked = read_study([*layers[:-1], _named(layers[-1], target)], parse_overrides(overrides, cwd))
     remembered = _remember(resolve or registry.resolve)
-    tree, scale_axes = at_scale(tree, scale)
-    if (
-        scale_axes
-        or any(key in tree.data for key in STUDY_KEYS)
-        or any(setting.path[0] in ("matrix", VARY) for setting in settings)
-    ):
-        return _study(parse_study(tree, settings, scale_axes), source, cwd, remembered)
-    return _single(tree, settings, source, cwd, remembered)
+    return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 
 
-def _single(tree: Tree, settings: Sequence[Setting], source: str, cwd: Path, resolve: Resolve) -> Plan:
-    checked = _checked(overlay(tree, settings), cwd, resolve)
+def _single(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Plan:
+    checked = _checked(asked.experiment_of({}), cwd, resolve)
     name = checked.experiment.name
     return Plan(name, False, (Cell(name, {}, checked),), dump(checked.experiment), source)
 
 
-def _study(study: Study, source: str, cwd: Path, resolve: Resolve) -> Plan:
+def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Plan:
     cells: dict[str, Cell] = {}
-    for combination, label in zip(study.cells, labels_of(study), strict=True):
+    for combination, label in zip(asked.combinations, asked.labels(), strict=True):
         try:
-            checked = _checked(experiment_of(study, combination), cwd, resolve)
+            checked = _checked(asked.experiment_of(combination), cwd, resolve)
         except UserError as error:
-            raise type(error)(one_line(f"{error} (cell {label})")) from error
-        if not _is_base(checked, cells.get(label_of(base_of(study, combination)))):
-            cells[label] = Cell(label, axes_of(study, combination), checked)
+            raise type(error)(one_line(f"{error} (run {label})")) from error
+        base = asked.base_of(combination)
+        if base is None or not _is_base(checked, cells.get(label_of(base)), combination):
+            cells[label] = Cell(label, asked.coordinates(combination), checked)
     made = tuple(cells.values())
-    _refuse_unvaried(study, made)
-    text = study_text(study, [cell.experiment for cell in made], cwd)
+    text = study_text(asked, [cell.experiment for cell in made], cwd)
     return Plan(made[0].experiment.experiment.name, True, made, text, source)
 
 
-def _is_base(checked: Checked, base: Cell | None) -> bool:
-    """Whether a variation computes what its base computes: its value is the base's own."""
-    return base is not None and digest(checked.experiment) == digest(base.experiment.experiment)
+def _is_base(checked: Checked, base: Cell | None, combination: Combination) -> bool:
+    """Whether a case changes nothing here: the run would be its base again.
 
-
-def _refuse_unvaried(study: Study, cells: Sequence[Cell]) -> None:
-    for axis in study.varied:
-        if not any(axis.key in cell.axes[VARY] for cell in cells):
-            message = "every value is the one that its cells have anyway; give another one"
-            raise problem((VARY, axis.key), message, study.marks)
+    Raises:
+        ConfigError: it changes what decides no number.
+    """
+    if base is None or digest(checked.experiment) != digest(base.experiment.experiment):
+        return False
+    if checked.experiment != base.experiment.experiment:
+        case = combination[CASE].value
+        message = "changes nothing that decides the numbers; make it an axis of the matrix, or leave it out"
+        raise problem((*case.when.path[:2], "set"), message, case.when.marks)
+    return True
 
 
 def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Checked:

@@ -21,6 +21,15 @@ from subquad.registry.foreign import plain
 
 KeyPath = tuple[str | int, ...]
 
+
+class _Default(str):
+    """Text to whoever does not know better, so that it can be shown and compared."""
+
+
+DEFAULT = _Default("default")
+"""What the plain word `default` means as a value: the setting as if nobody had given it. In quotes it is text."""
+
+
 _LONGEST_MESSAGE = 600
 
 
@@ -154,6 +163,14 @@ def normalized(tree: Tree) -> Tree:
     return Tree(data, marks)
 
 
+def extended(below: Tree, above: Tree) -> Tree:
+    """The settings of a file over those of the file that it extends; each keeps the line where it was given."""
+    file = Origin("file")
+    tree = overlay(below, [Setting((key,), one, above.marks.get((key,), file)) for key, one in above.data.items()])
+    marks = {**tree.marks, **{path: origin for path, origin in above.marks.items() if stands(tree.data, path)}}
+    return Tree(tree.data, marks)
+
+
 def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     """The tree with one layer of settings over it; whole components first, then single keys in the order given.
 
@@ -164,7 +181,23 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     for setting in sorted(single(layer), key=lambda setting: len(setting.path) > 1):
         marks |= _put(data, setting)
     _settle(data, [path for setting in layer for path in _given(setting.value, setting.path)])
-    return Tree(data, {path: origin for path, origin in marks.items() if _stands(data, path)})
+    _clear(data)
+    return Tree(data, {path: origin for path, origin in marks.items() if stands(data, path)})
+
+
+def _clear(data: dict[str, Any]) -> None:
+    """Take out every setting whose value is `DEFAULT`."""
+    for key, value in list(data.items()):
+        if isinstance(value, _Default):
+            del data[key]
+        elif isinstance(value, dict):
+            _clear(value)
+
+
+def key_path(key: str) -> KeyPath:
+    """The path of a dotted key; `mixers.0.params.order` counts the entries of the list from 0."""
+    head, *rest = key.split(".")
+    return (head, *(int(part) if head == "mixers" and part.isdecimal() else part for part in rest))
 
 
 def single(layer: Sequence[Setting]) -> list[Setting]:
@@ -184,15 +217,22 @@ def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
     """Write a setting into `data`; the marks it brings."""
     if len(setting.path) == 1 and setting.path[0] in COMPONENTS:
         return _put_component(data, setting)
-    place, marks = data, mark_all(setting.value, setting.path, setting.origin)
-    for depth, key in enumerate(setting.path[:-1], 1):
-        if key not in place:
-            marks[setting.path[:depth]] = setting.origin
-        place = place.setdefault(str(key), {})
-        if not isinstance(place, dict):
-            message = f"cannot be set, as {dotted(setting.path[:depth])} is not a mapping"
+    marks = mark_all(setting.value, setting.path, setting.origin)
+    place: Any = data
+    for depth, key in enumerate(setting.path):
+        name = "list" if isinstance(key, int) else "mapping"
+        if type(place) is not {"list": list, "mapping": dict}[name]:
+            message = f"cannot be set, as {dotted(setting.path[:depth])} is not a {name}"
             raise problem(setting.path, message, {(): setting.origin})
-    place[str(setting.path[-1])] = copy.deepcopy(setting.value)
+        if isinstance(key, int) and key >= len(place):
+            message = f"there is no such entry, the list has {len(place)}"
+            raise problem(setting.path[: depth + 1], message, {(): setting.origin})
+        if depth + 1 == len(setting.path):
+            place[key] = copy.deepcopy(setting.value)
+        elif isinstance(place, dict) and key not in place:
+            marks[setting.path[: depth + 1]] = setting.origin
+            place[key] = {}
+        place = place[key]
     return marks
 
 
@@ -202,7 +242,7 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
     given = {"name": value} if isinstance(value, str) else value
     marks = mark_all(given, (key,), setting.origin)
     before = data.get(key)
-    if not isinstance(given, dict) or not isinstance(before, dict) or before.get("name") != given.get("name"):
+    if not isinstance(given, dict) or not isinstance(before, dict) or not _same_plugin(given, before):
         data[key] = copy.deepcopy(given)
         return marks
     params, added = before.get("params", {}), given.get("params", {})
@@ -211,6 +251,10 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
     else:
         data[key] = copy.deepcopy(given)
     return marks
+
+
+def _same_plugin(given: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return "name" not in given or given["name"] == before.get("name")
 
 
 def _given(value: Any, path: KeyPath) -> list[KeyPath]:
@@ -234,7 +278,7 @@ def get(value: Any, path: KeyPath) -> Any:
     return value
 
 
-def _stands(value: Any, path: KeyPath) -> bool:
+def stands(value: Any, path: KeyPath) -> bool:
     """Whether there is a value at `path`."""
     for key in path:
         if isinstance(value, list) and isinstance(key, int) and key < len(value):

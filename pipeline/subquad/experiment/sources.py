@@ -5,33 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
-from subquad.experiment.settings import Origin, Setting, Tree, one_line, shorten, shown_target
+from subquad.experiment.settings import (
+    KeyPath,
+    Origin,
+    Setting,
+    Tree,
+    folder_of,
+    key_path,
+    normalized,
+    one_line,
+    problem,
+    shorten,
+    shown_target,
+)
 from subquad.experiment.strict_yaml import Document, parse_value, parse_yaml, read_text
 from subquad.suggest import did_you_mean, nearest
 
+if TYPE_CHECKING:
+    from subquad.registry import Recipe
 
-class Recipe(Protocol):
-    """What is needed of `subquad.registry.Recipe`."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def distribution(self) -> str: ...
-
-    def text(self) -> str: ...
+MAX_EXTENDED = 10
 
 
-Recipes = Callable[[], Mapping[str, Recipe]]
+Recipes = Callable[[], "Mapping[str, Recipe]"]
 """`subquad.registry.recipes`, or something with its signature."""
 
 
-def read_target(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
-    """What a file or recipe says, and what messages call it.
+def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], str]:
+    """What a file or recipe says, after the files that it `extends`; and what messages call it.
 
     Args:
         target: a path that holds a separator or ends in .yaml or .yml, or a recipe's name.
@@ -41,6 +46,23 @@ def read_target(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
     Raises:
         ConfigError: there is no such file or recipe, or it is not strict YAML with a mapping in it.
     """
+    tree, name = _read(target, cwd, recipes)
+    layers = [tree]
+    while "extends" in layers[0].data:
+        below, marks = layers[0].data["extends"], layers[0].marks
+        if not isinstance(below, str) or not below:
+            message = f"got {shown(below)}, must be a recipe's name, or a file's, as in ./base.yaml"
+            raise problem(("extends",), message, marks)
+        if len(layers) > MAX_EXTENDED:
+            raise problem(("extends",), f"more than {MAX_EXTENDED} files, one below the other, or in a circle", marks)
+        try:
+            layers.insert(0, _read(below, folder_of(("extends",), marks, cwd), recipes)[0])
+        except ConfigError as error:
+            raise problem(("extends",), str(error), marks) from error
+    return layers, name
+
+
+def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
     name = shown_target(target)
     if "/" in target or "\\" in target or target.endswith((".yaml", ".yml")):
         path = cwd / target
@@ -86,7 +108,7 @@ def _tree(document: Document, source: str) -> Tree:
         raise ConfigError(f"{source}: is empty; it must say dataset, task, backbone and mixer")
     if not isinstance(document.data, dict):
         raise ConfigError(one_line(f"{source}:1: got {shown(document.data)}, must be a mapping of settings"))
-    return Tree(document.data, document.marks)
+    return normalized(Tree(document.data, document.marks))
 
 
 def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
@@ -119,7 +141,7 @@ def _parse(text: str, cwd: Path) -> Setting:
     return Setting(path, parse_value(value, name), Origin(name, folder=cwd))
 
 
-def _split(key: str) -> tuple[str, ...]:
-    """The path of a key. A key below `matrix` or `vary` is an axis or a setting, itself written with dots."""
+def _split(key: str) -> KeyPath:
+    """The path of a key. A key below `matrix` is an axis, itself written with dots."""
     head, _, rest = key.partition(".")
-    return (head, rest) if head in ("matrix", "vary") and rest else tuple(key.split("."))
+    return (head, rest) if head == "matrix" and rest else key_path(key)

@@ -20,7 +20,7 @@ import yaml
 from yaml import events
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import KeyPath, Origin, one_line, shown_key
+from subquad.experiment.settings import DEFAULT, KeyPath, Origin, one_line, shown_key
 
 MAX_BYTES = 1_000_000
 
@@ -66,7 +66,7 @@ def decode(content: bytes, name: str) -> str:
 Scalar = str | int | float | bool | None
 
 _WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
-_WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_WORDS |= {"default": DEFAULT, "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
@@ -325,12 +325,13 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 def _is_plain(text: str) -> bool:
     try:
-        return text.isprintable() and scalar(text) == text
+        return text.isprintable() and type(scalar(text)) is str
     except ValueError:
         return False
 
 
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(type(DEFAULT), lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text)))
 
 
 def to_yaml(data: Mapping[str, Any]) -> str:

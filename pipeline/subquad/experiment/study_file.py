@@ -1,208 +1,336 @@
-"""Read a study file: `matrix`, `vary`, `cases` and `exclude`, with the overrides that concern them."""
+"""What a study says: `matrix`, `cases`, `exclude` and `baseline` of a file, of those it extends, of the command line.
+
+A run's settings are laid over each other in this order: the files, the axes, the cases that apply, the command line,
+and the labelled case that the run is of.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from subquad.experiment.axes import MATRIX_WORDS, MAX_CELLS, Axis, axis_path, parse_axes
-from subquad.experiment.choice_params import choice_params
+from subquad.experiment.axes import (
+    CASE,
+    MATRIX_WORDS,
+    Axis,
+    Choice,
+    axis_path,
+    checked_label,
+    component_label,
+    parse_axes,
+)
 from subquad.experiment.refusals import allowed, known_keys, refusal, shown, suggest_key, validated
 from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
+    DEFAULT,
     KeyPath,
     Marks,
     Origin,
     Setting,
     Tree,
+    children,
     dotted,
+    extended,
+    key_path,
     mark_all,
     origin_of,
     overlay,
     problem,
     shown_key,
     single,
+    stands,
 )
-from subquad.experiment.study import Case, Study, When, combinations
-from subquad.experiment.vary import VARY, parse_vary
-from subquad.experiment.vary import WORDS as VARY_WORDS
+from subquad.suggest import did_you_mean
 
-STUDY_KEYS = ("matrix", VARY, "cases", "exclude", "scales")
-_REPLACEABLE = ("matrix", VARY)
-"""Study keys that the command line may give."""
+STUDY_KEYS = ("extends", "matrix", "cases", "exclude", "baseline")
+BASE = "base"
+"""Label of a run of none of the labelled cases."""
+
 MAX_CASES = 1_000
+MAX_LABEL = 200
+MAX_RUNS = 10_000
+_SEED: KeyPath = ("train", "seed")
+_CASE_KEYS = ("label", "when", "set")
+
+Combination = Mapping[str, Choice]
+"""One choice of each axis, by its key."""
 
 
-def parse_study(tree: Tree, overrides: Sequence[Setting], scale_axes: Sequence[Setting] = ()) -> Study:
-    """Read `matrix`, `vary`, `cases` and `exclude`, and the overrides that belong to them.
+@dataclass(frozen=True)
+class When:
+    """Which runs are meant: all whose label on each of these axes is among the given ones.
+
+    Attributes:
+        labels: labels by axis key; an axis that is not named does not matter.
+        path: where it is written.
+        marks: the file's.
+    """
+
+    labels: dict[str, tuple[str, ...]]
+    path: KeyPath
+    marks: Marks
+
+    def holds(self, combination: Combination) -> bool:
+        return all(combination[key].label in labels for key, labels in self.labels.items())
+
+
+@dataclass(frozen=True)
+class StudyCase:
+    """Settings for some runs; with a label, runs of their own beside them."""
+
+    when: When
+    settings: tuple[Setting, ...]
+    label: str = ""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """`{"mixer.params.order": 3}`, as a run's coordinates have it."""
+        return {dotted(path): value for one in self.settings for path, value in _leaves(one.path, one.value)}
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """What a file or recipe says with its overrides, before any of its runs is checked.
+
+    Attributes:
+        base: the experiment without the study's own keys.
+        axes: its axes; that of its labelled cases is among them.
+        cases: settings laid over some runs, in order.
+        exclude: runs that are left out.
+        last: what the command line sets.
+        baseline: label of the control's mixer; "" where none is named.
+        marks: where the axes were given.
+    """
+
+    base: Tree
+    axes: tuple[Axis, ...]
+    cases: tuple[StudyCase, ...]
+    exclude: tuple[When, ...]
+    last: tuple[StudyCase, ...]
+    baseline: str
+    marks: Marks
+
+    @cached_property
+    def combinations(self) -> tuple[Combination, ...]:
+        """The runs, in order; cases that change nothing are among them."""
+        return tuple(_combinations(self.axes, self.exclude))
+
+    def labels(self) -> list[str]:
+        """The label of each run: `agf-JapaneseVowels-seed0`.
+
+        Raises:
+            ConfigError: one is too long for a folder's name, or names two runs.
+        """
+        labels = [label_of(combination) for combination in self.combinations]
+        seen: set[str] = set()
+        for label in labels:
+            if len(label) > MAX_LABEL:
+                message = f"a run's label has {len(label)} characters, must be at most {MAX_LABEL}; give labels"
+                raise problem(("matrix",), message, self.marks)
+            if label.lower() in seen:
+                message = f"two runs have the label {label}; give their values other labels"
+                raise problem(("matrix",), message, self.marks)
+            seen.add(label.lower())
+        return labels
+
+    def coordinates(self, combination: Combination) -> dict[str, Any]:
+        """A run's choice on each axis: a component's label, else the value; under `case` what its case changes."""
+        return {axis.key: _told(axis, combination[axis.key]) for axis in self.axes}
+
+    def base_of(self, combination: Combination) -> Combination | None:
+        """The run that a run of a labelled case stands beside; None where it is of none, or its base is left out."""
+        base = next((one for axis in self.axes if axis.key == CASE for one in axis.choices if one.value is None), None)
+        return {**combination, CASE: base} if base and combination[CASE].value is not None else None
+
+    def experiment_of(self, combination: Combination) -> Tree:
+        """One run's experiment.
+
+        Raises:
+            ConfigError: its case would drop what the command line gives.
+        """
+        chosen = [(axis, combination[axis.key]) for axis in self.axes if axis.key != CASE]
+        tree = overlay(self.base, [Setting(axis.path, one.value, one.origin) for axis, one in chosen])
+        for case in (*self.cases, *self.last):
+            if case.when.holds(combination):
+                tree = overlay(tree, case.settings)
+        labelled = combination[CASE].value if CASE in combination else None
+        if labelled is None:
+            return tree
+        tree = overlay(tree, labelled.settings)
+        _refuse_dropped(tree, labelled, [case for case in self.last if case.when.holds(combination)])
+        return tree
+
+
+def label_of(combination: Combination) -> str:
+    """The labels of a run's choices, joined."""
+    return "-".join(choice.label for choice in combination.values())
+
+
+def read_study(layers: Sequence[Tree], overrides: Sequence[Setting]) -> StudyFile:
+    """Read `matrix`, `cases`, `exclude` and `baseline`, and the overrides that belong to them.
 
     Args:
-        tree: the file at its scale.
+        layers: a file, after those that it extends.
         overrides: from the command line.
-        scale_axes: axes that the scale gives anew, over those of the file.
 
     Raises:
         ConfigError: what is wrong, with file, line and key.
     """
-    base = Tree({key: value for key, value in tree.data.items() if key not in STUDY_KEYS}, tree.marks)
-    declared = parse_axes(tree.data["matrix"], tree.marks) if "matrix" in tree.data else ()
-    scaled = _matrix(tree, scale_axes)
-    if scale_axes:
-        declared = _together(declared, parse_axes(scaled.data["matrix"], scaled.marks))
-    replaced = _matrix(scaled, [setting for setting in overrides if setting.path[0] == "matrix"])
-    varied_tree = _vary(tree, [setting for setting in overrides if setting.path[0] == VARY])
-    if "matrix" not in replaced.data and VARY not in varied_tree.data:
-        raise problem(("matrix",), f"missing, must be {MATRIX_WORDS}", tree.marks)
-    axes = parse_axes(replaced.data["matrix"], replaced.marks) if "matrix" in replaced.data else ()
-    varied = parse_vary(varied_tree.data[VARY], axes, varied_tree.marks) if VARY in varied_tree.data else ()
-    _refuse_many(axes, varied, replaced.marks)
-    known = _together(declared, axes)
-    exclude = _whens(tree, known)
-    cases = _cases(tree, known)
-    _refuse_file_keys(overrides)
-    own = [setting for setting in single(overrides) if setting.path[0] not in _REPLACEABLE]
-    for setting in own:
-        _refuse_owned(setting, axes, None)
-    _refuse_malformed(base)
-    base = overlay(base, [setting for setting in own if setting.path[0] in ("name", "format")])
-    last = tuple(setting for setting in own if setting.path[0] not in ("name", "format"))
-    _refuse_idle(tree, known if declared else axes, exclude, cases)
-    marks = {**replaced.marks, **{path: one for path, one in varied_tree.marks.items() if path[:1] == (VARY,)}}
-    return Study(base, axes, cases, exclude, last, marks, varied)
+    base, axes = Tree({}, {}), tuple[Axis, ...]()
+    for tree in layers:
+        below = {key: value for key, value in base.data.items() if key != "name"}
+        base = extended(Tree(below, base.marks), replace(tree, data=_without_study_keys(tree.data)))
+        if "matrix" in tree.data:
+            axes = parse_axes(tree.data["matrix"], tree.marks, axes)
+    own, axes, scoped, marks = _overridden(overrides, axes, layers[-1].marks)
+    cases = [_case(item, axes, path, tree.marks) for tree, path, item in _items(layers, "cases", _CASE_EXAMPLE)]
+    _refuse_same_labels(cases)
+    axes = _with_cases(axes, [case for case in cases if case.label], marks)
+    exclude = [_when(item, axes, path, tree.marks) for tree, path, item in _items(layers, "exclude", "seed: 0")]
+    study = StudyFile(
+        base=overlay(base, [one for one in own if one.path[0] in ("name", "format")]),
+        axes=axes,
+        cases=tuple(case for case in cases if not case.label),
+        exclude=tuple(exclude),
+        last=(*_for_all([one for one in own if one.path[0] not in ("name", "format")]), *scoped),
+        baseline=_baseline(layers, overrides, axes, base),
+        marks=marks,
+    )
+    if axes or any(key in tree.data for tree in layers for key in STUDY_KEYS[1:]):
+        _refuse(study, cases, own)
+    return study
 
 
-def _refuse_many(axes: Sequence[Axis], varied: Sequence[Axis], marks: Marks) -> None:
-    variations = sum(len(axis.choices) for axis in varied)
-    count = math.prod(len(axis.choices) for axis in axes) * (1 + variations)
-    if count > MAX_CELLS:
-        sizes = [f"{len(axis.choices)} {axis.key}" for axis in axes]
-        sizes += [f"{1 + variations} vary"] if varied else []
-        message = f"{' x '.join(sizes)} makes {count:,} cells, must be at most {MAX_CELLS:,}"
-        raise problem(("matrix",), message, marks)
+_CASE_EXAMPLE = "when: {seed: 0}, set: {train.lr: 0.1}"
 
 
-def _refuse_malformed(base: Tree) -> None:
-    """Refuse a component that is none, though an axis stands above it."""
-    for kind in COMPONENTS:
-        if kind in base.data:
-            value = base.data[kind]
-            if not isinstance(value, dict):
-                raise problem((kind,), f"got {shown(value)}, must be {allowed(Experiment, (kind,))}", base.marks)
-            _, faults = validated(Component, value, (kind,), base.marks, lambda: known_keys(Experiment))
-            if faults:
-                raise refusal(faults, base.marks)
+def _without_study_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in STUDY_KEYS}
 
 
-def _refuse_file_keys(overrides: Sequence[Setting]) -> None:
+def _overridden(
+    overrides: Sequence[Setting], axes: tuple[Axis, ...], marks: Marks
+) -> tuple[list[Setting], tuple[Axis, ...], list[StudyCase], Marks]:
+    """The overrides that are settings, the axes with those that the command line gives, and settings of one choice."""
+    own: list[Setting] = []
+    deferred: list[Setting] = []
     for setting in overrides:
-        if setting.path[0] in STUDY_KEYS and setting.path[0] not in _REPLACEABLE:
+        head = setting.path[0]
+        if head in ("extends", "cases", "exclude"):
             raise problem(setting.path, "can only be given in a file", {(): setting.origin})
+        if head == "matrix" and _choice_of(setting, axes):
+            deferred.append(setting)
+        elif head == "matrix":
+            given = {setting.path[1]: setting.value} if len(setting.path) > 1 else setting.value
+            layer = mark_all(setting.value, setting.path, setting.origin)
+            axes = parse_axes(given, layer, axes)
+            marks = {path: one for path, one in marks.items() if path[:2] not in layer} | layer
+        elif head != "baseline":
+            own.append(setting)
+    return single(own), axes, [_scoped(setting, axes) for setting in deferred], marks
 
 
-def _matrix(tree: Tree, overrides: Sequence[Setting]) -> Tree:
-    """The tree with the axes that the command line gives."""
-    data: dict[str, Any] = {"matrix": dict(tree.data["matrix"])} if "matrix" in tree.data else {}
-    marks = dict(tree.marks)
-    for setting in overrides:
-        path: KeyPath = setting.path
-        if len(path) == 1:
-            if not isinstance(setting.value, dict):
-                raise problem(path, f"got {shown(setting.value)}, must be {MATRIX_WORDS}", {(): setting.origin})
-            data["matrix"] = dict(setting.value)
-        elif one := choice_params(setting, data.get("matrix", {}), marks):
-            setting, path = one, one.path
-            values = list(data["matrix"][path[1]])
-            values[int(path[2])] = setting.value
-            data["matrix"][path[1]] = values
-        else:
-            matrix = data.setdefault("matrix", {})
-            path = ("matrix", _same_axis(str(path[1]), matrix))
-            matrix[path[1]] = setting.value
-        marks = {key: origin for key, origin in marks.items() if key[: len(path)] != path}
-        marks |= mark_all(setting.value, path, setting.origin)
-    return Tree(data, marks)
+def _choice_of(setting: Setting, axes: Sequence[Axis]) -> tuple[Axis, str, str] | None:
+    """The axis, label and parameter of `matrix.dataset.LABEL.params.NAME`; None where the setting is something else."""
+    kind, _, rest = str(setting.path[-1]).partition(".")
+    label, params, name = rest.rpartition(".params.")
+    axis = next((axis for axis in axes if axis.key == kind and axis.is_component), None)
+    return (axis, label, name) if axis and params and len(setting.path) == 2 else None
 
 
-def _vary(tree: Tree, overrides: Sequence[Setting]) -> Tree:
-    """The varied settings with those that the command line gives."""
-    data: dict[str, Any] = {VARY: tree.data[VARY]} if VARY in tree.data else {}
-    marks = dict(tree.marks)
-    for setting in overrides:
-        path: KeyPath = setting.path
-        if len(path) > 1:
-            before = data.get(VARY, {})
-            data[VARY] = {**(before if isinstance(before, dict) else {}), str(path[1]): setting.value}
-        elif isinstance(setting.value, dict):
-            data[VARY] = setting.value
-        else:
-            raise problem(path, f"got {shown(setting.value)}, must be {VARY_WORDS}", {(): setting.origin})
-        marks = {key: origin for key, origin in marks.items() if key[: len(path)] != path}
-        marks |= mark_all(setting.value, path, setting.origin)
-    return Tree(data, marks)
+def _scoped(setting: Setting, axes: Sequence[Axis]) -> StudyCase:
+    """A parameter of one choice, as a case for its runs: it comes after the file's cases, which may not undo it."""
+    found = _choice_of(setting, axes)
+    assert found
+    axis, label, name = found
+    labels = [choice.label for choice in axis.choices]
+    if label not in labels:
+        hint = did_you_mean(label, labels) or f"; there is {', '.join(map(shown_key, labels[:10]))}"
+        path: KeyPath = ("matrix", axis.key, label)
+        raise problem(path, f"no value of the axis has this label{hint}", {(): setting.origin})
+    one = Setting((axis.key, "params", *name.split(".")), setting.value, setting.origin)
+    _refuse_owned(one, axes, None)
+    return StudyCase(When({axis.key: (label,)}, setting.path, {(): setting.origin}), (one,))
 
 
-def _same_axis(key: str, matrix: dict[str, Any]) -> str:
-    """The axis in the file that sets the same as `key`, in the file's spelling."""
-    return next((other for other in matrix if axis_path(other) == axis_path(key)), key)
+def _for_all(settings: Sequence[Setting]) -> list[StudyCase]:
+    return [StudyCase(When({}, (), {}), tuple(settings))] if settings else []
 
 
-def _together(declared: Sequence[Axis], axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Axes with the choices of the file and of the command line, which a `when` may mean."""
-    before = {axis.key: axis for axis in declared}
-    merged = []
-    for axis in axes:
-        old = before[axis.key].choices if axis.key in before else ()
-        labels = {choice.label for choice in axis.choices}
-        merged.append(Axis(axis.key, axis.path, (*axis.choices, *(one for one in old if one.label not in labels))))
-    return tuple(merged)
+def _with_cases(axes: Sequence[Axis], cases: Sequence[StudyCase], marks: Marks) -> tuple[Axis, ...]:
+    """The axes with that of the labelled cases, the base first; before the seed's where that is the last one."""
+    asked = next((axis for axis in axes if axis.key == CASE), None)
+    others = [axis for axis in axes if axis.key != CASE]
+    if not cases:
+        if asked:
+            raise problem(("matrix", CASE), "no case of this study has a label", marks)
+        return tuple(others)
+    base = Choice(None, BASE, Origin("study"))
+    choices = {BASE: base, **{case.label: Choice(case, case.label, _origin(case)) for case in cases}}
+    for number, choice in enumerate(asked.choices if asked else ()):
+        if choice.label not in choices or choice.value != choice.label:
+            hint = did_you_mean(choice.label, choices) or f"; there is {', '.join(list(choices)[:10])}"
+            raise problem(("matrix", CASE, number), f"no case has the label {shown(choice.value)}{hint}", marks)
+    labels = {one.label for one in asked.choices} if asked else set(choices)
+    chosen = [choice for label, choice in choices.items() if label in labels]
+    former = [one for one in choices.values() if one not in chosen]
+    place = len(others) - (1 if others and others[-1].path == _SEED else 0)
+    return (*others[:place], Axis(CASE, (CASE,), tuple(chosen), tuple(former)), *others[place:])
 
 
-def _whens(tree: Tree, axes: Sequence[Axis]) -> tuple[When, ...]:
-    items = _items(tree, "exclude", "seed: 0")
-    found = tuple(_when(item, axes, ("exclude", number), tree.marks) for number, item in enumerate(items))
-    for when in found:
-        if not when.labels:
-            raise problem(when.path, "is empty and leaves no cell; name an axis", tree.marks)
+def _origin(case: StudyCase) -> Origin:
+    return origin_of(case.when.path[:2], case.when.marks) or Origin("study")
+
+
+def _items(layers: Sequence[Tree], key: str, example: str) -> list[tuple[Tree, KeyPath, Any]]:
+    """The entries of a list of all files, with the file and the place of each."""
+    found: list[tuple[Tree, KeyPath, Any]] = []
+    for tree in layers:
+        items = tree.data.get(key, [])
+        if not isinstance(items, list):
+            raise problem((key,), f"got {shown(items)}, must be a list, as in [{{{example}}}]", tree.marks)
+        found += [(tree, (key, number), item) for number, item in enumerate(items)]
+        if len(found) > MAX_CASES:
+            raise problem((key,), f"has {len(found):,} entries, must be at most {MAX_CASES:,}", tree.marks)
     return found
 
 
-def _cases(tree: Tree, axes: Sequence[Axis]) -> tuple[Case, ...]:
-    items = _items(tree, "cases", "when: {seed: 0}, set: {train.lr: 0.1}")
-    return tuple(_case(item, axes, ("cases", number), tree.marks) for number, item in enumerate(items))
-
-
-def _items(tree: Tree, key: str, example: str) -> list[Any]:
-    items = tree.data.get(key, [])
-    if not isinstance(items, list):
-        raise problem((key,), f"got {shown(items)}, must be a list, as in [{{{example}}}]", tree.marks)
-    if len(items) > MAX_CASES:
-        raise problem((key,), f"has {len(items):,} entries, must be at most {MAX_CASES:,}", tree.marks)
-    return items
-
-
-def _case(item: Any, axes: Sequence[Axis], path: KeyPath, marks: Marks) -> Case:
+def _case(item: Any, axes: Sequence[Axis], path: KeyPath, marks: Marks) -> StudyCase:
     if not isinstance(item, dict):
         raise problem(path, f"got {shown(item)}, must be a mapping with when and set", marks)
     for key in item:
-        if key not in ("when", "set"):
-            raise problem((*path, key), f"unknown key{suggest_key((*path, key), {path: ('when', 'set')})}", marks)
+        if key not in _CASE_KEYS:
+            raise problem((*path, key), f"unknown key{suggest_key((*path, key), {path: _CASE_KEYS})}", marks)
     settings = item.get("set")
     if not isinstance(settings, dict) or not settings:
         example = "must be a mapping of settings, as in {train.lr: 0.1}"
         raise problem((*path, "set"), f"got {shown(settings)}, {example}", marks)
-    when = _when(item.get("when", {}), axes, (*path, "when"), marks)
-    written = [_setting(key, value, (*path, "set", key), marks) for key, value in settings.items()]
-    for setting in single(written):
-        _refuse_owned(setting, axes, marks)
-    return Case(when, tuple(single(written)))
+    others = [axis for axis in axes if axis.key != CASE]
+    when = _when(item.get("when", {}), others, (*path, "when"), marks)
+    written = single([_setting(key, value, (*path, "set", key), marks) for key, value in settings.items()])
+    for setting in written:
+        _refuse_owned(setting, others, marks)
+    return StudyCase(when, tuple(written), checked_label(item["label"], path, marks) if "label" in item else "")
+
+
+def _refuse_same_labels(cases: Sequence[StudyCase]) -> None:
+    seen = {BASE}
+    for case in cases:
+        if case.label and case.label.lower() in seen:
+            message = f"got {case.label!r}, which another case has, or the runs of none; give another one"
+            raise problem((*case.when.path[:2], "label"), message, case.when.marks)
+        seen.add(case.label.lower())
 
 
 def _setting(key: str, value: Any, path: KeyPath, marks: Marks) -> Setting:
-    target: KeyPath = tuple(key.split("."))
-    if not all(target) or target[0] in ("name", "format", *STUDY_KEYS):
-        raise problem(path, "cannot be set for some cells", marks)
+    target = key_path(key)
+    if "" in target or target[0] in ("name", "format", *STUDY_KEYS):
+        raise problem(path, "cannot be set for some runs", marks)
     return Setting(target, value, origin_of(path, marks) or Origin("study"))
 
 
@@ -223,33 +351,112 @@ def _when(item: Any, axes: Sequence[Axis], path: KeyPath, marks: Marks) -> When:
         if axis is None:
             hint = suggest_key((*path, key), {path: tuple(axis.key for axis in axes)})
             raise problem((*path, key), f"no such axis{hint}", marks)
-        wanted = given if isinstance(given, list) and not any(one.answers(given) for one in axis.choices) else [given]
+        wanted = given if isinstance(given, list) and not any(one.answers(given) for one in axis.known) else [given]
         found = [_labels(axis, value, (*path, key), marks) for value in wanted]
         labels[axis.key] = tuple(label for some in found for label in some)
         if not wanted:
-            raise problem((*path, key), "is empty and means no cell; give a value", marks)
-    return When(labels, path)
+            raise problem((*path, key), "is empty and means no run; give a value", marks)
+    return When(labels, path, marks)
 
 
 def _labels(axis: Axis, value: Any, path: KeyPath, marks: Marks) -> list[str]:
-    found = [choice.label for choice in axis.choices if choice.answers(value)]
+    found = [choice.label for choice in axis.known if choice.answers(value)]
     if not found:
-        there = ", ".join(shown_key(choice.label) for choice in axis.choices[:10])
-        raise problem(path, f"got {shown(value)}, matches no cell; there is {there}", marks)
+        there = ", ".join(shown_key(choice.label) for choice in axis.known[:10])
+        raise problem(path, f"got {shown(value)}, matches no run; there is {there}", marks)
     return found
 
 
-def _refuse_idle(tree: Tree, axes: Sequence[Axis], exclude: Sequence[When], cases: Sequence[Case]) -> None:
-    """Refuse a study without cells, and a case for cells that are all excluded."""
-    left = list(combinations(axes, exclude))
-    if not left:
-        raise problem(("exclude",), "leaves no cell", tree.marks)
+def _baseline(layers: Sequence[Tree], overrides: Sequence[Setting], axes: Sequence[Axis], base: Tree) -> str:
+    """The label of the control's mixer; "" where none is named, or the command line took its runs away."""
+    given = next(((tree.data["baseline"], tree.marks) for tree in reversed(layers) if "baseline" in tree.data), None)
+    for setting in overrides:
+        if setting.path == ("baseline",):
+            given = (setting.value, {(): setting.origin})
+    if given is None or given[0] is None or given[0] == DEFAULT:
+        return ""
+    label, marks = given
+    axis = next((axis for axis in axes if axis.key == "mixer"), None)
+    mixer = base.data.get("mixer")
+    only = [component_label(mixer)] if isinstance(mixer, dict) and isinstance(mixer.get("name"), str) else []
+    known = [choice.label for choice in axis.known] if axis else only
+    if label not in known:
+        there = f"there is {', '.join(map(shown_key, known[:10]))}" if known else "there is none"
+        raise problem(("baseline",), f"got {shown(label)}, must be the label of a run's mixer; {there}", marks)
+    return label if axis is None or any(choice.label == label for choice in axis.choices) else ""
+
+
+def _combinations(axes: Sequence[Axis], exclude: Sequence[When]) -> Iterator[Combination]:
+    """The product of the axes, the first slowest, without what is excluded and what a labelled case does not mean."""
+    keys = [axis.key for axis in axes]
+    for choices in itertools.product(*(axis.choices for axis in axes)):
+        combination = dict(zip(keys, choices, strict=True))
+        case = combination[CASE].value if CASE in combination else None
+        if (case is None or case.when.holds(combination)) and not any(when.holds(combination) for when in exclude):
+            yield combination
+
+
+def _refuse(study: StudyFile, cases: Sequence[StudyCase], own: Sequence[Setting]) -> None:
+    """Refuse a study without runs, with too many, and settings or cases that have no effect in it."""
+    if not study.axes:
+        raise problem(("matrix",), f"missing, must be {MATRIX_WORDS}", study.marks)
+    count = math.prod(len(axis.choices) for axis in study.axes)
+    if count > MAX_RUNS:
+        sizes = " x ".join(f"{len(axis.choices)} {axis.key}" for axis in study.axes)
+        raise problem(("matrix",), f"{sizes} makes {count:,} runs, must be at most {MAX_RUNS:,}", study.marks)
+    for when in study.exclude:
+        if not when.labels:
+            raise problem(when.path, "is empty and leaves no run; name an axis", when.marks)
+    for setting in own:
+        _refuse_owned(setting, [axis for axis in study.axes if axis.key != CASE], None)
+    _refuse_malformed(study.base)
+    _refuse_idle(study, cases)
+
+
+def _refuse_malformed(base: Tree) -> None:
+    """Refuse a component that is none, though an axis stands above it."""
+    for kind in COMPONENTS:
+        if kind in base.data:
+            value = base.data[kind]
+            if not isinstance(value, dict):
+                raise problem((kind,), f"got {shown(value)}, must be {allowed(Experiment, (kind,))}", base.marks)
+            _, faults = validated(Component, value, (kind,), base.marks, lambda: known_keys(Experiment))
+            if faults:
+                raise refusal(faults, base.marks)
+
+
+def _refuse_idle(study: StudyFile, cases: Sequence[StudyCase]) -> None:
+    """Refuse a study without runs, and a case for runs that are all excluded."""
+    known = [replace(axis, choices=axis.known) for axis in study.axes]
+    left = list(_combinations(known, study.exclude))
+    if not study.combinations or not left:
+        marks = study.exclude[-1].marks if study.exclude else study.marks
+        raise problem(("exclude",), "leaves no run", marks)
     for case in cases:
-        if not any(case.when.holds(axes, combination) for combination in left):
-            raise problem(
-                case.when.path, f"matches no cell, as exclude leaves out all of {_said(case.when)}", tree.marks
-            )
+        if not any(case.when.holds(combination) for combination in left):
+            names = (f"{dotted((key,))} {' or '.join(labels)}" for key, labels in case.when.labels.items())
+            message = f"matches no run, as exclude leaves out all of {', '.join(names)}"
+            raise problem(case.when.path, message, case.when.marks)
 
 
-def _said(when: When) -> str:
-    return ", ".join(f"{dotted((key,))} {' or '.join(labels)}" for key, labels in when.labels.items())
+def _refuse_dropped(tree: Tree, case: StudyCase, last: Sequence[StudyCase]) -> None:
+    """Refuse a labelled case that takes away what the command line gave."""
+    for setting in (one for given in last for one in given.settings):
+        if not stands(tree.data, setting.path) and setting.value != DEFAULT:
+            message = f"is dropped by the case {case.label}, which gives what is above it anew; leave one of them out"
+            raise problem(setting.path, message, {(): setting.origin})
+
+
+def _told(axis: Axis, choice: Choice) -> Any:
+    if axis.key == CASE:
+        return choice.value.told if choice.value else {}
+    return choice.label if axis.is_component else choice.value
+
+
+def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    """The plain values in a setting, with their paths."""
+    inner = list(children(value)) if isinstance(value, dict) else []
+    if not inner:
+        yield path, value
+    for key, child in inner:
+        yield from _leaves((*path, key), child)

@@ -1,4 +1,4 @@
-"""A study as canonical YAML, which loads again to the same cells with the same labels."""
+"""A study as canonical YAML, which loads again to the same runs with the same labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import ConfigError
-from subquad.experiment.axes import Axis, Choice, plain_label
-from subquad.experiment.canonical import to_yaml
+from subquad.experiment.axes import CASE, Axis, Choice, plain_label
 from subquad.experiment.checked import Checked
 from subquad.experiment.schema import Experiment, Resources, Tracking, Train
 from subquad.experiment.settings import (
@@ -22,49 +21,34 @@ from subquad.experiment.settings import (
     path_fields,
     problem,
 )
-from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml
-from subquad.experiment.study import Case, Study, When
-from subquad.experiment.vary import VARY
+from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml, to_yaml
+from subquad.experiment.study_file import StudyCase, StudyFile, When
 
 _SURELY_READABLE = 4 * MAX_NODES
 """Characters; each key and value takes at least four in the canonical form."""
 
-Paths = frozenset[KeyPath]
-"""Parameters that some plugin of the study declares as paths."""
 
-
-def study_text(study: Study, cells: Sequence[Checked], cwd: Path) -> str:
-    """The study with defaults filled in and paths absolute; overrides become its last case.
+def study_text(study: StudyFile, runs: Sequence[Checked], cwd: Path) -> str:
+    """The study with defaults filled in and paths absolute; files that it extends and overrides are part of it.
 
     Args:
         study: what was read.
-        cells: its checked cells, which know the plugins.
+        runs: its checked runs, which know the plugins.
         cwd: for values whose origin has no folder.
 
     Raises:
         ConfigError: with its defaults it is larger than what `load` reads.
     """
-    configs = _configs(cells)
-    paths: Paths = frozenset(
-        (kind, "params", name) for (kind, _), config in configs.items() for name in path_fields(config)
-    )
-    writer = _Writer(study, configs, paths, cwd)
-    data = writer.base()
-    for key, axes in (("matrix", study.axes), (VARY, study.varied)):
-        data |= {key: {axis.key: writer.choices(axis) for axis in axes}} if axes else {}
-    live = [
-        case for case in study.cases if any(case.when.holds(study.all_axes, combination) for combination in study.cells)
-    ]
-    cases = [writer.case(case) for case in live]
-    if study.last:
-        cases.append({"set": writer.settings(study.last)})
+    writer = _Writer(study, _configs(runs), cwd)
+    matrix = {axis.key: writer.choices(axis) for axis in study.axes if writer.is_written(axis)}
     exclude = [when for when in map(writer.when, study.exclude) if all(when.values())]
-    text = to_yaml(data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {}))
+    rest = {"matrix": matrix, "cases": writer.cases(), "exclude": exclude, "baseline": study.baseline}
+    text = to_yaml(writer.base() | {key: value for key, value in rest.items() if value})
     _refuse_unreadable(text, study)
     return text
 
 
-def _refuse_unreadable(text: str, study: Study) -> None:
+def _refuse_unreadable(text: str, study: StudyFile) -> None:
     """A study that could not be resumed must not start."""
     if len(text) < _SURELY_READABLE:
         return
@@ -78,11 +62,11 @@ def _refuse_unreadable(text: str, study: Study) -> None:
         raise problem(("matrix",), message, study.marks)
 
 
-def _configs(cells: Sequence[Checked]) -> dict[tuple[str, str], Any]:
-    """Parameter schemas by kind and name, as the cells write the names."""
+def _configs(runs: Sequence[Checked]) -> dict[tuple[str, str], Any]:
+    """Parameter schemas by kind and name, as the runs write the names."""
     return {
-        (kind, getattr(cell.experiment, kind).name): type(getattr(cell, f"{kind}_config"))
-        for cell in cells
+        (kind, getattr(run.experiment, kind).name): type(getattr(run, f"{kind}_config"))
+        for run in runs
         for kind in COMPONENTS
     }
 
@@ -90,8 +74,11 @@ def _configs(cells: Sequence[Checked]) -> dict[tuple[str, str], Any]:
 class _Writer:
     """Writes the parts of one study as plain data."""
 
-    def __init__(self, study: Study, configs: Mapping[tuple[str, str], Any], paths: Paths, cwd: Path):
-        self.study, self.configs, self.paths, self.cwd = study, configs, paths, cwd
+    def __init__(self, study: StudyFile, configs: Mapping[tuple[str, str], Any], cwd: Path):
+        self.study, self.configs, self.cwd = study, configs, cwd
+        self.paths: frozenset[KeyPath] = frozenset(
+            (kind, "params", name) for (kind, _), config in configs.items() for name in path_fields(config)
+        )
 
     def base(self) -> dict[str, Any]:
         """The base, in the schema's order, with the defaults of its sections and plugins."""
@@ -107,6 +94,8 @@ class _Writer:
         return data
 
     def choices(self, axis: Axis) -> list[Any]:
+        if axis.key == CASE:
+            return [choice.label for choice in axis.choices]
         if axis.is_component:
             before = get(self.study.base.data, axis.path) or {}
             return [
@@ -131,9 +120,19 @@ class _Writer:
         }
         return {"name": name, "params": _filled(params, self.configs.get((kind, name)))}
 
-    def case(self, case: Case) -> dict[str, Any]:
-        when = self.when(case.when)
-        return ({"when": when} if when else {}) | {"set": self.settings(case.settings)}
+    def is_written(self, axis: Axis) -> bool:
+        """Whether an axis is told: the labelled cases are in `cases`, and need to be chosen only without their base."""
+        return axis.key != CASE or all(choice.value is not None for choice in axis.choices)
+
+    def cases(self) -> list[dict[str, Any]]:
+        """The cases that mean a run, the command line's, and the labelled ones."""
+        chosen = [choice.value for axis in self.study.axes if axis.key == CASE for choice in axis.choices]
+        cases = [*self.study.cases, *self.study.last, *(case for case in chosen if case)]
+        return [self.case(one) for one in cases if any(map(one.when.holds, self.study.combinations))]
+
+    def case(self, case: StudyCase) -> dict[str, Any]:
+        parts = {"label": case.label, "when": self.when(case.when)}
+        return {key: part for key, part in parts.items() if part} | {"set": self.settings(case.settings)}
 
     def settings(self, settings: Sequence[Setting]) -> dict[str, Any]:
         return {

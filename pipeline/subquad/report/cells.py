@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import RunError
+from subquad.experiment.axes import CASE
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.experiment.vary import VARY
 from subquad.report.result import Result, load_result
 from subquad.report.settings import Setting, settings_of
 from subquad.report.text import clean
@@ -124,7 +124,7 @@ def _axes(run: Path) -> Mapping[str, Any]:
 
 
 def _varied(axes: Mapping[str, Any], found: Mapping[str, str]) -> Setting | None:
-    changed = axes.get(VARY)
+    changed = axes.get(CASE)
     if not isinstance(changed, Mapping):
         return None
     return tuple((clean(str(key)), clean(found.get(key, str(value)))) for key, value in sorted(changed.items()))

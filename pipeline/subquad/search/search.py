@@ -199,13 +199,13 @@ def trials_of(search: Search, folder: Path) -> Trials:
     return Trials(folder, search.goals)
 
 
-def same_target(search: Search, target: str, overrides: Sequence[str], scale: str | None) -> None:
+def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
     """Refuse to go on with another experiment than a search was started with.
 
     Raises:
         RunError: the first setting that differs.
     """
-    now, before = load(target, overrides, scale=scale), search.plan
+    now, before = load(target, overrides), search.plan
     if now.text == before.text:
         return
     pairs = zip(before.cells, now.cells, strict=False)

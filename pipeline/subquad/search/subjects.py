@@ -8,10 +8,9 @@ from typing import Any
 
 from subquad.errors import ConfigError
 from subquad.experiment import Cell, Checked, Plan
-from subquad.experiment.axes import Axis, axis_path, parse_axes, plain_label
+from subquad.experiment.axes import CASE, Axis, axis_path, parse_axes, plain_label
 from subquad.experiment.settings import KeyPath, one_line
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.experiment.vary import VARY
 from subquad.plugin import TaskPlugin
 from subquad.search.searcher import Goal
 from subquad.search.settings import CostBy
@@ -98,9 +97,10 @@ def _label(cell: Cell) -> str:
 
 
 def _refuse_varied(plan: Plan) -> None:
-    if any(VARY in cell.axes for cell in plan.cells):
+    if any(CASE in cell.axes for cell in plan.cells):
         raise ConfigError(
-            "vary: is for subquad train, which trains every value; leave it out to search, and give a --space"
+            "cases with a label are for subquad train, which trains each; a search takes a --space instead "
+            "(matrix.case=[base] leaves them out)"
         )
 
 
