@@ -38,7 +38,7 @@ def test_missing_path_of_any_cell_is_refused_before_data_are_generated(folder, o
     assert main(["train", "two.yaml", option]) == 2
     said = capsys.readouterr().err
     assert said.endswith(
-        f"dataset.params.path: {folder}/data/aclImdb does not exist (cell text-identity-seed0); "
+        f"dataset.params.path: {folder}/data/aclImdb does not exist (run text-identity-seed0); "
         "give matrix.dataset.text.params.path=FOLDER\n"
     )
     assert said.count("\n") == 1

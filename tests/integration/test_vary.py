@@ -47,7 +47,7 @@ def test_refused_before_anything_starts(tmp_path: Path):
     refused = cli(["train", "small.yaml", "--local", "vary.mixer.params.order=[2, 99]"], tmp_path, check=2)
     assert refused.stderr.strip().splitlines() == [
         "subquad: override 'vary.mixer.params.order=[2, 99]': mixer.params.order: got 99, must be a whole number >= 0 "
-        "and <= 32 (cell order99-seed0)"
+        "and <= 32 (run order99-seed0)"
     ]
     tuned = cli(["tune", "small.yaml", "--space", "agf", "--local"], tmp_path, check=2)
     assert tuned.stderr.startswith("subquad: vary: is for subquad train")

@@ -236,9 +236,12 @@ def _overridden(
 
 
 def _choice_of(setting: Setting, axes: Sequence[Axis]) -> tuple[Axis, str, str] | None:
-    """The axis, label and parameter of `matrix.dataset.LABEL.params.NAME`; None where the setting is something else."""
+    """The axis, label and parameter of `matrix.dataset.LABEL.params.NAME`; None where the setting is something else.
+
+    Without a NAME all parameters are meant.
+    """
     kind, _, rest = str(setting.path[-1]).partition(".")
-    label, params, name = rest.rpartition(".params.")
+    label, params, name = f"{rest}.".rpartition(".params.")
     axis = next((axis for axis in axes if axis.key == kind and axis.is_component), None)
     return (axis, label, name) if axis and params and len(setting.path) == 2 else None
 
@@ -253,7 +256,7 @@ def _scoped(setting: Setting, axes: Sequence[Axis]) -> StudyCase:
         hint = did_you_mean(label, labels) or f"; there is {', '.join(map(shown_key, labels[:10]))}"
         path: KeyPath = ("matrix", axis.key, label)
         raise problem(path, f"no value of the axis has this label{hint}", {(): setting.origin})
-    one = Setting((axis.key, "params", *name.split(".")), setting.value, setting.origin)
+    one = Setting((axis.key, "params", *name.split(".")[:-1]), setting.value, setting.origin)
     _refuse_owned(one, axes, None)
     return StudyCase(When({axis.key: (label,)}, setting.path, {(): setting.origin}), (one,))
 

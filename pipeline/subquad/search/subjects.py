@@ -97,7 +97,7 @@ def _label(cell: Cell) -> str:
 
 
 def _refuse_varied(plan: Plan) -> None:
-    if any(CASE in cell.axes for cell in plan.cells):
+    if any(cell.axes.get(CASE) for cell in plan.cells):
         raise ConfigError(
             "cases with a label are for subquad train, which trains each; a search takes a --space instead "
             "(matrix.case=[base] leaves them out)"

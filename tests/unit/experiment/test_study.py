@@ -171,13 +171,13 @@ def test_labels_are_safe_names(loaded, base_text, axis, expected):
         ),
         (
             "matrix: {seed: [0], train.lr: [x]}",
-            "exp.yaml:10: train.lr: got 'x', must be a number > 0 (cell seed0-x)",
+            "exp.yaml:10: train.lr: got 'x', must be a number > 0 (run seed0-x)",
         ),
-        ("matrix: {mixr: [agf]}", "exp.yaml:10: mixr: unknown key; did you mean 'mixer'? (cell agf)"),
+        ("matrix: {mixr: [agf]}", "exp.yaml:10: mixr: unknown key; did you mean 'mixer'? (run agf)"),
         (
             "matrix: {mixer: [softmax, agff]}",
             "exp.yaml:10: mixer.name: unknown mixer 'agff'; did you mean 'agf'? (`subquad list mixer` shows what is "
-            "installed) (cell agff)",
+            "installed) (run agff)",
         ),
         ("cases: 1", "exp.yaml:10: cases: got 1, must be a list, as in [{when: {seed: 0}, set: {train.lr: 0.1}}]"),
         ("cases: []", "exp.yaml:1: matrix: missing, must be a mapping of keys to lists, as in seed: [0, 1]"),
@@ -194,7 +194,7 @@ def test_what_is_no_matrix(refused, base_text, study, message):
     ("more", "message"),
     [
         ("cases: [1]", "exp.yaml:11: cases[0]: got 1, must be a mapping with when and set"),
-        ("cases: [{if: {}}]", "exp.yaml:11: cases[0].if: unknown key; there is when, set"),
+        ("cases: [{if: {}}]", "exp.yaml:11: cases[0].if: unknown key; there is label, when, set"),
         (
             "cases: [{when: {seed: 0}}]",
             "exp.yaml:11: cases[0].set: got null, must be a mapping of settings, as in {train.lr: 0.1}",
@@ -209,11 +209,11 @@ def test_what_is_no_matrix(refused, base_text, study, message):
         ),
         (
             "cases: [{when: {seed: 2}, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when.seed: got 2, matches no cell; there is seed0, seed1",
+            "exp.yaml:11: cases[0].when.seed: got 2, matches no run; there is seed0, seed1",
         ),
         (
             "cases: [{when: {seed: []}, set: {train.lr: 1}}]",
-            "exp.yaml:11: cases[0].when.seed: is empty and means no cell; give a value",
+            "exp.yaml:11: cases[0].when.seed: is empty and means no run; give a value",
         ),
         (
             "cases: [{set: {train.seed: 1}}]",
@@ -228,17 +228,17 @@ def test_what_is_no_matrix(refused, base_text, study, message):
             "exp.yaml:11: dataset.params.problem: cannot be set, as dataset is an axis of this study; leave it out "
             "here",
         ),
-        ("cases: [{set: {name: x}}]", "exp.yaml:11: cases[0].set.name: cannot be set for some cells"),
+        ("cases: [{set: {name: x}}]", "exp.yaml:11: cases[0].set.name: cannot be set for some runs"),
         (
             "cases: [{when: {seed: 0}, set: {train.lr: 1}}]\nexclude: [{seed: 0}]",
-            "exp.yaml:11: cases[0].when: matches no cell, as exclude leaves out all of seed seed0",
+            "exp.yaml:11: cases[0].when: matches no run, as exclude leaves out all of seed seed0",
         ),
-        ("exclude: [{}]", "exp.yaml:11: exclude[0]: is empty and leaves no cell; name an axis"),
-        ("exclude: [{seed: [0, 1]}]", "exp.yaml:11: exclude: leaves no cell"),
+        ("exclude: [{}]", "exp.yaml:11: exclude[0]: is empty and leaves no run; name an axis"),
+        ("exclude: [{seed: [0, 1]}]", "exp.yaml:11: exclude: leaves no run"),
         (
             "cases: [{when: {mixer: softmax}, set: {mixer.params.order: 2}}]",
             "exp.yaml:11: mixer.params.order: unknown key; there is bias, qk_norm, rotary, dropout "
-            "(cell JapaneseVowels-softmax-seed0)",
+            "(run JapaneseVowels-softmax-seed0)",
         ),
         ("exclude: {seed: 0}", "exp.yaml:11: exclude: got a mapping, must be a list, as in [{seed: 0}]"),
     ],
@@ -264,7 +264,7 @@ def test_what_is_no_case(refused, more, message):
         ("matrix.seed=3", "override 'matrix.seed=3': matrix.seed: got 3, must be a list of values, as in [3]"),
         (
             "matrix.train.lr=[1, x]",
-            "override 'matrix.train.lr=[1, x]': train.lr: got 'x', must be a number > 0 (cell "
+            "override 'matrix.train.lr=[1, x]': train.lr: got 'x', must be a number > 0 (run "
             "JapaneseVowels-agf-seed0-x)",
         ),
         ("cases=[]", "override 'cases=[]': cases: can only be given in a file"),
@@ -279,7 +279,7 @@ def test_too_many_cells(refused, base_text):
     text = f"{base_text}matrix:\n  seed: [{numbers}]\n  train.batch_size: [{numbers}]\n"
     assert (
         refused(text)
-        == "exp.yaml:10: matrix: 101 seed x 101 train.batch_size makes 10,201 cells, must be at most 10,000"
+        == "exp.yaml:10: matrix: 101 seed x 101 train.batch_size makes 10,201 runs, must be at most 10,000"
     )
 
 
@@ -290,10 +290,10 @@ def test_too_many_cases(refused):
 
 def test_a_label_too_long_for_a_folder(refused, base_text):
     text = f"{base_text}matrix:\n  tracking.uri: [{'x' * 201}]\n"
-    assert refused(text) == "exp.yaml:10: matrix: a cell's label has 201 characters, must be at most 200; give labels"
+    assert refused(text) == "exp.yaml:10: matrix: a run's label has 201 characters, must be at most 200; give labels"
 
 
 def test_two_cells_of_one_label(refused, base_text):
     text = base_text + "matrix:\n  protocol: [{value: honest, label: a-b}, {value: fixed, label: a}]\n"
     text += "  train.lr: [{value: 1, label: c}, {value: 2, label: b-c}]\n"
-    assert refused(text) == "exp.yaml:10: matrix: two cells have the label a-b-c; give their values other labels"
+    assert refused(text) == "exp.yaml:10: matrix: two runs have the label a-b-c; give their values other labels"

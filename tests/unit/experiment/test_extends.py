@@ -1,0 +1,260 @@
+"""`extends`, `default`, `baseline`, and what the command line says about one value of an axis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from subquad.errors import UserError
+from subquad.experiment import load
+
+TABLE = """\
+name: table
+task: classification
+backbone: {name: encoder, params: {num_layers: 1, dim: 64, num_heads: 4}}
+train: {epochs: 20, batch_size: 16, clip_norm: 4.0}
+baseline: identity
+matrix:
+  dataset:
+    - {name: uea, params: {problem: JapaneseVowels, path: here}, label: vowels}
+    - {name: uea, params: {problem: Heartbeat, path: here}}
+  mixer:
+    - {name: agf, params: {order: 5}}
+    - {name: softmax, params: {dropout: 0.1}}
+    - identity
+  seed: [0, 1]
+cases:
+  - when: {dataset: Heartbeat}
+    set: {train.batch_size: 32}
+  - when: {dataset: vowels, mixer: agf}
+    set: {mixer.params: {order: 3, jacobi_a: 1.5}}
+exclude:
+  - {dataset: Heartbeat, mixer: softmax}
+"""
+SMOKE = """\
+extends: table.yaml
+train: {epochs: 2, clip_norm: default}
+backbone: {params: {dim: 32}}
+matrix:
+  mixer: [softmax, agf]
+  seed: [7]
+cases:
+  - when: {mixer: agf}
+    set: {mixer.params.ortho_weight: 0.0}
+exclude:
+  - {dataset: vowels, mixer: softmax}
+"""
+
+
+@pytest.fixture
+def load_file(tmp_path: Path):
+    (tmp_path / "table.yaml").write_text(TABLE, encoding="utf-8")
+
+    def load_file(text: str, *overrides: str, name: str = "smoke"):
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+        return load(f"./{name}.yaml", overrides, cwd=tmp_path)
+
+    return load_file
+
+
+@pytest.fixture
+def refused_file(load_file):
+    def refused_file(text: str, *overrides: str) -> str:
+        with pytest.raises(UserError) as caught:
+            load_file(text, *overrides)
+        return str(caught.value)
+
+    return refused_file
+
+
+def labels(plan):
+    return [cell.label for cell in plan.cells]
+
+
+def made(plan, number=0):
+    return plan.cells[number].experiment.experiment
+
+
+def test_axes_are_given_anew_and_the_rest_is_added_to(load_file):
+    plan = load_file(SMOKE)
+    assert (plan.name, labels(plan)) == ("smoke", ["vowels-agf-seed7", "Heartbeat-agf-seed7"])
+    assert [made(plan, number).train.batch_size for number in (0, 1)] == [16, 32]
+    assert [made(plan, number).mixer.params["order"] for number in (0, 1)] == [3, 5]
+    train, backbone = made(plan).train, made(plan).backbone.params
+    assert (train.epochs, train.clip_norm) == (2, None)
+    assert (backbone["dim"], backbone["num_layers"], made(plan).mixer.params["ortho_weight"]) == (32, 1, 0.0)
+
+
+def test_the_written_study_stands_alone(load_file):
+    plan = load_file(SMOKE, "matrix.dataset.vowels.params.split_seed=3", "train.lr=0.5")
+    again = load_file(plan.text, name="again")
+    assert (labels(again), again.text) == (labels(plan), plan.text)
+    assert [one.experiment for one in again.cells] == [one.experiment for one in plan.cells]
+    assert "extends" not in plan.text
+
+
+def test_a_file_of_a_file_and_paths_of_each(load_file, tmp_path):
+    load_file(SMOKE)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "own.yaml").write_text("extends: ../smoke.yaml\nmatrix: {dataset: [Heartbeat, vowels]}\n")
+    plan = load("sub/own.yaml", cwd=tmp_path)
+    assert (plan.name, labels(plan)) == ("own", ["Heartbeat-agf-seed7", "vowels-agf-seed7"])
+    assert made(plan).dataset.params["path"] == str(tmp_path / "here")
+
+
+def test_a_recipe_may_be_extended(load_file):
+    plan = load_file("extends: quickstart\nmatrix: {mixer: [identity], seed: [3]}\n")
+    assert (plan.name, labels(plan)) == ("smoke", ["identity-seed3"])
+
+
+def test_a_single_experiment_may_be_extended(load_file, base_text):
+    load_file(base_text, name="one")
+    plan = load_file("extends: one.yaml\nmixer: {params: {order: default, jacobi_a: 2.0}}\n")
+    assert (plan.study, made(plan).mixer.params["order"], made(plan).mixer.params["jacobi_a"]) == (False, 3, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: 3\n", "./smoke.yaml:1: extends: got 3, must be a recipe's name, or a file's, as in ./base.yaml"),
+        ("extends: tabel.yaml\n", "./smoke.yaml:1: extends: tabel.yaml: no such file; did you mean table.yaml?"),
+        ("extends: quickstat\n", "./smoke.yaml:1: extends: 'quickstat': no such recipe, and no such file; did you"),
+        ("extends: smoke.yaml\n", "smoke.yaml:1: extends: more than 10 files, one below the other, or in a circle"),
+        ("extends: table.yaml\ntrain: {epochs: x}\n", "./smoke.yaml:2: train.epochs: got 'x', must be a whole number"),
+        ("extends: table.yaml\nmatrix: {mixer: [sofmax]}\n", "mixer.name: unknown mixer 'sofmax'; did you mean"),
+        ("extends: table.yaml\nmatrix: {seed: 1}\n", "./smoke.yaml:2: matrix.seed: got 1, must be a list of values"),
+        ("extends: table.yaml\ncases: [{when: {mixer: mega}, set: {train.lr: 1}}]\n", "matches no run; there is agf"),
+        ("extends: table.yaml\nexclude: [{dataset: [vowels, Heartbeat]}]\n", "./smoke.yaml:2: exclude: leaves no run"),
+    ],
+)
+def test_refusals(refused_file, text, message):
+    assert message in refused_file(text)
+
+
+@pytest.mark.parametrize("override", ["extends=quickstart", "exclude=[]"])
+def test_what_only_a_file_says(refused_file, override):
+    assert "can only be given in a file" in refused_file(SMOKE, override)
+
+
+def test_a_value_is_chosen_by_its_label(load_file):
+    plan = load_file(TABLE, "matrix.mixer=[softmax, {name: softmax, label: bare}]", "matrix.dataset=[vowels]")
+    assert labels(plan)[::2] == ["vowels-softmax-seed0", "vowels-bare-seed0"]
+    assert [made(plan, number).mixer.params["dropout"] for number in (0, 2)] == [0.1, 0.0]
+
+
+def test_a_parameter_of_one_value_comes_after_the_cases(load_file, tmp_path):
+    plan = load_file(TABLE, "matrix.mixer.agf.params.fix_identity=false", "matrix.dataset.vowels.params.path=there")
+    found = {one.label: one.experiment.experiment for one in plan.cells}
+    assert [one.dataset.params["path"] for one in found.values()][::6] == [
+        str(tmp_path / "there"),
+        str(tmp_path / "here"),
+    ]
+    for label, order in (("vowels-agf-seed0", 3), ("Heartbeat-agf-seed0", 5)):
+        assert (found[label].mixer.params["order"], found[label].mixer.params["fix_identity"]) == (order, False)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "matrix.dataset.vowel.params.path=x",
+            "override 'matrix.dataset.vowel.params.path=x': matrix.dataset.vowel: no value of the axis has this label; "
+            "did you mean 'vowels'?",
+        ),
+        ("matrix.mixer.mega.params.order=2", "matrix.mixer.mega: no value of the axis has this label; there is agf"),
+        ("matrix.mixer.agf.params.ordr=2", "mixer.params.ordr: unknown key; did you mean 'order'?"),
+        ("matrix.dataset.vowels.params.problem=X", "cannot be set, as dataset is an axis of this study; give the axis"),
+    ],
+)
+def test_overrides_that_mean_nothing_are_refused(refused_file, override, message):
+    assert message in refused_file(TABLE, override)
+
+
+def test_a_setting_without_effect_is_cleared(load_file, refused_file):
+    basis = "matrix.mixer.agf.params.basis=monomial"
+    assert "jacobi_a has no effect with basis monomial" in refused_file(TABLE, basis)
+    plan = load_file(TABLE, basis, "matrix.mixer.agf.params.jacobi_a=default")
+    assert [made(plan, number).mixer.params["basis"] for number in (0, 6)] == ["monomial", "monomial"]
+    assert load_file(plan.text, name="again").text == plan.text
+    anew = load_file(TABLE, "matrix.mixer.agf.params={order: 4, basis: monomial}")
+    assert [made(anew, number).mixer.params["order"] for number in (0, 6)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("line", "override", "found"),
+    [
+        ("lr: default", (), 1e-3),
+        ("lr: 0.5", ("train.lr=default",), 1e-3),
+        ("lr: 0.5", ("train={lr: default}",), 1e-3),
+        ("lr: 0.5", (), 0.5),
+    ],
+)
+def test_default_is_as_if_nobody_had_given_it(loaded, base_text, line, override, found):
+    assert loaded(base_text.replace("lr: 1e-3", line), *override).cells[0].experiment.experiment.train.lr == found
+
+
+def test_default_in_quotes_is_text(loaded, base_text):
+    plan = loaded(base_text, 'tracking.experiment="default"')
+    assert plan.cells[0].experiment.experiment.tracking.experiment == "default"
+    assert loaded(plan.text).cells == plan.cells
+
+
+def test_default_may_be_a_value_of_an_axis(loaded, base_text):
+    plan = loaded(base_text, "matrix.mixer.params.order=[default, 5]")
+    assert labels(plan) == ["default", "order5"]
+    assert [one.experiment.experiment.mixer.params["order"] for one in plan.cells] == [3, 5]
+    assert loaded(plan.text).cells == plan.cells
+
+
+@pytest.mark.parametrize(
+    ("override", "baseline"),
+    [("train.lr=1", "identity"), ("baseline=softmax", "softmax"), ("matrix.mixer=[agf]", ""), ("baseline=default", "")],
+)
+def test_a_study_names_its_control(load_file, override, baseline):
+    text = load_file(TABLE, override).text
+    assert (f"baseline: {baseline}\n" in text) if baseline else ("baseline" not in text)
+
+
+def test_a_control_that_no_run_has_is_refused(refused_file, refused, base_text):
+    assert refused_file(TABLE, "baseline=mega") == (
+        "override 'baseline=mega': baseline: got 'mega', must be the label of a run's mixer; "
+        "there is agf, softmax, identity"
+    )
+    assert "baseline: got 'mega', must be the label of a run's mixer; there is agf" in refused(
+        base_text + "baseline: mega\n"
+    )
+
+
+AGF = [
+    "lra-agf",
+    "lra-cur",
+    "lra-agf-sensitivity",
+    "uea-agf",
+    "uea-agf-sensitivity",
+    "quickstart",
+    "uea-jv-paper",
+    "methods-jv",
+]
+
+
+@pytest.mark.parametrize("form", ["form=uv", "basis=monomial", "form=svd_scalar"])
+@pytest.mark.parametrize("recipe", [*AGF, "lra-image", "lra-listops", "lra-pathfinder", "lra-retrieval", "lra-text"])
+def test_every_form_of_agf_runs_from_every_recipe(recipe, form, tmp_path):
+    plan = load(recipe, cwd=tmp_path)
+    labels = dict.fromkeys(
+        cell.axes.get("mixer") for cell in plan.cells if cell.experiment.experiment.mixer.name == "agf"
+    )
+    key = form.partition("=")[0]
+    extra: list[str] = ["matrix.case=[base]"] if any("case" in cell.axes for cell in plan.cells) else []
+    for label in labels:
+        at = f"matrix.mixer.{label}.params" if label else "mixer.params"
+        cleared = [name for name in ("jacobi_a", "jacobi_b", "fix_identity", "basis", "order") if name != key]
+        extra += [f"{at}.{form}", *(f"{at}.{name}=default" for name in cleared)]
+    made = load(recipe, extra, cwd=tmp_path)
+    values = {
+        str(one.experiment.experiment.mixer.params[key])
+        for one in made.cells
+        if one.experiment.experiment.mixer.name == "agf"
+    }
+    assert values <= {form.partition("=")[2]}
