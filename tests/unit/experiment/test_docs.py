@@ -13,8 +13,9 @@ import pytest
 from subquad.errors import UserError
 from subquad.experiment import load
 
-DOCS = (Path(__file__).parents[3] / "docs" / "reference" / "experiments.md").read_text(encoding="utf-8")
-FILE, STUDY, SCALES, VARY = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+DOCS_FOLDER = Path(__file__).parents[3] / "docs"
+DOCS = (DOCS_FOLDER / "reference" / "experiments.md").read_text(encoding="utf-8")
+FILE, STUDY, CASES, EXTENDS = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
 CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
 ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)
 
@@ -31,8 +32,8 @@ def test_all_examples_are_found():
     assert (len(CONSOLE), len(ROWS)) == (10, 9)
 
 
-def test_the_varied_study_is_what_the_text_says(tmp_path):
-    (tmp_path / "exp.yaml").write_text(VARY, encoding="utf-8")
+def test_the_study_with_labelled_cases_is_what_the_text_says(tmp_path):
+    (tmp_path / "exp.yaml").write_text(CASES, encoding="utf-8")
     labels = [cell.label for cell in load("exp.yaml", cwd=tmp_path).cells]
     assert labels[:4] == [
         "JapaneseVowels-base-seed0",
@@ -40,7 +41,7 @@ def test_the_varied_study_is_what_the_text_says(tmp_path):
         "JapaneseVowels-base-seed2",
         "JapaneseVowels-order3-seed0",
     ]
-    assert len(labels) == 2 * (1 + 2 + 2) * 3
+    assert len(labels) == 3 * 3 + 4 * 3
 
 
 @pytest.mark.parametrize(("command", "said"), CONSOLE)
@@ -66,10 +67,29 @@ def test_the_files_load(tmp_path):
     assert len(plan.cells) == 15
     assert plan.cells[-1].label == "Heartbeat-softmax-seed2"
     assert plan.cells[9].experiment.experiment.train.batch_size == 32
-    (tmp_path / "study.yaml").write_text(STUDY + SCALES)
-    small = load("study.yaml", ["matrix.dataset.Heartbeat.params.split_seed=3"], scale="smoke", cwd=tmp_path)
-    assert (small.name, len(small.cells)) == ("three-mixers-smoke", 5)
+    small = load("study.yaml", ["matrix.dataset.Heartbeat.params.split_seed=3", "matrix.seed=[0]"], cwd=tmp_path)
     assert [cell.experiment.experiment.dataset.params["split_seed"] for cell in small.cells] == [0, 0, 0, 3, 3]
+    (tmp_path / "mine.yaml").write_text(EXTENDS)
+    assert [cell.label for cell in load("mine.yaml", cwd=tmp_path).cells] == ["agf-seed0", "identity-seed0"]
+
+
+HOW_TO = (DOCS_FOLDER / "how-to" / "change-one-setting.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", re.findall(r"^subquad train (.*?)(?:\s+#.*)?$", HOW_TO, re.MULTILINE))
+def test_the_commands_of_the_how_to_load(tmp_path, command):
+    target, *overrides = shlex.split(command)
+    assert load(target, overrides, cwd=tmp_path).cells
+
+
+def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
+    for number, (text, count) in enumerate(
+        zip(re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL), (8, 8), strict=True)
+    ):
+        (tmp_path / f"{number}.yaml").write_text(text)
+        assert len(load(f"{number}.yaml", cwd=tmp_path).cells) == count
+    ((command, said),) = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", HOW_TO)
+    assert message(tmp_path, FILE, *shlex.split(command)) == said
 
 
 def test_loading_imports_nothing_heavy(tmp_path):

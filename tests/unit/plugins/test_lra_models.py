@@ -17,7 +17,7 @@ import torch
 from subquad.data import DataSpec
 from subquad.errors import ConfigError
 from subquad.experiment import Cell, load
-from subquad.experiment.sources import read_target
+from subquad.experiment.sources import read_layers
 from subquad.nn import AttentionMixer, BackboneContext, TokenMixer
 from subquad.plugin import Site
 from subquad.registry import find_plugins, recipes
@@ -78,8 +78,8 @@ def cur(site: Site) -> TokenMixer:
 
 
 def written(task: str) -> dict[str, Any]:
-    """A recipe as it stands in its file."""
-    return dict(read_target(f"lra-{task}", Path.cwd(), recipes)[0].data)
+    """The first run of a recipe."""
+    return next(iter(cells(f"lra-{task}").values())).experiment.experiment.model_dump()
 
 
 def build(task: str, make_mixer: Any) -> Any:
@@ -103,16 +103,14 @@ def test_parameter_counts_are_the_published_ones(task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_data_are_padded_to_the_published_length(task):
-    params = written(task)["dataset"]
-    params = params.get("params", {}) if isinstance(params, dict) else {}
-    assert params.get("max_len", 1024) == SPECS[task].max_len
+    assert written(task)["dataset"]["params"].get("max_len", 1024) == SPECS[task].max_len
 
 
 @cache
 def cells(name: str) -> dict[str, Cell]:
     """The cells of a recipe by label, as the command line would run them."""
-    tree = read_target(name, Path.cwd(), recipes)[0].data
-    axes = tree.get("matrix", {}).get("dataset", []) or [tree["dataset"]]
+    layers, _ = read_layers(name, Path.cwd(), recipes)
+    axes = next(one.data["matrix"]["dataset"] for one in layers if "dataset" in one.data.get("matrix", {}))
     named = {one if isinstance(one, str) else one["name"] for one in axes}
     if missing := sorted(named - {row.name for row in find_plugins("dataset")}):
         pytest.skip(f"not installed: data set {', '.join(missing)}")
@@ -133,24 +131,13 @@ def test_recipes_train_as_published(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_recipes_hold_the_best_published_settings_of_agf(task):
     for label, best in AGF_BEST[task].items():
-        config: Any = cells(f"lra-{task}")[f"{label}-seed0"].experiment.mixer_config
+        config: Any = cells(f"lra-{task}")[f"{task}-{label}-seed0"].experiment.mixer_config
         assert (config.order, config.ortho_weight, config.jacobi_a, config.jacobi_b) == best
         assert (config.basis, config.fix_identity, config.coeff_activation, config.mask_padding) == (
             "jacobi",
             True,
             "tanh",
             True,
-        )
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_study_runs_what_the_recipe_of_the_task_does(task):
-    """Each cell of `lra-agf` equals the one of `lra-TASK`, but for its name."""
-    study, alone = cells("lra-agf"), cells(f"lra-{task}")
-    for label in ("agf-paper-seed0", "agf-code-seed4", "softmax-seed2"):
-        one, other = study[f"{task}-{label}"].experiment, alone[label].experiment
-        assert one.experiment.model_copy(update={"name": "same"}) == other.experiment.model_copy(
-            update={"name": "same"}
         )
 
 
@@ -167,27 +154,11 @@ def test_the_study_of_cur_has_its_settings():
     assert study["text-cur-seed0"].experiment.experiment.dataset.params["max_len"] == 4096
 
 
-SCALED = sorted(name for name in recipes() if name.startswith("lra-") or name == "uea-agf")
-
-
-@pytest.mark.parametrize("scale", ["smoke", "small"])
-@pytest.mark.parametrize("name", SCALED)
-def test_every_scale_needs_no_files_that_are_not_generated_shipped_or_downloaded(name, scale):
-    plan = load(name, scale=scale)
-    assert plan.name == f"{name}-{scale}"
+@pytest.mark.parametrize("name", [name for name in recipes() if name.endswith(("-smoke", "-small"))])
+def test_small_recipes_need_no_files_that_are_not_generated_shipped_or_downloaded(name):
+    plan = load(name)
+    assert plan.name == name
     assert all(cell.experiment.experiment.dataset.params.get("path") is None for cell in plan.cells)
-
-
-@pytest.mark.parametrize("scale", ["smoke", "small"])
-@pytest.mark.parametrize("task", TASKS)
-def test_a_study_is_as_small_as_the_recipe_of_the_task(task, scale):
-    study, alone = (
-        {cell.label: cell.experiment.experiment for cell in load(name, scale=scale).cells}
-        for name in ("lra-agf", f"lra-{task}")
-    )
-    for label in ("agf-paper-seed0", "agf-code-seed0", "softmax-seed0", "identity-seed0"):
-        same = {"name": "same"}
-        assert study[f"{task}-{label}"].model_copy(update=same) == alone[label].model_copy(update=same)
 
 
 @pytest.mark.parametrize("name", sorted(name for name in recipes() if name.startswith("lra-")))
@@ -202,8 +173,7 @@ def test_the_commands_of_the_documentation_load():
     assert len(commands) == 8
     for command in commands:
         name, *overrides = shlex.split(command)
-        scale = overrides.pop(1) if overrides[:1] == ["--scale"] else None
-        assert load(name, overrides[1:] if scale else overrides, scale=scale).cells
+        assert load(name, overrides).cells
 
 
 def test_rows_of_the_token_table_that_no_token_has_take_no_part():

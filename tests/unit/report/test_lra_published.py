@@ -26,8 +26,8 @@ MEGA = "published: Mega's own networks, of 4 to 8 layers, trained as Mega"
 
 
 @cache
-def cells(recipe: str, scale: str | None = None, *overrides: str) -> dict[str, Cell]:
-    return {cell.label: cell for cell in load(recipe, overrides, scale=scale).cells}
+def cells(recipe: str, *overrides: str) -> dict[str, Cell]:
+    return {cell.label: cell for cell in load(recipe, overrides).cells}
 
 
 def beside(factory, task: str, found: list[Cell], **facts: Any) -> dict[str, Beside]:
@@ -52,8 +52,10 @@ def beside(factory, task: str, found: list[Cell], **facts: Any) -> dict[str, Bes
 
 
 def seeds(recipe: str, mixer: str, count: int = 5, **how: Any) -> list[Cell]:
-    chosen = cells(recipe, how.get("scale"), *how.get("overrides", ()))
-    return [chosen[f"{mixer}-seed{seed}"] for seed in range(count)]
+    chosen = cells(recipe, *how.get("overrides", ()))
+    task = recipe.removeprefix("lra-")
+    prefix = "" if task in ("cur", "agf-smoke") else f"{task}-"
+    return [chosen[f"{prefix}{mixer}-seed{seed}"] for seed in range(count)]
 
 
 def test_every_row_of_a_mixer_of_ours_is_found():
@@ -134,7 +136,7 @@ def test_settings_of_another_task_are_not_comparable(factory):
 
 @pytest.mark.parametrize("task", sorted(SAMPLES))
 def test_smoke_names_what_differs(factory, task):
-    (agf,) = beside(factory, task, seeds(f"lra-{task}", "agf-paper", 1, scale="smoke"), samples=128).values()
+    (agf,) = beside(factory, task, seeds("lra-agf-smoke", f"{task}-agf-paper", 1), samples=128).values()
     steps = {"listops": 5_000, "text": 20_000, "retrieval": 30_000, "image": 35_000, "pathfinder": 62_400}[task]
     assert next(reason for reason in agf.reasons if reason != ON_TEST) == f"steps 24, published {steps}"
     assert "learning rate 0.001, published 0.0001" in agf.reasons

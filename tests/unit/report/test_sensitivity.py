@@ -25,7 +25,7 @@ def vary(factory, folder, values, *, seeds=3, key="order", **facts):
     for value, accuracy in values.items():
         changed = {} if AGF.get(key) == value else {f"mixer.params.{key}": value}
         for seed in range(seeds):
-            known = {"params": {**AGF, key: value}, "axes": {"vary": changed}, "variant": f"{key}{value}", **facts}
+            known = {"params": {**AGF, key: value}, "axes": {"case": changed}, "variant": f"{key}{value}", **facts}
             factory.cell(folder, seed=seed, accuracy=accuracy + 0.01 * (seed - 1), **known)
 
 
@@ -232,9 +232,9 @@ def test_other_axes_have_tables_of_their_own(factory):
     for lr in (0.1, 0.01):
         vary(factory, folder, {5: 0.38, 3: 0.36}, train={"lr": lr}, variant=f"lr{lr}")
         for seed in range(3):
-            known = {"params": {**AGF, "order": 3}, "axes": {"vary": {ORDER: 3}}}
+            known = {"params": {**AGF, "order": 3}, "axes": {"case": {ORDER: 3}}}
             factory.cell(folder, seed=seed, accuracy=0.36, train={"lr": lr}, variant=f"order3-lr{lr}", **known)
-            base = {"params": AGF, "axes": {"vary": {}}}
+            base = {"params": AGF, "axes": {"case": {}}}
             factory.cell(folder, seed=seed, accuracy=0.38, train={"lr": lr}, variant=f"lr{lr}", **base)
     titles = [one.title for one in build([folder]).sensitivities]
     assert titles == [f"JapaneseVowels, agf (honest): order at lr={lr}" for lr in (0.01, 0.1)]
@@ -245,7 +245,7 @@ def test_a_setting_outside_the_mixer_and_its_alternative(factory):
     for changed, train in (({}, {"epochs": 4}), ({"train.steps": 9}, {"epochs": None, "steps": 9})):
         for seed in range(3):
             factory.cell(
-                folder, seed=seed, accuracy=0.1 * seed, train=train, axes={"vary": changed}, variant=str(train)
+                folder, seed=seed, accuracy=0.1 * seed, train=train, axes={"case": changed}, variant=str(train)
             )
     one = only(build([folder]))
     assert (one.key, [value.text for value in one.values]) == ("train.steps", ["9", "null"])
@@ -282,7 +282,7 @@ def test_the_recipes_at_full_scale_are_comparable(factory, recipe, task, samples
     cells = {cell.label: cell for cell in load(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).cells}
     folder = factory.study()
     for name in ("base", *settings):
-        cell = cells[f"{task}-{name}-seed0"]
+        cell = cells[f"{task}-agf-paper-{name}-seed0"]
         known = {"dataset": task, "protocol": protocol, "axes": cell.axes, "variant": name, "samples": samples}
         run = factory.cell(folder, label="agf", **known)
         (run / EXPERIMENT).write_text(dump(cell.experiment.experiment), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A study that varies a setting, from the command line to the report."""
+"""A study with labelled cases, from the command line to the report."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 from small_run import SMALL, cli, only_run
 
-VARY = """
-vary:
-  mixer.params.order: [2, 3]
-  mixer.params.jacobi_a: [1.5]
+CASES = """
 matrix: {seed: [0, 1]}
+cases:
+  - {label: order2, set: {mixer.params.order: 2}}
+  - {label: order3, set: {mixer.params.order: 3}}
+  - {label: a1.5, set: {mixer.params.jacobi_a: 1.5}}
 """
 
 
 @pytest.mark.ci
 def test_from_the_file_to_the_table(tmp_path: Path):
-    (tmp_path / "small.yaml").write_text(SMALL + VARY)
+    (tmp_path / "small.yaml").write_text(SMALL + CASES)
     trained = cli(["train", "small.yaml", "--local", "train.epochs=1"], tmp_path)
     folder = only_run(tmp_path)
-    names = [f"{name}-seed{seed}" for name in ("base", "jacobi_a1.5", "order2") for seed in (0, 1)]
+    names = [f"{name}-seed{seed}" for name in ("a1.5", "base", "order2") for seed in (0, 1)]
     assert sorted(path.name for path in (folder / "cells").iterdir()) == names
     assert "recall, agf (honest): jacobi_a" in trained.stdout
     assert sorted(path.name for path in (folder / "sensitivity").iterdir()) == [
@@ -43,12 +44,12 @@ def test_from_the_file_to_the_table(tmp_path: Path):
 
 @pytest.mark.ci
 def test_refused_before_anything_starts(tmp_path: Path):
-    (tmp_path / "small.yaml").write_text(SMALL + VARY)
-    refused = cli(["train", "small.yaml", "--local", "vary.mixer.params.order=[2, 99]"], tmp_path, check=2)
-    assert refused.stderr.strip().splitlines() == [
-        "subquad: override 'vary.mixer.params.order=[2, 99]': mixer.params.order: got 99, must be a whole number >= 0 "
-        "and <= 32 (run order99-seed0)"
-    ]
+    (tmp_path / "small.yaml").write_text(SMALL + CASES.replace("order: 2", "order: 99"))
+    refused = cli(["train", "small.yaml", "--local"], tmp_path, check=2)
+    assert refused.stderr.strip().endswith(
+        "mixer.params.order: got 99, must be a whole number >= 0 and <= 32 (run order2-seed0)"
+    )
+    (tmp_path / "small.yaml").write_text(SMALL + CASES)
     tuned = cli(["tune", "small.yaml", "--space", "agf", "--local"], tmp_path, check=2)
-    assert tuned.stderr.startswith("subquad: vary: is for subquad train")
+    assert tuned.stderr.startswith("subquad: cases with a label are for subquad train")
     assert not (tmp_path / "runs").exists()
