@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.group("bench")
-def command() -> None:
+def bench_command() -> None:
     """Measure on this machine: the engine's own costs, how fast batches come, and the speed of mixers."""
 
 
@@ -37,18 +37,18 @@ def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
-@command.command("engine")
+@bench_command.command("engine")
 @_overhead_options
-def engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
+def _engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
     """What the engine's loop adds to a training step, over a bare torch loop, in CPU milliseconds."""
     from subquad.bench.engine import measure
 
     return _print_overhead("engine", measure(rounds, steps), ("engine", "bare torch loop"), as_json)
 
 
-@command.command("ray")
+@bench_command.command("ray")
 @_overhead_options
-def ray(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
+def _ray(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
     """What a Ray Train worker's hooks add to a step, over none in the same worker, in CPU milliseconds."""
     from subquad.ray.bench import measure
 
@@ -74,13 +74,13 @@ _GENERATED = (
 """What `bench input` measures unless asked: 2048 generated tokens a sample, the published network."""
 
 
-@command.command("input")
+@bench_command.command("input")
 @click.argument("target", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Blocks of each way.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--debug", is_flag=True, hidden=True)
-def input_(target: str | None, overrides: tuple[str, ...], rounds: int, as_json: bool, debug: bool) -> int:
+def _input(target: str | None, overrides: tuple[str, ...], rounds: int, as_json: bool, debug: bool) -> int:
     """How much faster batches come than a model trains on them, on the CPU, one thread in each process.
 
     TARGET and KEY=VALUE are those of `subquad train`; of a study the first run is measured.
@@ -138,7 +138,7 @@ class _Lengths(click.ParamType):
 _POSITIVE = click.IntRange(min=1)
 
 
-@command.command("mixers")
+@bench_command.command("mixers")
 @click.argument("rows", nargs=-1, metavar="[NAME[:key=value,...]]...")
 @click.option("--lengths", type=_Lengths(), default="512,1024,2048,4096", show_default=True, help="Sequence lengths.")
 @click.option("--dim", type=_POSITIVE, default=128, show_default=True, help="Model width.")
@@ -150,7 +150,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
 @click.option("--debug", is_flag=True, hidden=True)
-def mixers(
+def _mixers(
     rows: tuple[str, ...], as_json: bool, as_markdown: bool, debug: bool, dim: int, heads: int, **settings: Any
 ) -> int:
     """Compare the speed of mixers with torch's own attention.

@@ -31,7 +31,7 @@ class Asked:
     params: dict[str, Any] = field(default_factory=dict)
 
 
-@click.command("check", short_help="Prove a mixer's contract and claims: the certificate.")
+@click.command("check")
 @click.argument("words", nargs=-1, metavar="MIXER [KEY=VALUE]... [MIXER ...]")
 @click.option("--all", "everything", is_flag=True, help="Every installed mixer.")
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check; may be repeated.")
@@ -42,8 +42,9 @@ class Asked:
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; default: the number of cores.")
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--debug", is_flag=True, help="Show tracebacks of what a mixer raised.")
-def command(
+@click.pass_obj
+def check_command(
+    debug: bool,
     words: tuple[str, ...],
     everything: bool,
     only: tuple[str, ...],
@@ -54,7 +55,6 @@ def command(
     jobs: int | None,
     markdown: str | None,
     as_json: bool,
-    debug: bool,
 ) -> int:
     """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given parameters.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--format", "formats", default="md,csv,html", show_default=True, help="Files to write.")
 @click.option("--baseline", default="identity", show_default=True, help="The control mixer others are held against.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def command(runs: tuple[Path, ...], out: Path | None, formats: str, baseline: str, as_json: bool) -> None:
+def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, baseline: str, as_json: bool) -> None:
     """Report on RUNS: directories of runs or studies, or that of one search."""
     from subquad.errors import RunError
     from subquad.report.files import parse_formats

@@ -12,7 +12,7 @@ import click
 @click.option("--local", is_flag=True, help="Train without Ray: in this process, or on local processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
-def command(run: Path, local: bool, as_json: bool, debug: bool) -> int:
+def resume_command(run: Path, local: bool, as_json: bool, debug: bool) -> int:
     """Go on with RUN, the folder of a run or a study, exactly where its newest checkpoint left it.
 
     Finished runs of a study are not run again.

@@ -17,7 +17,7 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
-def command(
+def train_command(
     target: str,
     overrides: tuple[str, ...],
     local: bool,

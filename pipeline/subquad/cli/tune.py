@@ -50,7 +50,7 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
-def command(
+def tune_command(
     target: str | None,
     overrides: tuple[str, ...],
     local: bool,

@@ -335,7 +335,7 @@ def _listen(asked: threading.Event) -> None:
     asked.set()
 
 
-def main() -> None:
+def _main() -> None:
     upload = Upload.model_validate_json(sys.stdin.readline())
     answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is not the answer
     os.nice(5)
@@ -352,4 +352,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from subquad.cli.main import main
-from subquad.cli.sync import command as sync_command
+from subquad.cli.tracking import sync_command
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.tracking import publisher as publisher_module
@@ -28,7 +28,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def without_mlflow(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("subquad.tracking.publisher.find_spec", lambda name: None)
-    monkeypatch.setattr("subquad.cli.ui.find_spec", lambda name: None)
+    monkeypatch.setattr("subquad.cli.tracking.find_spec", lambda name: None)
 
 
 def opened(tracking: Tracking, folder: Path):
@@ -38,7 +38,7 @@ def opened(tracking: Tracking, folder: Path):
 def test_tracking_imports_nothing_heavy_and_changes_no_variable(run_folder):
     code = (
         "import os, sys; before = dict(os.environ);"
-        "import subquad.cli.sync, subquad.cli.ui; from pathlib import Path;"
+        "import subquad.cli.tracking; from pathlib import Path;"
         "from subquad.tracking.publisher import open_publisher; from subquad.tracking.system import SystemSampler;"
         "from subquad.experiment.schema import Tracking; SystemSampler().latest();"
         "p = open_publisher(Tracking(), Path(sys.argv[1]), name='demo');"
@@ -198,7 +198,7 @@ def test_sync_says_what_came_of_it(run_folder, monkeypatch: pytest.MonkeyPatch, 
         run_ids=("r",),
         error=None if delivered else "StoreDown: x",
     )
-    monkeypatch.setattr("subquad.cli.sync.sync", lambda folder, *, uri, timeout: summary)
+    monkeypatch.setattr("subquad.cli.tracking.sync", lambda folder, *, uri, timeout: summary)
     outcome = CliRunner().invoke(sync_command, [str(run_folder.path)], standalone_mode=False)
     assert outcome.return_value == code
     expected = (

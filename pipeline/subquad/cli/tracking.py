@@ -1,0 +1,82 @@
+"""`subquad sync` and `subquad ui`: MLflow after training."""
+
+from __future__ import annotations
+
+import signal
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from subquad.errors import RunError, SubquadError, UserError
+from subquad.tracking.address import DATABASE
+from subquad.tracking.publisher import sync
+from subquad.tracking.server import serving
+from subquad.tracking.upload import Summary
+
+
+@click.command("sync")
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--uri", help="Address of the MLflow store. Default: where the run was tracked before.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
+def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
+    """Send MLflow what it does not have yet.
+
+    FOLDER is the folder of a run, a study or a search. Doing this twice sends nothing twice.
+
+    \b
+    subquad sync runs/quickstart/*
+    subquad sync runs/quickstart/20260101-101500-ab12cd34 --uri http://mlflow.example.org:5000
+    """
+    delivered = True
+    for folder in folders:
+        summary = sync(folder, uri=uri, timeout=timeout)
+        delivered = delivered and summary.delivered
+        click.echo(summary.model_dump_json() if as_json else _line(folder, summary))
+    return 0 if delivered else 1
+
+
+def _line(folder: Path, summary: Summary) -> str:
+    runs = len(summary.run_ids)
+    if summary.delivered:
+        return f"{folder}: delivered to {summary.uri} ({runs} run{'' if runs == 1 else 's'})"
+    return f"{folder}: not delivered to {summary.uri}, {summary.pending} records left: {summary.error}"
+
+
+@click.command("ui")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    default=".",
+    show_default=True,
+    help="Folder that holds runs/ and mlruns.db.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. Default: a free one.")
+@click.option("--no-browser", is_flag=True, help="Print the address and open no browser.")
+def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
+    """Show the runs of a folder in MLflow's web pages.
+
+    A server runs on this machine until you press Ctrl-C.
+
+    \b
+    subquad ui
+    subquad ui --port 5000 --no-browser
+    """
+    if find_spec("mlflow") is None:
+        raise UserError("subquad ui needs MLflow: pip install 'subquad[mlflow]'")
+    if not (root / DATABASE).exists():
+        raise RunError(
+            f"no {DATABASE} in {root.resolve()}: make a run there first (`subquad train RECIPE`) or give --root"
+        )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with serving(root, port) as (address, server):
+            click.echo(f"{address}  (Ctrl-C stops it)")
+            if not no_browser:
+                webbrowser.open(address)
+            code = server.wait()
+    except KeyboardInterrupt:
+        return 0
+    raise SubquadError(f"the MLflow server ended by itself with exit code {code}")
