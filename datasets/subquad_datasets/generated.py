@@ -6,11 +6,10 @@ Letters: N sequences, L positions.
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
 
 import numpy as np
 
-from subquad.data import ArrayBatch, ArraySplit, Dataset, Split, SplitName
+from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName
 from subquad.plugin import Config, param
 from subquad_datasets.guesses import majority
 
@@ -31,23 +30,32 @@ class GeneratedConfig(Config):
 class Generated(Dataset):
     """Splits of drawn sequences: TRAIN and its validation part are one stream, TEST is another.
 
-    Args:
-        config: the parameters.
-        root: not used, nothing is kept.
+    Nothing is kept on disk.
     """
 
-    def __init__(self, config: GeneratedConfig, root: Path):
-        super().__init__(config, root)
-        self.counts = config
+    @property
+    def counts(self) -> GeneratedConfig:
+        """The parameters that say how many sequences there are."""
+        assert isinstance(self.config, GeneratedConfig)
+        return self.config
 
     @abstractmethod
     def sequences(self, stream: int, count: int) -> ArrayBatch:
         """`inputs` (N, L) int64, `keep` (N, L) bool and `labels` (N,) int64; a larger `count` only appends rows."""
 
-    def sizes(self) -> dict[str, int]:
-        """Sequences in each split but TEST."""
+    def spec(self, length: int, vocab_size: int, num_values: int, target: str = "class") -> DataSpec:
+        """What a task with sequences of one length, and the values 0 .. num_values - 1 as classes, is described by."""
         train, validation = self.counts.train_size, self.counts.validation_size
-        return {"train": train, "validation": validation, "trainval": train + validation}
+        return DataSpec.tokens(
+            length,
+            vocab_size,
+            target=target,
+            num_classes=num_values,
+            class_names=tuple(str(value) for value in range(num_values)),
+            sizes={"train": train, "validation": validation, "trainval": train + validation},
+            equal_length=True,
+            notes=(f"synthetic control task, chance is {1 / num_values:.4g}",),
+        )
 
     def load(self, name: SplitName) -> ArraySplit:
         counts = self.counts

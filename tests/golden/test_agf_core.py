@@ -10,8 +10,8 @@ import torch
 from subquad.plugin import Site
 from subquad_plugins.agf import Config
 from subquad_plugins.agf.filter import filtered_vectors, polynomial
-from subquad_plugins.agf.jacobi import basis_steps, in_y, powers_of_y
 from subquad_plugins.agf.mixer import AGF
+from subquad_plugins.numerics.jacobi import basis_steps, in_y, powers_of_y
 
 CORES = ["agf_lra_inner_K3_a1.0_b1.5", "agf_lra_inner_K9_a2.0_bm1.0"]
 FED = {"u": "preU", "v": "preV", "sigma": "preS", "value": "val"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,35 +14,21 @@ from subquad_datasets.mqar.draw import FIRST_KEY, draw
 
 
 class Mqar(Generated):
-    """Associative recall, every query classified at its position, or the sequence at its last one.
+    """Associative recall, every query classified at its position, or the sequence at its last one."""
 
-    Args:
-        config: see `Config`.
-        root: not used, nothing is kept.
-    """
-
-    def __init__(self, config: Config, root: Path):
-        super().__init__(config, root)
-        self.mqar = config
+    config: Config
 
     def describe(self) -> DataSpec:
-        config = self.mqar
-        return DataSpec.tokens(
-            max_len=config.length,
-            vocab_size=FIRST_KEY + config.num_keys + config.num_values,
-            num_classes=config.num_values,
-            class_names=tuple(str(value) for value in range(config.num_values)),
-            sizes=self.sizes(),
-            equal_length=True,
-            target="positions" if config.labels == "every" else "class",
-            notes=(_note(config),),
-        )
+        config = self.config
+        target = "positions" if config.labels == "every" else "class"
+        vocabulary = FIRST_KEY + config.num_keys + config.num_values
+        return replace(self.spec(config.length, vocabulary, config.num_values, target), notes=(_note(config),))
 
     def sequences(self, stream: int, count: int) -> ArrayBatch:
         """`inputs` and `keep` (N, L), all real, `labels` (N, L) or (N,)."""
-        drawn = draw(self.mqar, stream, count)
+        drawn = draw(self.config, stream, count)
         keep = np.ones(drawn.inputs.shape, dtype=bool)
-        labels = drawn.targets if self.mqar.labels == "every" else drawn.targets[:, -1].copy()
+        labels = drawn.targets if self.config.labels == "every" else drawn.targets[:, -1].copy()
         return {"inputs": drawn.inputs, "keep": keep, "labels": labels}
 
     def oracles(self, split: Split) -> dict[str, float]:

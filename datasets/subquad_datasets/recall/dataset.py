@@ -6,8 +6,6 @@ Letters: N sequences, P pairs, K keys, V values.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from subquad.data import ArrayBatch, DataSpec
@@ -16,35 +14,21 @@ from subquad_datasets.recall import Config
 
 
 class Recall(Generated):
-    """The recall task.
+    """The recall task."""
 
-    Args:
-        config: see `Config`.
-        root: not used, nothing is kept.
-    """
-
-    def __init__(self, config: Config, root: Path):
-        super().__init__(config, root)
-        self.recall = config
+    config: Config
 
     def describe(self) -> DataSpec:
-        config = self.recall
-        return DataSpec.tokens(
-            max_len=config.num_pairs + 1,
-            vocab_size=1 + config.num_keys * config.num_values + config.num_keys,
-            num_classes=config.num_values,
-            class_names=tuple(str(value) for value in range(config.num_values)),
-            sizes=self.sizes(),
-            equal_length=True,
-            notes=(f"synthetic control task, chance is {1 / config.num_values:.4g}",),
-        )
+        config = self.config
+        vocabulary = 1 + config.num_keys * config.num_values + config.num_keys
+        return self.spec(config.num_pairs + 1, vocabulary, config.num_values)
 
     def sequences(self, stream: int, count: int) -> ArrayBatch:
         """`inputs` and `keep` (N, P + 1), all real, `labels` (N,).
 
         Keys, values and queries are drawn from streams of their own, so that a larger `count` only appends rows.
         """
-        config = self.recall
+        config = self.config
         of_keys, of_values, of_queries = (random_stream(config.seed, 3 * stream + part) for part in range(3))
         keys = distinct_keys(of_keys, count, config.num_pairs, config.num_keys)
         values = of_values.integers(config.num_values, size=keys.shape)

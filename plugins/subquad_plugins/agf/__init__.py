@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from subquad.plugin import Facts, MixerConfig, MixerPlugin, param
-from subquad_plugins.agf.jacobi import pole
+from subquad_plugins.numerics.jacobi import jacobi_param, pole
 
 FILTER_KEYS = ("order", "basis", "jacobi_a", "jacobi_b", "fix_identity", "coeff_activation", "sigma_map")
 BASIS_KEYS = ("basis", "jacobi_a", "jacobi_b", "sigma_map")
@@ -30,22 +30,8 @@ class Config(MixerConfig):
         3, meaning="degree of the polynomial filter; 0: a constant", symbol="K", ge=0, le=32, search=range(2, 11)
     )
     basis: Literal["jacobi", "legendre", "chebyshev", "monomial"] = param("jacobi", meaning="polynomial basis")
-    jacobi_a: float = param(
-        1.0,
-        meaning="Jacobi parameter a; orthogonal for a > -1",
-        symbol="a",
-        ge=-2,
-        le=4,
-        search=(-0.5, 0.0, 1.0, 1.5, 2.0),
-    )
-    jacobi_b: float = param(
-        0.2,
-        meaning="Jacobi parameter b; orthogonal for b > -1",
-        symbol="b",
-        ge=-2,
-        le=4,
-        search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.2, 0.5, 1.0, 1.5, 2.0),
-    )
+    jacobi_a: float = jacobi_param("a", 1.0, search=(-0.5, 0.0, 1.0, 1.5, 2.0))
+    jacobi_b: float = jacobi_param("b", 0.2, search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.2, 0.5, 1.0, 1.5, 2.0))
     fix_identity: bool = param(True, meaning="hold the constant term at 1, so that the filter starts as the identity")
     coeff_activation: Literal["tanh", "none"] = param("tanh", meaning="bounds the learned coefficients, or does not")
     sigma_map: Literal["unit", "symmetric"] = param(

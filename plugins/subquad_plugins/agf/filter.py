@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from subquad.nn.kernels import Operation
-from subquad_plugins.agf.jacobi import Step
+from subquad_plugins.numerics.jacobi import Step
 
 Steps = tuple[Step, ...]
 

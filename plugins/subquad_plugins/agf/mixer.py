@@ -19,8 +19,9 @@ from subquad.nn import MixerOutput, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.agf import Config
 from subquad_plugins.agf.filter import filtered_vectors
-from subquad_plugins.agf.jacobi import basis_steps, in_y, powers_of_y
 from subquad_plugins.agf.ortho import distance_from_identity, head_products
+from subquad_plugins.numerics.jacobi import basis_steps, in_y, powers_of_y
+from subquad_plugins.numerics.tensors import wide
 
 MASKED_LOGIT = -1e9
 """Finite, as in the authors' LRA code, so that a sample without any real token stays finite."""
@@ -86,9 +87,9 @@ class AGF(TokenMixer):
         left, right, value = self.u(x), self.v(x), self.value(x)
         sigma = None if self.sigma is None else self.sigma(x)
         with torch.autocast(x.device.type, enabled=False):
-            left, right = self._vectors(_wide(left), _wide(right), keep)
+            left, right = self._vectors(wide(left), wide(right), keep)
             losses = self._losses(left, right)
-            mixed = self._mix(left, right, _wide(value), sigma)
+            mixed = self._mix(left, right, wide(value), sigma)
         return MixerOutput(self.out(mixed.to(value.dtype)), losses)
 
     def _vectors(self, left: Tensor, right: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -114,7 +115,7 @@ class AGF(TokenMixer):
         if self.singular is not None:
             summary = summary * self._singular_values(summary.dtype)[..., None]
         if self.filter is not None and sigma is not None:
-            left = self.filter(left, _wide(sigma))
+            left = self.filter(left, wide(sigma))
         heads = left.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         return (heads @ summary).transpose(1, 2).flatten(2)
 
@@ -134,7 +135,3 @@ def _token_independent(config: Config) -> bool:
 def _starting_values(config: Config, site: Site) -> Tensor:
     """Ones for `svd_scalar`; for order 0 the coefficient theta_0, which starts at 0 like every other."""
     return torch.ones(site.num_heads, site.head_dim) if config.form == "svd_scalar" else torch.zeros(1, 1)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from subquad_plugins.agf import Config
-from subquad_plugins.agf.jacobi import basis_steps
+from subquad_plugins.numerics.jacobi import basis_steps
 
 Project = Callable[[str], Tensor]
 

@@ -24,6 +24,7 @@ from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.chirp import chirp
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 from subquad_plugins.numerics.lengths import fast_length
+from subquad_plugins.numerics.tensors import wide
 
 Evaluation = Literal["auto", "dense", "chirp"]
 
@@ -41,7 +42,7 @@ def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Eva
     Returns:
         (B, T, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
-    z = _wide(x)
+    z = wide(x)
     if is_dense(x.shape[1], evaluation, CROSSOVER):
         return wide_product(causal_matrix(z, period, norm), z).to(x.dtype)
     scale = row_scale(torch.arange(x.shape[1], device=x.device), period, norm)[:, None].to(z.dtype)
@@ -72,7 +73,7 @@ def learned_causal_fourier(
     Returns:
         (B, T, D), in the dtype of `x`; differentiable with respect to x and delta.
     """
-    z, positions = _wide(x), torch.arange(x.shape[1], device=x.device)
+    z, positions = wide(x), torch.arange(x.shape[1], device=x.device)
     scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
     if is_dense(x.shape[1], evaluation, LEARNED_CROSSOVER):
         weights = row_weights(positions, x.shape[1], period, z.dtype, delta)
@@ -125,7 +126,3 @@ class _CausalSum(torch.autograd.Function):
 def is_dense(length: int, evaluation: Evaluation, crossover: int) -> bool:
     """Whether a sequence of this length goes through the matrix."""
     return evaluation == "dense" or (evaluation == "auto" and length <= crossover)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

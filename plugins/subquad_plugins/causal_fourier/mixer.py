@@ -28,6 +28,7 @@ from subquad_plugins.causal_fourier.chirp import (
 from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_scale, row_weights
 from subquad_plugins.causal_fourier.product import wide_product
 from subquad_plugins.fourier.places import places_of, take_rows, to_front
+from subquad_plugins.numerics.tensors import wide
 
 
 class CausalFourier(TokenMixer):
@@ -93,9 +94,9 @@ class CausalFourier(TokenMixer):
         token, position = x if self.value is None else self.value(x), cache["position"]
         past = self._appended(token, cache["past"], position)
         with torch.autocast(x.device.type, enabled=False):
-            wide = past.float() if past.dtype in (torch.float16, torch.bfloat16) else past
-            weights = self._weights(position, past.shape[1]).to(wide.dtype)[:, None]
-            mixed = wide_product(weights, wide)[:, 0].to(token.dtype)
+            real = wide(past)
+            weights = self._weights(position, past.shape[1]).to(real.dtype)[:, None]
+            mixed = wide_product(weights, real)[:, 0].to(token.dtype)
         return mixed if self.out is None else self.out(mixed), {"past": past, "position": position + 1}
 
     def _mix(self, x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from subquad.data import NO_LABEL, DataSpec
 from subquad.errors import DataError, PluginError
 from subquad.nn import Backbone, Batch, Task
 from subquad_plugins.classification import Config
+from subquad_plugins.numerics.tensors import wide
 
 
 class Classification(Task):
@@ -111,5 +112,4 @@ class Classification(Task):
 
     def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """(N,), in fp32 at least."""
-        wide = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
-        return F.cross_entropy(wide, labels, reduction="none", label_smoothing=self.label_smoothing)
+        return F.cross_entropy(wide(outputs), labels, reduction="none", label_smoothing=self.label_smoothing)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad_plugins.numerics.pinv import Start, exact_inverse, pseudo_inverse, ridge_inverse
+from subquad_plugins.numerics.tensors import laplace, take_rows, wide
 
 Function = Literal["softmax", "laplace"]
 Inverse = Literal["iterative", "exact", "ridge"]
@@ -76,7 +77,7 @@ def cur_attention(
         (B, H, Lq, Ev), dtype of v.
     """
     # The exact inverse is made in fp64, but C and R are not: singular values below their rounding are left out.
-    rtol = max(q_idx.shape[-1], k_idx.shape[-1]) * torch.finfo(_wide(q).dtype).eps
+    rtol = max(q_idx.shape[-1], k_idx.shape[-1]) * torch.finfo(wide(q).dtype).eps
     invert = {
         "iterative": partial(pseudo_inverse, iterations=iterations, start=start, through_start=through_start),
         "exact": partial(exact_inverse, rtol=rtol),
@@ -159,7 +160,7 @@ def landmark_attention(
     with torch.autocast(q.device.type, enabled=False):
         dtype = v.dtype
         if precise:
-            q, k, v = _wide(q), _wide(k), _wide(v)
+            q, k, v = wide(q), wide(k), wide(v)
         z = invert(_middle(weigh, q_hat, k_hat, q_hat_keep, picks, middle, precise))
         rv = attend(q_hat.to(q.dtype), k, v, mask=keys, bias=rows)
         w = z @ rv.to(z.dtype)
@@ -169,11 +170,6 @@ def landmark_attention(
         sides = weigh(q, k_hat, mask=picks, bias=columns)
         sums = (sides @ z.sum(-1, keepdim=True).to(sides.dtype)).clamp_min(SMALLEST_SUM)
         return (sides @ w.to(sides.dtype) / sums).to(dtype), rv.to(dtype)
-
-
-def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of each sample and head: x (B, H, L, E), index (B, H, m) to (B, H, m, E)."""
-    return x.gather(2, index[..., None].expand(*index.shape, x.shape[-1]))
 
 
 def put_rows(out: Tensor, rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -214,7 +210,7 @@ def _middle(
 def _usual_scale(function: Function, k: Tensor, keys: Tensor | None) -> float | Tensor:
     if function == "softmax":
         return k.shape[-1] ** -0.5
-    return 1 / k.shape[2] if keys is None else 1 / keys.sum(-1, keepdim=True, dtype=_wide(k).dtype)
+    return 1 / k.shape[2] if keys is None else 1 / keys.sum(-1, keepdim=True, dtype=wide(k).dtype)
 
 
 def _softmax(q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -224,13 +220,13 @@ def _softmax(q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None
 
 def _laplace(q: Tensor, k: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
     scores = _scores(q, k, scale, bias)
-    weights = 0.5 * (1 + torch.erf((scores - 0.707107) / (0.282095 * 2**0.5)))
+    weights = laplace(scores)
     return weights if mask is None else weights * mask
 
 
 def _scores(q: Tensor, k: Tensor, scale: float | Tensor, bias: Tensor | None) -> Tensor:
-    scores = (_wide(q) * scale) @ _wide(k).mT
-    return scores if bias is None else scores + _wide(bias)
+    scores = (wide(q) * scale) @ wide(k).mT
+    return scores if bias is None else scores + wide(bias)
 
 
 def _apply(
@@ -238,7 +234,7 @@ def _apply(
 ) -> Tensor:
     """Attention with its weights made, in fp32 at least; for what the fused kernels do not do."""
     with torch.autocast(q.device.type, enabled=False):
-        return (weigh(q, k, mask=mask, bias=bias) @ _wide(v)).to(v.dtype)
+        return (weigh(q, k, mask=mask, bias=bias) @ wide(v)).to(v.dtype)
 
 
 def _fused(
@@ -253,7 +249,3 @@ def _fused(
     # Normed queries and keys stay fp32 under autocast where values do not.
     q, k = q.to(v.dtype), k.to(v.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

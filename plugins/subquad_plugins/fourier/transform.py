@@ -19,6 +19,7 @@ from torch import Tensor
 from subquad_plugins.fourier.chirp import sample_fft
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 from subquad_plugins.fourier.places import Places, places_of, take_rows, to_front
+from subquad_plugins.numerics.tensors import wide
 
 Form = Literal["re_seq", "re_2d", "hartley"]
 Norm = Literal["paper", "ortho"]
@@ -37,7 +38,7 @@ def fourier_mix(x: Tensor, form: Form = "re_seq", norm: Norm = "ortho", keep: Te
     Returns:
         (B, L, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
-    return _Symmetric.apply(_wide(x), form, norm, keep).to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
+    return _Symmetric.apply(wide(x), form, norm, keep).to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def learned_fourier(
@@ -68,7 +69,7 @@ def learned_fourier(
     Reference: MDFWA, learned frequencies.
     """
     places = None if keep is None else places_of(keep)
-    front = _wide(x) if keep is None or places is None else to_front(_wide(x), keep, places)
+    front = wide(x) if keep is None or places is None else to_front(wide(x), keep, places)
     here, mirrored = _nudft(_halved(front, form, norm), omega, terms, places)
     mixed = _combined(here, mirrored, form, x.shape[2]) * _scale(norm, x, places)
     mixed = mixed if keep is None else mixed.masked_fill(~keep[..., None], 0.0)
@@ -162,8 +163,4 @@ def _scale(norm: Norm, x: Tensor, places: Places | None) -> Tensor | float:
     """1, or 1 / sqrt(N): a number, or (B, 1, 1)."""
     if norm == "paper":
         return 1.0
-    return x.shape[1] ** -0.5 if places is None else places.lengths[:, None, None].double().rsqrt().to(_wide(x).dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.shape[1] ** -0.5 if places is None else places.lengths[:, None, None].double().rsqrt().to(wide(x).dtype)

@@ -24,7 +24,8 @@ from subquad_plugins import causal_fourier, fourier
 from subquad_plugins.causal_fourier.mixer import CausalFourier
 from subquad_plugins.fourier.mixer import Fourier
 from subquad_plugins.mdfwa import Config
-from subquad_plugins.wavelet.mixer import WaveletBranch, wide
+from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.wavelet.mixer import WaveletBranch
 
 
 class MDFWA(TokenMixer):

@@ -9,19 +9,14 @@ Reference: Ma et al. 2023, Mega, Eq. 8 and 16 (Laplace: mu = sqrt(1/2), sigma = 
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from subquad_plugins.mega.ema import wide
+from subquad_plugins.numerics.tensors import laplace, wide
 
 Form = Literal["softmax", "laplace"]
-
-MEAN, DEVIATION = 0.707107, 0.282095
-"""Of the Laplace form, with the six digits of the authors' code: sqrt(1/2) and sqrt(1 / (4 pi)), which bring its value
-and slope nearest to those of relu(x)^2 at x = sqrt(2)."""
 
 
 def visible_keys(keep: Tensor | None, length: int, *, causal: bool, device: torch.device) -> Tensor | None:
@@ -66,7 +61,7 @@ def attention_weights(scores: Tensor, visible: Tensor | None, form: Form) -> Ten
         (..., Q, K). A softmax row that sees nothing (all padding) takes all keys alike, so that it stays finite.
     """
     if form == "laplace":
-        weights = 0.5 * (1 + torch.erf((scores - MEAN) / (DEVIATION * math.sqrt(2))))
+        weights = laplace(scores)
         return weights if visible is None else weights.masked_fill(~visible, 0.0)
     if visible is None:
         return torch.softmax(scores, -1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from subquad.errors import PluginError
-from subquad_plugins.mega.ema import wide
+from subquad_plugins.numerics.tensors import wide
 
 
 class RelativeBias(nn.Module, ABC):

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subquad_plugins.numerics.long_conv import bidirectional_conv, causal_conv
+from subquad_plugins.numerics.tensors import wide
 
 
 def ema_rates(weight_logit: Tensor, damping_logit: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,8 +147,3 @@ class DampedEMA(nn.Module):
 
     def _coefficients(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return wide(self.weight_logit), wide(self.damping_logit), wide(self.expansion), wide(self.projection)
-
-
-def wide(x: Tensor) -> Tensor:
-    """float32 where x is of half precision, else x."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from subquad_plugins.mega.ema import wide
+from subquad_plugins.numerics.tensors import wide
 
 
 class ScaleNorm(nn.Module):

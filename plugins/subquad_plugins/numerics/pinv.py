@@ -13,6 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from subquad_plugins.numerics.tensors import wide
+
 Start = Literal["norms", "rows", "batch"]
 
 
@@ -37,7 +39,7 @@ def pseudo_inverse(u: Tensor, iterations: int, *, start: Start = "norms", throug
     public code (mlpen/Nystromformer), kept only to replay its numbers.
     """
     with torch.autocast(u.device.type, enabled=False):
-        u = _wide(u)
+        u = wide(u)
         z = _start(u, start, through_start)
         shape, u, z = z.shape, u.reshape(-1, *u.shape[-2:]), z.reshape(-1, *z.shape[-2:])
         for _ in range(iterations):
@@ -77,7 +79,7 @@ def exact_inverse(u: Tensor, *, rtol: float | None = None) -> Tensor:
         (..., r, p).
     """
     with torch.autocast(u.device.type, enabled=False):
-        return torch.linalg.pinv(_wide(u), rtol=rtol)
+        return torch.linalg.pinv(wide(u), rtol=rtol)
 
 
 def ridge_inverse(u: Tensor, ridge: float) -> Tensor:
@@ -91,12 +93,8 @@ def ridge_inverse(u: Tensor, ridge: float) -> Tensor:
         (..., r, p).
     """
     with torch.autocast(u.device.type, enabled=False):
-        u = _wide(u)
+        u = wide(u)
         columns, rows = norms(u)
         damping = ridge * columns * rows
         gram = u.mT @ u + damping * torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
         return torch.linalg.solve(gram, u.mT)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

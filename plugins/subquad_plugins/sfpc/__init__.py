@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from subquad.plugin import Facts, MixerConfig, MixerPlugin, Range, Site, param
-from subquad_plugins.agf.jacobi import POLE_DISTANCE, pole
+from subquad_plugins.numerics.jacobi import POLE_DISTANCE, jacobi_param, pole
 
 MOST_TAPS = 257
 """Longest kernel that `auto` leaves to the convolution; beyond, the FFT is as quick (one CPU core, D = 128)."""
@@ -27,6 +27,9 @@ LARGEST_ORDER = 64
 
 HELD_IN_FP32 = 1e30
 """Largest power of a given circulant's norm: well below the 3e38 that fp32 ends at."""
+
+
+_JACOBI = (-0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
 
 
 class Config(MixerConfig):
@@ -51,24 +54,8 @@ class Config(MixerConfig):
         search=("auto", "monomial_rescaled", "jacobi"),
         when={"operator": ("laplacian",)},
     )
-    jacobi_a: float = param(
-        0.0,
-        meaning="Jacobi parameter a",
-        symbol="a",
-        ge=-2,
-        le=4,
-        search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0),
-        when={"basis": ("jacobi",)},
-    )
-    jacobi_b: float = param(
-        0.0,
-        meaning="Jacobi parameter b",
-        symbol="b",
-        ge=-2,
-        le=4,
-        search=(-0.5, 0.0, 0.5, 1.0, 1.5, 2.0),
-        when={"basis": ("jacobi",)},
-    )
+    jacobi_a: float = jacobi_param("a", 0.0, search=_JACOBI, when={"basis": ("jacobi",)})
+    jacobi_b: float = jacobi_param("b", 0.0, search=_JACOBI, when={"basis": ("jacobi",)})
     coefficients: Literal["shared", "head", "channel"] = param(
         "channel",
         meaning="one polynomial for all channels (the paper), one for each head or one for each channel",

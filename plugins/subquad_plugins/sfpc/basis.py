@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from subquad_plugins.agf.jacobi import Step, jacobi_steps
+from subquad_plugins.numerics.jacobi import Step, jacobi_steps
 
 Steps = tuple[Step, ...]
 

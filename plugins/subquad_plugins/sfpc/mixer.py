@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from subquad.errors import PluginError
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
+from subquad_plugins.numerics.tensors import take_rows, wide
 from subquad_plugins.sfpc import Config
 from subquad_plugins.sfpc.basis import to_chebyshev
 from subquad_plugins.sfpc.operator import applied, per_channel, way_of
@@ -113,12 +114,12 @@ class SFPC(TokenMixer):
         value = x if self.value is None else self.value(x)
         past = cache["past"]
         with torch.autocast(x.device.type, enabled=False):
-            mixed = self.polynomial.next_value(_wide(value), _wide(past)).to(value.dtype)
+            mixed = self.polynomial.next_value(wide(value), wide(past)).to(value.dtype)
         return self._finish(x, mixed), {"past": torch.cat([past[:, 1:], value[:, None].to(past.dtype)], 1)}
 
     def _filter(self, value: Tensor, keep: Tensor | None) -> Tensor:
         with torch.autocast(value.device.type, enabled=False):
-            return self.polynomial(_wide(value), keep).to(value.dtype)
+            return self.polynomial(wide(value), keep).to(value.dtype)
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         if self.gate is not None:
@@ -157,8 +158,4 @@ def _newest(real: Tensor, order: int, keep: Tensor | None) -> Tensor:
     padded = F.pad(real, (0, 0, order, 0))
     lengths = torch.full((len(real), 1), real.shape[1], device=real.device) if keep is None else keep.sum(1, True)
     index = lengths + torch.arange(order, device=real.device)
-    return padded.gather(1, index[..., None].expand(-1, -1, real.shape[2]))
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return take_rows(padded, index)

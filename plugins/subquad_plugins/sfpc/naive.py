@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from subquad_plugins.agf.jacobi import jacobi_steps
+from subquad_plugins.numerics.jacobi import jacobi_steps
 from subquad_plugins.sfpc import Config
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from subquad_plugins.numerics.tensors import take_rows
 from subquad_plugins.wavelet.dwt import as_bank
 from subquad_plugins.wavelet.filters import FilterBank, Taps
 from subquad_plugins.wavelet.linear import linear_map
@@ -90,7 +91,7 @@ def last_tokens(x: Tensor, lengths: Tensor, count: int) -> Tensor:
     if not x.shape[1]:
         return x.new_zeros(len(x), count, x.shape[2])
     place = lengths[:, None] - count + torch.arange(count, device=x.device)
-    found = x.gather(1, place.clamp_min(0)[..., None].expand(-1, -1, x.shape[2]))
+    found = take_rows(x, place.clamp_min(0))
     return found.masked_fill((place < 0)[..., None], 0.0)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from subquad_plugins.numerics.tensors import take_rows
 from subquad_plugins.wavelet.linear import linear_map
 
 
@@ -107,16 +108,11 @@ def extend_each(x: Tensor, lengths: Tensor, before: int, after: int, mode: str) 
     n = lengths.clamp_min(1)[:, None]
     p = torch.arange(-before, x.shape[1] + after, device=x.device)[None]
     index, scale, first, last = source(mode, p, n)
-    out = _pick(x, index)
+    out = take_rows(x, index)
     out = out * scale[..., None] if isinstance(scale, Tensor) else out
     if isinstance(first, Tensor):
-        out = out + first[..., None] * x[:, :1] + last[..., None] * _pick(x, n - 1)
+        out = out + first[..., None] * x[:, :1] + last[..., None] * take_rows(x, n - 1)
     return out
-
-
-def _pick(x: Tensor, index: Tensor) -> Tensor:
-    """Tokens of (B, N, D) by (B, M) indices, (B, M, D)."""
-    return x.gather(1, index[..., None].expand(-1, -1, x.shape[2]))
 
 
 @dataclass(frozen=True)

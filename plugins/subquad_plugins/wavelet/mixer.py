@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.fourier.places import places_of, take_rows, to_front
+from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.wavelet import Config, WaveletConfig
 from subquad_plugins.wavelet.atrous import atrous_mix, atrous_step, remember, weighted_sum
 from subquad_plugins.wavelet.dwt import wavelet_mix
@@ -118,8 +119,3 @@ class Wavelet(TokenMixer):
         with torch.autocast(x.device.type, enabled=False):
             mixed, cache = self.bands.step(wide(x), cache)
         return self.project(mixed.to(x.dtype)), cache
-
-
-def wide(x: Tensor) -> Tensor:
-    """At least float32."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from subquad_plugins.agf import PLUGIN, Config
-from subquad_plugins.agf.jacobi import pole
+from subquad_plugins.numerics.jacobi import pole
 
 REFUSED = [
     ({"order": 33}, "order\n  Input should be less than or equal to 32"),

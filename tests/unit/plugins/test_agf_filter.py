@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import eval_jacobi
 
 from subquad_plugins.agf import filter as fast
-from subquad_plugins.agf.jacobi import amplification, basis_steps, in_y, monomial_matrix, powers_of_y
+from subquad_plugins.numerics.jacobi import amplification, basis_steps, in_y, monomial_matrix, powers_of_y
 
 BASES = [
     ("jacobi", 2.0, -1.0),

@@ -149,7 +149,7 @@ def test_pairs_stand_in_front_and_every_pair_is_asked_for_where_queries_are_labe
 @pytest.mark.parametrize(("labels", "shape"), [("every", (20, 64)), ("last", (20,))])
 def test_labels_are_the_targets_of_every_query_or_of_the_last(labels, shape):
     dataset = mqar(length=64, labels=labels, num_queries=2)
-    rows, drawn = everything(dataset, "validation")["labels"], draw(dataset.mqar, 0, 80).targets[60:]
+    rows, drawn = everything(dataset, "validation")["labels"], draw(dataset.config, 0, 80).targets[60:]
     assert rows.shape == shape
     assert dataset.describe().target == ("positions" if labels == "every" else "class")
     assert np.array_equal(rows, drawn if labels == "every" else drawn[:, -1])

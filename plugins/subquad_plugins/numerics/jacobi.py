@@ -9,15 +9,30 @@ Reference: Abramowitz and Stegun 22.7.1; equal to `scipy.special.eval_jacobi`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+
+from subquad.plugin import param
 
 POLE_DISTANCE = 1e-6
 """A denominator of the recurrence nearer to zero than this is a pole: its coefficients would drown everything else."""
 
 WORST_AMPLIFICATION = 50.0
 """Largest loss of precision accepted for powers of y: 50 rounding errors are 3e-6 in fp32, 6e-15 in fp64."""
+
+
+def jacobi_param(
+    letter: Literal["a", "b"],
+    default: float,
+    search: Sequence[float],
+    when: Mapping[str, Sequence[Any]] | None = None,
+) -> Any:
+    """The field of a Jacobi parameter in a mixer's `Config`; `search` and `when` as for `subquad.plugin.param`."""
+    meaning = f"Jacobi parameter {letter}; orthogonal for {letter} > -1"
+    return param(default, meaning=meaning, symbol=letter, ge=-2, le=4, search=search, when=when)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,30 @@
+"""Small operations that several mixers share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+LAPLACE_MEAN, LAPLACE_DEVIATION = 0.707107, 0.282095
+"""With the six digits of Mega's code: sqrt(1/2) and sqrt(1 / (4 pi)), which bring value and slope of the Laplace
+function nearest to those of relu(x)^2 at x = sqrt(2)."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """In fp32 at least: half precision is too narrow for sums, roots and FFTs."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def laplace(scores: Tensor) -> Tensor:
+    """Attention weights of single scores: Phi((x - mean) / deviation), Phi the normal distribution.
+
+    Reference: Ma et al. 2023, Mega, Eq. 16.
+    """
+    return 0.5 * (1 + torch.erf((scores - LAPLACE_MEAN) / (LAPLACE_DEVIATION * math.sqrt(2))))
+
+
+def take_rows(x: Tensor, index: Tensor) -> Tensor:
+    """Rows of each sample (and head): x (B, .., L, E), index (B, .., m) to (B, .., m, E)."""
+    return x.gather(-2, index[..., None].expand(*index.shape, x.shape[-1]))
