@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 import subquad
-from subquad.report import build, to_terminal
+from subquad.report import document_of, print_document, read_report
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
         Path(__file__).parent / "small.yaml", ["matrix.mixer=[agf, identity]", "matrix.seed=[0, 1]"]
     )
     study = Path(results[0]["folder"]).parents[1]
-    to_terminal(build([study]), Console(width=120))
+    print_document(document_of(read_report([study])), Console(width=120))
     model = subquad.load(results[0]["folder"])
     print(f"{results[0]['label']} can be used at once: {type(model).__name__} in {results[0]['folder']}")
 

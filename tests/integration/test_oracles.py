@@ -9,7 +9,7 @@ import pytest
 
 import subquad
 from subquad.data import TestKey
-from subquad.report import build, markdown
+from subquad.report import FORMATS, document_of, read_report
 from subquad.runs import RESULT
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.dataset import ListOps
@@ -40,11 +40,11 @@ def test_listops_from_the_data_to_the_table(tmp_path: Path, monkeypatch: pytest.
     run = Path(result["folder"])
     assert json.loads((run / RESULT).read_text())["oracles"] == {"samples": 100, "accuracy": expected}
     assert len((run / "test-openings.jsonl").read_text().splitlines()) == 1
-    text = markdown.render(build([run]))
-    for name, key in (("majority class", "majority"), ("root operator", "root_operator")):
-        assert f"| *oracle: {name}* | *honest* | *–* | *{100 * expected[key]:.2f} " in text
-    best = max(expected, key=lambda key: expected[key]).replace("majority", "majority class").replace("_", " ")
-    assert f"the best oracle ({best} {100 * max(expected.values()):.1f} %" in text
+    text = FORMATS["md"](document_of(read_report([run])))
+    for name, key in (("majority", "majority"), ("root operator", "root_operator")):
+        assert f"| *reference: {name}* | *honest* | *–* | *{100 * expected[key]:.2f} " in text
+    best = max(expected, key=lambda key: expected[key]).replace("_", " ")
+    assert f"the best reference score ({best} {100 * max(expected.values()):.1f} %" in text
 
 
 def test_a_failing_oracle_costs_no_finished_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import subquad
-from subquad.report import build
+from subquad.report import read_report
 from subquad.runs import RESULT
 
 DATA = {
@@ -33,7 +33,8 @@ def test_a_run_finds_the_published_rows_of_its_data_set(tmp_path: Path, monkeypa
     (result,) = subquad.train(tmp_path / "listops.yaml", [], root=tmp_path)
     run = Path(result["folder"])
     assert json.loads((run / RESULT).read_text())["published_keys"] == {"benchmark": "listops"}
-    (found,) = build([run]).published
+    report = read_report([run])
+    found = report.published(report.rows[0])
     assert [(one.published.source, one.published.value) for one in found] == [
         ("wi2025agf", 37.1),
         ("francois2025cur", 37.11),

@@ -31,9 +31,14 @@ HOMES = {
     "ray": ("pipeline/subquad/ray/",),
     "mlflow": ("pipeline/subquad/tracking/mlflow.py",),
     "optuna": ("pipeline/subquad/search/searchers/", "pipeline/subquad/search/pictures/"),
-    "matplotlib": ("pipeline/subquad/tracking/plots.py", "pipeline/subquad/search/pictures/"),
+    "matplotlib": (
+        "pipeline/subquad/report/charts.py",
+        "pipeline/subquad/tracking/plots.py",
+        "pipeline/subquad/search/pictures/",
+    ),
+    "scipy": ("pipeline/subquad/report/stats.py",),
 }
-HEAVY = ("torch", "ray", "mlflow", "sktime", "matplotlib", "optuna")
+HEAVY = ("torch", "ray", "mlflow", "sktime", "matplotlib", "scipy", "optuna")
 NAMES_A_PLUGIN_PACKAGE = re.compile(r"(subquad_plugins|subquad_datasets|subquad_spaces)([.:][\w.:]*)?")
 
 pytestmark = pytest.mark.skipif(not (REPO / "pipeline").is_dir(), reason="runs beside the sources only")

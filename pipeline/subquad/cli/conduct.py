@@ -17,7 +17,7 @@ from subquad.drivers.session import Session
 from subquad.engine.checkpoint import newest_step
 from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
-from subquad.report import Report, build, to_terminal, write
+from subquad.report import Document, document_of, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, read_result
 from subquad.tracking.upload import Summary as Tracked
 
@@ -86,8 +86,8 @@ def summary(session: Session, outcome: Outcome) -> dict:
 def tell(session: Session, outcome: Outcome, console: Console) -> None:
     """Print the report of a session, and where its files are."""
     if any(read_result(one.folder) for one in session.tickets):
-        report = build([session.folder])
-        to_terminal(report, console)
+        report = document_of(read_report([session.folder]))
+        print_document(report, console)
         if not outcome.signum:
             _write_report(report, session.folder, console)
     lines = [f"files   {short(session.folder)}"]
@@ -97,9 +97,9 @@ def tell(session: Session, outcome: Outcome, console: Console) -> None:
     sys.stdout.flush()
 
 
-def _write_report(report: Report, folder: Path, console: Console) -> None:
+def _write_report(report: Document, folder: Path, console: Console) -> None:
     try:
-        write(report, folder, ("md", "csv", "html"))
+        write_document(report, folder, ("md", "csv", "html"))
     except OSError as error:  # the results are safe; `subquad report` makes it again
         console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, get_args
 
 import click
@@ -38,7 +38,7 @@ _FILES: tuple[FileKind, ...] = get_args(FileKind)
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what is installed: all of it, or one KIND.
 
-    KIND is mixer, backbone, task, dataset, recipe or space. No plugin is imported.
+    KIND is mixer, backbone, task, dataset, recipe, space or published. No plugin is imported.
 
     \b
     subquad list
@@ -106,7 +106,7 @@ def _footnote(row: dict[str, Any]) -> str:
 def show_command(kind: str, name: str | None, as_json: bool) -> None:
     """Show one plugin: its parameters, what it claims, its paper.
 
-    A recipe or a space is shown as its text, and `experiment` as the keys of an experiment file.
+    A recipe, a space or a published table is shown as its text, and `experiment` as the keys of an experiment file.
 
     \b
     subquad show mixer agf
@@ -233,7 +233,7 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     subquad doctor mixers --timeout 30
     """
     chosen = kind_of(kind) if kind else None
-    reports = examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
+    reports = [_read(one) for one in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)]
     warnings, versions = environment_warnings(), check_versions()
     if as_json:
         plugins = [{**asdict(one.found), "status": one.status, **_reasons(one)} for one in reports]
@@ -241,6 +241,16 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     else:
         _print_health(reports, warnings, versions)
     return int(any(report.status == "broken" for report in reports))
+
+
+def _read(report: PluginHealth) -> PluginHealth:
+    """The same of a published table, once its files were read too."""
+    if report.found.kind != "published" or report.status != "ok":
+        return report
+    from subquad.report.published import published_faults
+
+    faults = published_faults(report.found)
+    return replace(report, status="broken", reason="; ".join(faults)) if faults else report
 
 
 def _progress(report: PluginHealth) -> None:

@@ -16,15 +16,14 @@ from subquad.cli.conduct import short, summary, tell, tracking_line
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment.settings import shorten
+from subquad.report.search import point_text, print_subjects
 from subquad.runs import plain
 from subquad.search.folder import BEST
 from subquad.search.pictures import PLOTS
 from subquad.search.prepare import Prepared
-from subquad.search.report.terminal import print_subjects
 from subquad.search.run import Ended, Watch, run
 from subquad.search.timing import timing_lines
 from subquad.search.trial import Trial, best_of
-from subquad.search.words import point_text
 
 MAX_REASON = 160
 

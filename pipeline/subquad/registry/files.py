@@ -13,7 +13,7 @@ from subquad.registry.foreign import cause, plain
 from subquad.registry.found import Found, blocked, canonical, find_plugins
 from subquad.suggest import did_you_mean
 
-FileKind = Literal["recipe", "space"]
+FileKind = Literal["recipe", "space", "published"]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from subquad.errors import PluginError
 from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
 
-Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe"]
+Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe", "published"]
 
 GROUPS: dict[Kind, str] = {
     "mixer": "subquad.mixers",
@@ -24,6 +24,7 @@ GROUPS: dict[Kind, str] = {
     "dataset": "subquad.datasets",
     "space": "subquad.spaces",
     "recipe": "subquad.recipes",
+    "published": "subquad.published",
 }
 _KINDS: dict[str, Kind] = {group: kind for kind, group in GROUPS.items()}
 

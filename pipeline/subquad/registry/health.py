@@ -108,7 +108,7 @@ def environment_warnings() -> list[str]:
 def _report(found: Found, timeout: float) -> PluginHealth:
     if reason := blocked(found.distribution):
         return PluginHealth(found, "blocked", reason)
-    if found.kind in ("recipe", "space"):
+    if found.kind in ("recipe", "space", "published"):
         missing = package_folder(found.target) is None
         return PluginHealth(
             found, "broken" if missing else "ok", f"no package {plain(found.target)}" if missing else None

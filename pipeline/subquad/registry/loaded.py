@@ -76,7 +76,7 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
     Raises:
         PluginError: unknown, ambiguous, blocked, broken or of another API version.
     """
-    if kind in ("recipe", "space"):
+    if kind in ("recipe", "space", "published"):
         raise PluginError(f"a {kind} is a YAML file, not a plugin that can be loaded")
     if is_file_name(name):
         if kind != "mixer":

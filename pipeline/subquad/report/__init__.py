@@ -1,13 +1,25 @@
 """Reports: run directories in, tables with seeds, intervals, published rows and provenance out.
 
-`build(folders)` reads, `to_terminal(report, console)` prints, `write(report, folder, formats)` makes files.
+`read_report(folders)` reads, `document_of(report)` says it in tables and sentences, `print_document` and
+`write_document` put that on a terminal and into files.
 """
 
 from __future__ import annotations
 
-from subquad.report.build import BASELINE, Report, build
-from subquad.report.files import FORMATS, write
-from subquad.report.plain import to_json
-from subquad.report.terminal import to_terminal
+from subquad.report.document import Document, document_of
+from subquad.report.formats import FORMATS, parse_formats, write_document
+from subquad.report.report import Report, read_report
+from subquad.report.search import search_document
+from subquad.report.terminal import print_document
 
-__all__ = ["BASELINE", "FORMATS", "Report", "build", "to_json", "to_terminal", "write"]
+__all__ = [
+    "FORMATS",
+    "Document",
+    "Report",
+    "document_of",
+    "parse_formats",
+    "print_document",
+    "read_report",
+    "search_document",
+    "write_document",
+]

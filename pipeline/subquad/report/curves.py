@@ -1,135 +1,154 @@
-"""What the page draws: the metric over epochs and the training loss over steps, a line for every run."""
+"""Curves: what changing one setting, with all others the same, does to the score. Method: docs/reference/report.md."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from subquad.report.build import Report
-from subquad.report.compare import is_baseline
-from subquad.report.rows import Row
-from subquad.report.text import scaled, unit
-from subquad.runs import Record, read_records
+from subquad.report import stats
+from subquad.report.compare import Comparison, compare_values
+from subquad.report.rows import TableRow
+from subquad.report.settings import Setting, in_order, short_setting, varying, with_alternatives
+from subquad.report.text import in_points, points_word, score_text
 
-MAX_POINTS = 240
-COLOURS = 7
-CONTROL_COLOUR = COLOURS
-"""The control mixer's colour, a grey that no other line has."""
+CURVE_NOTE = (
+    "The best value of a curve is chosen by its test scores, which makes it look better than it is: to choose one, "
+    "take the validation means beside them, or search (subquad tune). Values are compared pair by pair as mixers are, "
+    "with Holm's correction over the pairs of one curve."
+)
+_MIXER_FILE = "mixer.source"
+"""Another text of a mixer's file is another mixer, not another value of a setting."""
 
-Point = tuple[float, float]
 
-
-@dataclass(frozen=True)
-class Line:
-    """One run's curve.
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One setting's values with everything else the same.
 
     Attributes:
-        name: its row in the table.
-        colour: index of the mixer's colour.
-        split: what was evaluated; "test" is dashed.
-        points: (x, y), x ascending.
+        key: the setting.
+        rows: in the order of its values.
+        at: what tells the rows from those of other curves over the same setting.
+        comparisons: pairs of the rows; corrected over these.
     """
 
-    name: str
-    colour: int
-    split: str
-    points: tuple[Point, ...]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One set of axes."""
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
+    key: str
+    rows: tuple[TableRow, ...]
+    at: Setting
+    comparisons: tuple[Comparison, ...]
 
     @property
-    def tested(self) -> bool:
-        """A line is of the test split."""
-        return any(line.split == "test" for line in self.lines)
+    def name(self) -> str:
+        """The last word of the setting."""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def metric(self) -> str:
+        return self.rows[0].metric
+
+    @property
+    def title(self) -> str:
+        """`listops, agf (honest): order`, with what else tells it from others."""
+        first, where = self.rows[0], f" at {short_setting(self.at)}" if self.at else ""
+        return f"{first.dataset}, {first.label} ({first.protocol}): {self.name}{where}"
+
+    def value(self, row: TableRow) -> str:
+        """A row's value of the setting."""
+        return row.settings.get(self.key, "none")
+
+    @property
+    def sentence(self) -> str:
+        """The spread of the means, that of seeds, whether any two values differ, and what validation would choose."""
+        scored = [row for row in self.rows if row.score]
+        if len(scored) < 2:
+            return "fewer than two values have a score"
+        return "; ".join(part for part in (self._spread(scored), self._verdict(), self._chosen(scored)) if part)
+
+    def _spread(self, rows: Sequence[TableRow]) -> str:
+        metric, low, high = self.metric, min(rows, key=_mean), max(rows, key=_mean)
+        if _mean(low) == _mean(high):
+            return f"all {len(rows)} means are {score_text(_mean(low), metric)}"
+        said = " to ".join(f"{score_text(_mean(row), metric)} ({self.value(row)})" for row in (low, high))
+        alone = _by_seeds(rows)
+        apart = (
+            "" if alone is None else f"; seeds alone would put {len(rows)} such means {in_points(alone, metric)} apart"
+        )
+        return f"means from {said}, {in_points(_mean(high) - _mean(low), metric)} {points_word(metric)} apart{apart}"
+
+    def _verdict(self) -> str:
+        tested = [pair for pair in self.comparisons if pair.adjusted is not None]
+        if not tested:
+            return "not enough seeds to tell values apart"
+        clear = [pair for pair in tested if pair.verdict == "distinguishable"]
+        pairs = f"{len(tested)} pair{'' if len(tested) == 1 else 's'}"
+        if not clear:
+            least = min(pair.adjusted for pair in tested if pair.adjusted is not None)
+            return f"no two values are distinguishable (smallest p of {pairs} after Holm's correction: {least:.2f})"
+        largest = max(clear, key=lambda pair: abs(pair.estimate.difference) if pair.estimate else 0.0)
+        gap, ends = largest.estimate_texts
+        said = f"{self.value(largest.first)} − {self.value(largest.second)}: {gap} {ends}"
+        return f"distinguishable: {len(clear)} of {pairs}, the largest {said}"
+
+    def _chosen(self, rows: Sequence[TableRow]) -> str:
+        """What the validation means would choose, and what that scores."""
+        means = [(row.validation.mean, row) for row in rows if row.validation]
+        if len(means) < len(rows):
+            return ""
+        top = (max if rows[0].mode == "max" else min)(mean for mean, _ in means)
+        ties = [row for mean, row in means if mean == top]
+        if len(ties) > 1:
+            return f"validation does not choose between {', '.join(map(self.value, ties))}"
+        return f"validation would choose {self.value(ties[0])}, test {score_text(_mean(ties[0]), self.metric)}"
 
 
-@dataclass(frozen=True)
-class Panel:
-    """The charts of one data set."""
-
-    dataset: str
-    legend: tuple[tuple[str, int], ...]
-    charts: tuple[Chart, ...]
-
-
-def panels(report: Report) -> list[Panel]:
-    """A panel for each data set with something to draw, in the table's order."""
-    colours = _colours(report)
-    datasets = dict.fromkeys(row.dataset for row in report.rows)
-    found = (_panel(dataset, [row for row in report.rows if row.dataset == dataset], colours) for dataset in datasets)
-    return [panel for panel in found if panel.charts]
-
-
-def _colours(report: Report) -> dict[str, int]:
-    """One colour per mixer label and setting, over all panels."""
-    names = sorted({row.name for row in report.rows if not is_baseline(row, report.baseline)})
-    colours = {name: index % COLOURS for index, name in enumerate(names)}
-    return {row.name: colours.get(row.name, CONTROL_COLOUR) for row in report.rows}
-
-
-def _panel(dataset: str, rows: Sequence[Row], colours: dict[str, int]) -> Panel:
-    several = len({row.protocol for row in rows}) > 1
-    scores: list[Line] = []
-    losses: list[Line] = []
+def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
+    """A curve for every setting and every group of two rows and more that differ in it alone, in the table's order."""
+    groups: dict[tuple[str, ...], list[TableRow]] = {}
     for row in rows:
-        name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours[row.name]
-        for records in (list(read_records(cell.folder)) for cell in row.cells):
-            scores += _scores(name, colour, row, records)
-            losses += _losses(name, colour, records)
-    metric = rows[0].metric
-    label = f"{metric} ({unit(metric)})" if unit(metric) else metric
-    charts = [
-        Chart(f"{dataset}: {metric} while training", "epoch", label, tuple(scores)),
-        Chart(f"{dataset}: training loss", "step", "loss", tuple(losses)),
-    ]
-    drawn = {line.colour for line in (*scores, *losses)}
-    legend = dict.fromkeys((row.name, colours[row.name]) for row in rows if colours[row.name] in drawn)
-    return Panel(dataset, tuple(legend), tuple(chart for chart in charts if chart.lines))
+        groups.setdefault((*row.family, row.label, row.metric), []).append(row)
+    return [curve for group in groups.values() if len(group) > 1 for curve in _curves_of(group)]
 
 
-def _scores(name: str, colour: int, row: Row, records: Sequence[Record]) -> Iterator[Line]:
-    splits = dict.fromkeys(record.split for record in records if record.kind == "eval")
-    for split in splits:
-        points = [
-            (record.epoch, scaled(record.metrics[row.metric], row.metric))
-            for record in records
-            if record.kind == "eval" and record.split == split and row.metric in record.metrics
-        ]
-        yield from _line(name, colour, split, points)
+def _curves_of(group: Sequence[TableRow]) -> list[Curve]:
+    keys = [key for key in varying(row.settings for row in group) if key != _MIXER_FILE]
+    found: dict[tuple[int, ...], Curve] = {}
+    for key in keys:
+        apart = with_alternatives([key])
+        others = [name for name in varying(row.settings for row in group) if name not in apart]
+        along: dict[tuple[str, ...], list[TableRow]] = {}
+        for row in group:
+            along.setdefault(tuple(row.settings.get(name, "none") for name in others), []).append(row)
+        for values in along.values():
+            if len(values) > 1:  # of two settings that switch each other off the first stands for both
+                found.setdefault(tuple(map(id, values)), _curve(key, values, others, star=_is_star(group)))
+    return list(found.values())
 
 
-def _losses(name: str, colour: int, records: Sequence[Record]) -> Iterator[Line]:
-    points = [
-        (float(one.step), one.metrics["loss"]) for one in records if one.kind == "train" and "loss" in one.metrics
-    ]
-    yield from _line(name, colour, "train", points)
+def _is_star(group: Sequence[TableRow]) -> bool:
+    """Whether all curves meet in one base, which then need not be told."""
+    return any(row.is_base for row in group)
 
 
-def _line(name: str, colour: int, split: str, points: Sequence[Point]) -> Iterator[Line]:
-    finite = sorted(point for point in points if math.isfinite(point[1]))
-    if finite:
-        yield Line(name, colour, split, tuple(thin(finite)))
+def _curve(key: str, rows: Sequence[TableRow], others: Sequence[str], *, star: bool) -> Curve:
+    rows = sorted(rows, key=lambda row: in_order(row.settings.get(key, "none")))
+    at = () if star else tuple((name, rows[0].settings.get(name, "none")) for name in others)
+    return Curve(key=key, rows=tuple(rows), at=at, comparisons=tuple(compare_values(rows, key)))
 
 
-def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """At most `limit` points: means of neighbours, so that a noisy loss keeps its level."""
-    if len(points) <= limit:
-        return list(points)
-    edges = [index * len(points) // limit for index in range(limit + 1)]
-    groups = [points[start:end] for start, end in pairwise(edges)]
-    return [(_mean(point[0] for point in group), _mean(point[1] for point in group)) for group in groups]
+def on_curves(curves: Sequence[Curve], first: TableRow, second: TableRow) -> bool:
+    """Whether two rows are values of settings of one mixer: compared along curves or not at all."""
+    same = (first.family, first.label) == (second.family, second.label)
+    return same and all(any(one is row for curve in curves for one in curve.rows) for row in (first, second))
 
 
-def _mean(values: Iterator[float]) -> float:
-    found = list(values)
-    return math.fsum(found) / len(found)
+def _mean(row: TableRow) -> float:
+    return row.score.mean if row.score else 0.0
+
+
+def _by_seeds(rows: Sequence[TableRow]) -> float | None:
+    """Expected largest minus smallest mean if the setting did nothing: seeds' variances, pooled; None with one seed."""
+    scores = [row.score for row in rows if row.score]
+    variances = [score.std**2 / score.count for score in scores if score.std is not None]
+    if len(variances) < len(scores):
+        return None
+    return stats.expected_range(len(scores)) * math.sqrt(math.fsum(variances) / len(variances))

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from subquad.report.cells import Cell
-from subquad.report.text import DASH, clean, duration
+from subquad.report.run import ReportedRun
+from subquad.report.text import DASH, duration, printable
 from subquad.runs import EXPERIMENT
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """One run's origin.
 
     Attributes:
@@ -27,21 +27,19 @@ class Source:
     facts: tuple[tuple[str, str], ...]
 
 
-def source_of(cell: Cell) -> Source:
+def provenance_of(run: ReportedRun) -> Provenance:
     """A run's origin, from its own files."""
-    title = f"{cell.dataset}, {cell.label}, {cell.protocol}, seed {cell.seed}: {cell.status}"
-    facts = {**_run_facts(cell), **_environment_facts(cell.environment)}
-    return Source(cell.name, title, tuple((name, clean(value)) for name, value in facts.items() if value))
+    title = f"{run.dataset}, {run.label}, {run.protocol}, seed {run.seed}: {run.status}"
+    digest = hashlib.sha256((run.folder / EXPERIMENT).read_bytes()).hexdigest()
+    facts = {"experiment.yaml sha256": digest, **_run_facts(run), **_environment_facts(run.environment)}
+    return Provenance(run.name, title, tuple((name, printable(value)) for name, value in facts.items() if value))
 
 
-def _run_facts(cell: Cell) -> dict[str, str]:
-    result = cell.result
-    digest = hashlib.sha256((cell.folder / EXPERIMENT).read_bytes()).hexdigest()
-    facts = {"experiment.yaml sha256": digest}
+def _run_facts(run: ReportedRun) -> dict[str, str]:
+    result = run.result
     if result is None:
-        return facts
+        return {}
     return {
-        **facts,
         "experiment hash": result.experiment or "",
         "reason": result.reason or "",
         "steps": f"{result.steps} in {duration(result.seconds)}" if result.steps is not None else "",
@@ -53,14 +51,13 @@ def _run_facts(cell: Cell) -> dict[str, str]:
 
 
 def _environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    packages = sorted(_mapping(environment.get("packages")).items())
     return {
         "git commit": _revision(environment.get("git")),
         "python": str(environment.get("python") or ""),
         "platform": str(environment.get("platform") or ""),
         "GPUs": ", ".join(map(str, _list(environment.get("gpus")))),
-        "packages": ", ".join(
-            f"{name} {found}" for name, found in sorted(_mapping(environment.get("packages")).items())
-        ),
+        "packages": ", ".join(f"{name} {found}" for name, found in packages),
         "plugins": "; ".join(_plugin(one) for one in _list(environment.get("plugins"))),
     }
 
@@ -73,7 +70,7 @@ def _revision(git: Any) -> str:
 
 
 def _plugin(facts: Any) -> str:
-    """`mixer agf from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
+    """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
     known = _mapping(facts)
     origin = f"{known.get('distribution') or 'a file'} {known.get('version') or ''}".strip()
     marks = ["editable"] if known.get("editable") else []

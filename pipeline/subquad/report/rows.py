@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from subquad.report import settings
-from subquad.report.cells import PROTOCOL_LABELS, Cell
-from subquad.report.settings import Setting
-from subquad.report.text import Spread, clean
+from subquad.report.run import RecordedResult, ReportedRun
+from subquad.report.settings import Setting, in_order, short_setting, varying, with_alternatives
+from subquad.report.text import Spread, printable
+
+BASE: Setting = (("", "base"),)
+"""Setting of the row around which a study changes one setting at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TableRow:
     """One row.
 
     Attributes:
         label: the mixer's name in tables.
         mixer: the plugin's name.
-        setting: the keys that tell this row from others of the same data set, mixer and protocol.
+        setting: what tells this row from others of the same data set, mixer and protocol: keys with their values.
         metric: what selects checkpoints, and is compared.
         mode: whether its "max" or its "min" is best.
-        cells: all runs, whatever became of them.
+        runs: all runs, whatever became of them.
         counted: the finished runs behind the means, one a seed.
-        score: the metric on the test split.
-        last_score: the same after the last epoch, where the protocol reports the best test score over epochs.
-        seconds: training time.
-        roles: in a study that varies settings, what this row changes of its base; () where it is the base. Rows of
-            several such studies may have several.
     """
 
     dataset: str
@@ -39,150 +35,166 @@ class Row:
     setting: Setting
     metric: str
     mode: str
-    cells: tuple[Cell, ...]
-    counted: tuple[Cell, ...]
-    score: Spread | None
-    last_score: Spread | None
-    macro_f1: Spread | None
-    seconds: Spread | None
-    roles: tuple[Setting, ...] = ()
+    runs: tuple[ReportedRun, ...]
+    counted: tuple[ReportedRun, ...]
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """Data set and protocol: what rows are compared within."""
+        return self.dataset, self.protocol
+
+    @property
+    def is_base(self) -> bool:
+        """Whether a study changes one setting at a time around it."""
+        return self.setting == BASE
 
     @property
     def name(self) -> str:
         """The mixer with what tells it from its variants."""
-        parts = [settings.short(self.setting), "base" if self.is_base else ""]
-        told = ", ".join(part for part in parts if part)
+        told = "base" if self.is_base else short_setting(self.setting)
         return f"{self.label} ({told})" if told else self.label
 
     @property
-    def is_base(self) -> bool:
-        """Whether a study varies settings around it."""
-        return () in self.roles
+    def score(self) -> Spread | None:
+        """The metric on the test split."""
+        return Spread.of(run.score(self.metric) for run in self.counted)
+
+    @property
+    def last_score(self) -> Spread | None:
+        """The same after the last epoch, where the protocol reports the best test score over epochs."""
+        return Spread.of(run.last_score(self.metric) for run in self.counted) if self.protocol == "paper" else None
+
+    @property
+    def validation(self) -> Spread | None:
+        """The metric of the chosen checkpoints on the validation split, None where a run has none."""
+        found = Spread.of(run.validation_score(self.metric) for run in self.counted)
+        return found if found and found.count == len(self.counted) else None
+
+    @property
+    def macro_f1(self) -> Spread | None:
+        return Spread.of(run.score("macro_f1") for run in self.counted)
+
+    @property
+    def seconds(self) -> Spread | None:
+        """Training time."""
+        return Spread.of(result.seconds for result in self._results)
 
     @property
     def parameters(self) -> int | None:
-        return next((cell.result.parameters for cell in self.counted if cell.result), None)
+        return next((result.parameters for result in self._results), None)
 
     @property
     def flops_per_step(self) -> int | None:
-        return next((cell.result.flops_per_step for cell in self.counted if cell.result), None)
+        return next((result.flops_per_step for result in self._results), None)
 
     @property
     def best_epochs(self) -> tuple[float, ...]:
         """Epoch of the chosen checkpoint, per seed."""
-        return tuple(cell.result.best.epoch for cell in self.counted if cell.result and cell.result.best)
+        return tuple(result.best.epoch for result in self._results if result.best)
 
     @property
-    def protocol_label(self) -> str:
-        known = next((cell.result.protocol_label for cell in self.cells if cell.result), "")
-        return clean(known) or PROTOCOL_LABELS.get(self.protocol, self.protocol)
+    def samples(self) -> int | None:
+        """Samples of the test split."""
+        return next((run.test_samples for run in self.counted), None)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """All that the score may depend on, by dotted key."""
+        return self.runs[0].settings
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return tuple(cell.seed for cell in self.counted)
+        return tuple(run.seed for run in self.counted)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the runs say a reader of their numbers must know, each once."""
-        found = (clean(note) for cell in self.cells if cell.result for note in cell.result.notes)
+        found = (printable(note) for run in self.runs if run.result for note in run.result.notes)
         return tuple(dict.fromkeys(found))
 
+    @property
+    def _results(self) -> list[RecordedResult]:
+        return [run.result for run in self.counted if run.result]
 
-def make_rows(cells: Sequence[Cell]) -> list[Row]:
+    def status(self, *, reasons: bool = True) -> str:
+        """What became of the runs: `2 finished, 1 failed (three non-finite steps in a row)`.
+
+        Args:
+            reasons: say why, in brackets.
+        """
+        counted = {run.folder for run in self.counted}
+        found = (_state(run, run.folder in counted) for run in self.runs)
+        states = Counter(f"{state} ({reason})" if reason and reasons else state for state, reason in found)
+        order = sorted(states, key=lambda state: (state != "finished", state))
+        return ", ".join(f"{states[state]} {state}" for state in order)
+
+
+def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     """Rows, ordered by data set, protocol, mixer and setting."""
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.dataset, cell.protocol, cell.label), []).append(cell)
+    groups: dict[tuple[str, str, str], list[ReportedRun]] = {}
+    for run in runs:
+        groups.setdefault((run.dataset, run.protocol, run.label), []).append(run)
     return [row for key in sorted(groups) for row in _rows_of(groups[key])]
 
 
-def _rows_of(cells: list[Cell]) -> list[Row]:
-    keys = settings.varying(cell.settings for cell in cells)
-    variants: dict[Setting, list[Cell]] = {}
-    for cell in cells:
-        setting = tuple((clean(key), clean(cell.settings.get(key, "none"))) for key in keys)
-        variants.setdefault(setting, []).append(cell)
-    told = _told_by_change(variants)
-    return [_row(told[setting], variants[setting]) for setting in sorted(variants, key=lambda one: _natural(told[one]))]
+def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
+    keys = varying(run.settings for run in runs)
+    variants: dict[Setting, list[ReportedRun]] = {}
+    for run in runs:
+        setting = tuple((printable(key), printable(run.settings.get(key, "none"))) for key in keys)
+        variants.setdefault(setting, []).append(run)
+    told = _told_by_change(list(variants))
+    order = sorted(variants, key=lambda one: [(key, *in_order(value)) for key, value in told[one]])
+    return [_row(told[setting], variants[setting]) for setting in order]
 
 
-def _told_by_change(variants: Mapping[Setting, Sequence[Cell]]) -> dict[Setting, Setting]:
-    """Shorter settings where each variant changes one thing of a base: that, and nothing else that is varied."""
-    roles = {setting: _roles(cells) for setting, cells in variants.items()}
-    varied = settings.with_alternatives(key for each in roles.values() for role in each for key, _ in role)
-    told = {
-        setting: (*(part for part in setting if part[0] not in varied), *(part for role in each for part in role))
-        for setting, each in roles.items()
-    }
-    clear = all(len(each) == 1 for each in roles.values()) and len(set(told.values())) == len(told)
-    return told if clear else {setting: setting for setting in variants}
+def _told_by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
+    """Shorter settings where all variants but a base differ from it in one thing: that thing.
+
+    Two settings and more must be varied: along a single one no value is a base.
+    """
+    for base in variants:
+        changes = {one: _changes(one, base) for one in variants if one is not base}
+        if all(len(change) == 1 for change in changes.values()) and len({one[0][0] for one in changes.values()}) > 1:
+            return {base: BASE, **changes}
+    return {one: one for one in variants}
 
 
-def _roles(cells: Iterable[Cell]) -> tuple[Setting, ...]:
-    return tuple(sorted({cell.varied for cell in cells if cell.varied is not None}))
+def _changes(one: Setting, base: Setting) -> Setting:
+    """What differs; of two settings that switch each other off the one that is given."""
+    found = tuple(part for part, other in zip(one, base, strict=True) if part != other)
+    return tuple(
+        (key, value)
+        for key, value in found
+        if value != "null" or len(with_alternatives([key]).intersection(name for name, _ in found)) == 1
+    )
 
 
-def _natural(setting: Setting) -> list[tuple[str, float, str]]:
-    """Key by key; numbers in their order, words after them."""
-    return [(key, _number(value), value) for key, value in setting]
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.inf
-
-
-def _row(setting: Setting, cells: list[Cell]) -> Row:
-    first = next((cell for cell in cells if cell.result), cells[0])
-    metric = first.result.metric if first.result else "accuracy"
-    counted = _one_per_seed(cells)
-    return Row(
+def _row(setting: Setting, runs: list[ReportedRun]) -> TableRow:
+    first = next((run for run in runs if run.result), runs[0])
+    return TableRow(
         dataset=first.dataset,
         label=first.label,
         mixer=first.mixer,
         protocol=first.protocol,
         setting=setting,
-        metric=metric,
+        metric=first.result.metric if first.result else "accuracy",
         mode=first.result.mode if first.result else "max",
-        cells=tuple(cells),
-        counted=counted,
-        score=_spread(cell.score(metric) for cell in counted),
-        last_score=_spread(cell.last_score(metric) for cell in counted) if first.protocol == "paper" else None,
-        macro_f1=_spread(cell.score("macro_f1") for cell in counted),
-        seconds=_spread(cell.result.seconds for cell in counted if cell.result),
-        roles=_roles(cells),
+        runs=tuple(runs),
+        counted=_one_per_seed(runs),
     )
 
 
-def _one_per_seed(cells: list[Cell]) -> tuple[Cell, ...]:
+def _one_per_seed(runs: list[ReportedRun]) -> tuple[ReportedRun, ...]:
     """Finished runs by seed; of several with one seed the newest, because folders are named by their time."""
-    newest = {cell.seed: cell for cell in sorted(cells, key=lambda cell: cell.folder.name) if cell.counts}
+    newest = {run.seed: run for run in sorted(runs, key=lambda run: run.folder.name) if run.counts}
     return tuple(newest[seed] for seed in sorted(newest))
 
 
-def _spread(values: Iterable[float | None]) -> Spread | None:
-    return Spread.of([value for value in values if value is not None and math.isfinite(value)])
-
-
-def status_of(row: Row, *, reasons: bool = True) -> str:
-    """What became of a row's runs: `2 finished, 1 failed (three non-finite steps in a row)`.
-
-    Args:
-        reasons: say why, in brackets.
-    """
-    counted = {cell.folder for cell in row.counted}
-    found = (_state(cell, cell.folder in counted) for cell in row.cells)
-    states = Counter(f"{state} ({reason})" if reason and reasons else state for state, reason in found)
-    order = sorted(states, key=lambda state: (state != "finished", state))
-    return ", ".join(f"{states[state]} {state}" for state in order)
-
-
-def _state(cell: Cell, counted: bool) -> tuple[str, str]:
+def _state(run: ReportedRun, counted: bool) -> tuple[str, str]:
     """The state and its reason."""
-    if cell.status == "finished" and not counted:
+    if run.status == "finished" and not counted:
         again = ("finished again", "a newer run of the seed counts")
-        return again if cell.counts else ("finished without a test score", "")
-    reason = cell.result.reason if cell.result else None
-    return cell.status, clean(reason) if reason else ""
+        return again if run.counts else ("finished without a test score", "")
+    reason = run.result.reason if run.result else None
+    return run.status, printable(reason) if reason else ""

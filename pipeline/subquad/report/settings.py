@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
@@ -16,9 +17,14 @@ _PREFIXES = tuple(f"{name}." for name in _NOT_SETTINGS)
 Setting = tuple[tuple[str, str], ...]
 
 
-def settings_of(experiment: Mapping[str, Any], axes: Iterable[str] = ()) -> dict[str, str]:
-    """Settings a score may depend on, as text by dotted key; where it runs only if the study varies it."""
-    swept = set(axes)
+def settings_of(experiment: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]:
+    """Settings a score may depend on, as text by dotted key; where it runs only if the study varies it.
+
+    Args:
+        experiment: experiment.yaml.
+        axes: the run's coordinates in its study; a choice of several settings is a mapping.
+    """
+    swept = set(axes).union(*(value for value in axes.values() if isinstance(value, Mapping)))
     return {
         key: _text(value)
         for key, value in flatten(experiment).items()
@@ -39,7 +45,7 @@ def differing(first: Mapping[str, str], second: Mapping[str, str], known: Contai
     return tuple(f"{key} {first.get(key, 'none')} / {second.get(key, 'none')}" for key in keys)
 
 
-def short(setting: Setting) -> str:
+def short_setting(setting: Setting) -> str:
     """`order=4, lr=0.001`: the last word of each key."""
     return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in setting)
 
@@ -49,6 +55,14 @@ def with_alternatives(keys: Iterable[str]) -> set[str]:
     pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
     given = set(keys)
     return given.union(*(pair for pair in pairs if pair & given))
+
+
+def in_order(text: str) -> tuple[float, str]:
+    """Sort key of values: numbers in their order, words after them."""
+    try:
+        return float(text), text
+    except ValueError:
+        return math.inf, text
 
 
 def _ignored(key: str) -> bool:

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-
-from subquad.report import student
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 RESAMPLES = 10_000
-LEVEL = 0.95
-_NORMAL = 1.959963984540054
-"""The normal quantile of `LEVEL`, both sides."""
+_UPPER = 0.975
+"""Upper end of a two-sided 95 % interval."""
 _CHUNK = 4_000_000
 
 
@@ -140,23 +138,36 @@ def _freedom(terms: Iterable[tuple[float, float]]) -> float:
 
 def _interval(difference: float, variance: float, freedom: float) -> Estimate:
     error = variance**0.5
-    half = student.quantile(0.5 + LEVEL / 2, freedom) * error
+    half = t_quantile(freedom) * error
     ratio = difference / error if error > 0 else (0.0 if difference == 0 else float("inf"))
     return Estimate(
         difference=difference,
         low=difference - half,
         high=difference + half,
-        p_value=student.two_sided(ratio, freedom),
+        p_value=2.0 * float(stdtr(freedom, -abs(ratio))),
         freedom=freedom,
     )
 
 
+def t_quantile(freedom: float) -> float:
+    """Half the width of a 95 % interval of Student's t, in standard errors."""
+    return float(stdtrit(freedom, _UPPER))
+
+
 def wilson(share: float, samples: int) -> tuple[float, float]:
     """95 % interval of a share of independent samples, within [0, 1]. Reference: Wilson, 1927."""
-    square = _NORMAL**2
+    normal = float(ndtri(_UPPER))
+    square = normal**2
     middle = (share + square / (2 * samples)) / (1 + square / samples)
-    half = _NORMAL / (1 + square / samples) * sqrt(share * (1 - share) / samples + square / (4 * samples**2))
+    half = normal / (1 + square / samples) * sqrt(share * (1 - share) / samples + square / (4 * samples**2))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def expected_range(count: int) -> float:
+    """Mean of largest minus smallest of `count` standard normal values. Reference: Tippett, 1925."""
+    grid = np.linspace(-8.0, 8.0, 1601)
+    below = ndtr(grid)
+    return float(np.trapezoid(1 - below**count - (1 - below) ** count, grid))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 PERCENT_METRICS = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
@@ -28,25 +28,27 @@ class Spread:
     count: int
 
     @staticmethod
-    def of(values: Sequence[float]) -> Spread | None:
-        """None where there is no value."""
-        if not values:
+    def of(values: Iterable[float | None]) -> Spread | None:
+        """Of the values that are finite numbers; None where there is none."""
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if not known:
             return None
-        mean = math.fsum(values) / len(values)
-        if len(values) == 1:
+        mean = math.fsum(known) / len(known)
+        if len(known) == 1:
             return Spread(mean, None, 1)
-        return Spread(mean, math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (len(values) - 1)), len(values))
+        return Spread(mean, math.sqrt(math.fsum((one - mean) ** 2 for one in known) / (len(known) - 1)), len(known))
 
 
-def clean(text: str) -> str:
+def printable(text: str) -> str:
     """`text` on one line: control, format and surrogate characters (ANSI escapes, newlines, bidi marks) as \\x1b."""
     return "".join(
         one if unicodedata.category(one)[0] != "C" else one.encode("unicode_escape").decode() for one in text
     )
 
 
-def unit(metric: str) -> str:
-    return "%" if metric in PERCENT_METRICS else ""
+def with_unit(metric: str) -> str:
+    """`accuracy (%)`, `perplexity`."""
+    return f"{metric} (%)" if metric in PERCENT_METRICS else metric
 
 
 def scaled(value: float, metric: str) -> float:
@@ -54,24 +56,31 @@ def scaled(value: float, metric: str) -> float:
     return 100.0 * value if metric in PERCENT_METRICS else value
 
 
-def number(value: float, metric: str) -> str:
-    """One value of a metric, without its unit."""
+def score_text(value: Spread | float | None, metric: str) -> str:
+    """`98.56 ± 0.16`, without the unit; without ± for one value."""
+    if value is None:
+        return DASH
+    if isinstance(value, Spread):
+        mean = score_text(value.mean, metric)
+        return mean if value.std is None else f"{mean} ± {score_text(value.std, metric)}"
     if not math.isfinite(value):
         return str(value)
     return f"{100.0 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4g}"
 
 
-def spread(value: Spread | None, metric: str) -> str:
-    """`98.56 ± 0.16`; without ± for one seed."""
-    if value is None:
-        return DASH
-    mean = number(value.mean, metric)
-    return mean if value.std is None else f"{mean} ± {number(value.std, metric)}"
-
-
-def points(difference: float, metric: str) -> str:
+def in_points(difference: float, metric: str) -> str:
     """A difference in percentage points, or in the metric's own unit."""
     return f"{100.0 * difference:.1f}" if metric in PERCENT_METRICS else f"{difference:.3g}"
+
+
+def interval(low: float, high: float, metric: str) -> str:
+    """`[34.3, 38.5]`."""
+    return f"[{in_points(low, metric)}, {in_points(high, metric)}]"
+
+
+def points_word(metric: str) -> str:
+    """What `in_points` counts."""
+    return "points" if metric in PERCENT_METRICS else metric
 
 
 def duration(seconds: float | None) -> str:
@@ -84,12 +93,8 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def count(value: int | None) -> str:
-    return DASH if value is None else f"{value:,}"
-
-
-def si(value: float | None) -> str:
-    """A large count with an SI prefix."""
+def with_prefix(value: float | None) -> str:
+    """A large count with an SI prefix: `1.23 G`."""
     if value is None:
         return DASH
     for size, name in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from subquad.runs import SUMMARY, read_json
 from subquad.search.folder import Trials
 from subquad.search.objective import cost_of, pareto
-from subquad.search.search import Search
+from subquad.search.search import Search, read_search, trials_of
 from subquad.search.searcher import Goal
 from subquad.search.subjects import Subject
 from subquad.search.trial import State, Trial, best_of
@@ -84,3 +85,16 @@ def _distinct(trials: Iterable[Trial]) -> list[Trial]:
         if one.state in ("failed", "infeasible"):
             first.setdefault(one.reason, one)
     return sorted(first.values(), key=lambda one: (one.state != "failed", one.number))
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The contents of search.json, made anew of the trials.
+
+    Raises:
+        RunError: the folder holds no search, or one of another version.
+        ConfigError: it does not load.
+    """
+    search = read_search(folder)
+    written = read_json(folder / SUMMARY) or {}
+    over = {one["label"]: one["over"] for one in written.get("subjects", [])}  # only its driver knows
+    return summary_of(search, folder, trials_of(search, folder), over)

@@ -12,6 +12,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
+from subquad.report import FORMATS, Report, document_of
 from subquad.runs import ENVIRONMENT, EXPERIMENT, METRICS, PREDICTIONS, RESULT, STUDY, Record
 
 LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
@@ -44,6 +45,11 @@ class RunFactory:
         known = {**DEFAULTS, **facts}
         place = f"{known['dataset']}-{known['mixer']}-{known['protocol']}-{known['seed']}-{known['variant']}"
         return self.run(study / "cells" / place.replace("/", "_"), **facts)
+
+
+def render(report: Report, form: str) -> str:
+    """The report as a file of this format has it."""
+    return FORMATS[form](document_of(report))
 
 
 def put(path: Path, text: str) -> None:
@@ -170,6 +176,12 @@ def correctness(samples: int, wrong: int, start: int = 0) -> np.ndarray:
 @pytest.fixture
 def factory(tmp_path: Path) -> RunFactory:
     return RunFactory(tmp_path / "runs")
+
+
+@pytest.fixture
+def as_text():
+    """`as_text(report, "md")`: what a file of this format holds."""
+    return render
 
 
 @pytest.fixture

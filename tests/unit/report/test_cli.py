@@ -33,6 +33,13 @@ def test_one_format_to_a_chosen_folder(factory, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.csv"]
 
 
+def test_latex_by_its_name(factory, tmp_path):
+    assert main(["report", str(factory.run("one")), "--format", "latex", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report.tex").read_text()
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2  # results and published rows
+    assert r"JapaneseVowels & agf & honest & 1 & 90.00" in text
+
+
 def test_json_is_one_object(factory, capsys: pytest.CaptureFixture[str]):
     run = factory.run("one")
     assert main(["report", str(run), "--json", "--format", "md"]) == 0
@@ -43,14 +50,14 @@ def test_json_is_one_object(factory, capsys: pytest.CaptureFixture[str]):
 
 def test_another_baseline(factory, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(factory.run("one")), "--baseline", "softmax"]) == 0
-    assert "no softmax control: add mixer softmax to see what mixing contributes" in capsys.readouterr().out
+    assert "no row of the baseline softmax" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "md,htlm"], "subquad: --format: 'htlm' is none of md, csv, html; did you mean 'html'?"),
-        (["--format", ","], "subquad: --format: '' is none of md, csv, html"),
+        (["--format", "md,htlm"], "subquad: --format: 'htlm' is none of md, csv, html, tex; did you mean 'html'?"),
+        (["--format", ","], "subquad: --format: '' is none of md, csv, html, tex"),
     ],
 )
 def test_an_unknown_format(factory, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str):
@@ -80,9 +87,9 @@ def test_an_unwritable_folder_is_one_line(factory, tmp_path, capsys: pytest.Capt
 
 def test_a_report_needs_neither_torch_nor_ray_nor_mlflow(factory):
     code = (
-        "import sys; from pathlib import Path; from subquad.report import build, write; "
-        "write(build([Path(sys.argv[1])]), Path(sys.argv[1])); "
-        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'scipy', 'matplotlib'} & set(sys.modules)))"
+        "import sys; from pathlib import Path; from subquad.report import document_of, read_report, write_document; "
+        "folder = Path(sys.argv[1]); write_document(document_of(read_report([folder])), folder, ['md', 'html']); "
+        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(factory.run("one"))],

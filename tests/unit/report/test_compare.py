@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from subquad.report import build
+from subquad.report import read_report
+from subquad.runs import STUDY
 
 
 def fill(factory, study, wrong: dict[str, list[int]], samples: int = 400, **facts):
@@ -26,7 +27,7 @@ def only(report):
 def test_a_mixer_that_beats_the_control(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22, 21], "identity": [130, 133, 128]})
-    report = build([study])
+    report = read_report([study], baseline="identity")
     one = only(report)
     assert (one.first.label, one.second.label, one.verdict) == ("agf", "identity", "distinguishable")
     assert (one.seeds, one.basis) == (3, "test samples and seeds")
@@ -34,15 +35,15 @@ def test_a_mixer_that_beats_the_control(factory):
     assert one.adjusted == one.estimate.p_value < 0.001
     low, high = 100 * one.estimate.low, 100 * one.estimate.high
     assert report.headlines == (
-        f"JapaneseVowels (honest): agf beats the identity control by 27.3 points [{low:.1f}, {high:.1f}]",
+        f"JapaneseVowels (honest): agf beats the baseline identity by 27.3 points [{low:.1f}, {high:.1f}]",
     )
 
 
 def test_a_mixer_that_falls_behind_the_control(factory):
     study = factory.study()
     fill(factory, study, {"agf": [130, 133, 128], "identity": [20, 22, 21]})
-    (line,) = build([study]).headlines
-    assert line.startswith("JapaneseVowels (honest): agf falls behind the identity control by 27.3 points [")
+    (line,) = read_report([study], baseline="identity").headlines
+    assert line.startswith("JapaneseVowels (honest): agf falls behind the baseline identity by 27.3 points [")
 
 
 def test_equal_predictions_are_not_distinguishable(factory, answers):
@@ -50,11 +51,11 @@ def test_equal_predictions_are_not_distinguishable(factory, answers):
     for mixer in ("agf", "softmax", "identity"):
         for seed in range(3):
             factory.cell(study, mixer=mixer, seed=seed, correct=answers(370, 9, seed))
-    report = build([study])
+    report = read_report([study], baseline="identity")
     assert [one.verdict for one in report.comparisons] == ["not distinguishable"] * 3
     assert all(one.estimate.difference == 0 and one.estimate.low < 0 < one.estimate.high for one in report.comparisons)
     assert report.headlines == (
-        "JapaneseVowels (honest): agf, softmax: not distinguishable from the identity control (no mixing), "
+        "JapaneseVowels (honest): agf, softmax: not distinguishable from the baseline identity, "
         "differences of -0.8 to 0.8 points not excluded: this data set cannot tell mixers apart in this setting",
     )
 
@@ -62,9 +63,9 @@ def test_equal_predictions_are_not_distinguishable(factory, answers):
 def test_mixers_that_differ_from_each_other_take_the_last_words_away(factory):
     study = factory.study()
     fill(factory, study, {"agf": [60, 62, 61], "sfpc": [10, 12, 11], "identity": [58, 60, 62]})
-    (line,) = build([study]).headlines
-    assert "sfpc beats the identity control by 12.2 points" in line
-    assert "; agf: not distinguishable from the identity control (no mixing), differences of " in line
+    (line,) = read_report([study], baseline="identity").headlines
+    assert "sfpc beats the baseline identity by 12.2 points" in line
+    assert "; agf: not distinguishable from the baseline identity, differences of " in line
     assert line.endswith(" points not excluded")
 
 
@@ -74,8 +75,12 @@ def test_holm_over_the_pairs_of_a_data_set(factory):
     wrong = {"agf": [20, 21, 22], "identity": [42, 44, 43]}
     fill(factory, alone, wrong)
     fill(factory, among, {**wrong, "a": [20, 21, 22], "b": [21, 22, 20], "c": [22, 20, 21]})
-    first = only(build([alone]))
-    same = next(one for one in build([among]).comparisons if (one.first.label, one.second.label) == ("agf", "identity"))
+    first = only(read_report([alone], baseline="identity"))
+    same = next(
+        one
+        for one in read_report([among], baseline="identity").comparisons
+        if (one.first.label, one.second.label) == ("agf", "identity")
+    )
     assert same.estimate == first.estimate
     assert first.adjusted == first.estimate.p_value
     assert same.adjusted > first.adjusted
@@ -85,12 +90,12 @@ def test_holm_over_the_pairs_of_a_data_set(factory):
 def test_one_seed_gets_an_interval_but_no_verdict(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20], "identity": [130]})
-    report = build([study])
+    report = read_report([study], baseline="identity")
     one = only(report)
     assert (one.verdict, one.basis, one.adjusted) == ("not enough seeds", "test samples", None)
     assert one.estimate.low > 0.2
     assert report.headlines[0].endswith(
-        "agf: not enough seeds to compare with the identity control; run more than one seed of each"
+        "agf: not enough seeds to compare with the baseline identity; run more than one seed of each"
     )
 
 
@@ -99,7 +104,7 @@ def test_without_predictions_three_seeds_are_compared_by_welch(factory):
     for mixer, scores in {"agf": (0.95, 0.96, 0.97), "identity": (0.30, 0.33, 0.36)}.items():
         for seed, score in enumerate(scores):
             factory.cell(study, mixer=mixer, seed=seed, accuracy=score)
-    one = only(build([study]))
+    one = only(read_report([study], baseline="identity"))
     assert (one.basis, one.verdict, one.notes) == ("seeds", "distinguishable", ("no predictions were kept",))
 
 
@@ -108,7 +113,7 @@ def test_without_predictions_two_seeds_are_not_enough(factory):
     for mixer in ("agf", "identity"):
         for seed in range(2):
             factory.cell(study, mixer=mixer, seed=seed, accuracy=0.5)
-    one = only(build([study]))
+    one = only(read_report([study], baseline="identity"))
     assert (one.estimate, one.verdict, one.basis) == (None, "not enough seeds", "none")
 
 
@@ -117,15 +122,15 @@ def test_a_metric_without_predictions_to_pair_is_compared_over_seeds_the_right_w
     for mixer, scores in {"agf": (3.0, 3.1, 3.2), "identity": (9.0, 9.3, 9.6)}.items():
         for seed, score in enumerate(scores):
             factory.cell(study, mixer=mixer, seed=seed, accuracy=score, metric="perplexity", mode="min")
-    report = build([study])
+    report = read_report([study], baseline="identity")
     assert only(report).notes == ("perplexity is compared over seeds",)
-    assert "agf beats the identity control by 6.2 perplexity [" in report.headlines[0]
+    assert "agf beats the baseline identity by 6.2 perplexity [" in report.headlines[0]
 
 
 def test_seeds_of_one_side_only_are_left_out_and_named(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22, 21], "identity": [130, 133]})
-    one = only(build([study]))
+    one = only(read_report([study], baseline="identity"))
     assert (one.seeds, one.notes) == (2, ("seeds of one side only are left out: 2",))
 
 
@@ -134,7 +139,7 @@ def test_other_test_samples_are_not_paired(factory, answers):
     for seed in range(2):
         factory.cell(study, mixer="agf", seed=seed, correct=answers(400, 9))
         factory.cell(study, mixer="identity", seed=seed, correct=answers(399, 9))
-    assert only(build([study])).notes == ("the test samples differ between the runs",)
+    assert only(read_report([study], baseline="identity")).notes == ("the test samples differ between the runs",)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64])
@@ -143,7 +148,7 @@ def test_predictions_that_cannot_be_read(factory, answers, content: bytes):
     for mixer in ("agf", "identity"):
         path = factory.cell(study, mixer=mixer, correct=answers(400, 9))
         (path / "predictions.safetensors").write_bytes(content)
-    (note,) = only(build([study])).notes
+    (note,) = only(read_report([study], baseline="identity")).notes
     assert note.startswith("predictions.safetensors of study/cells/JapaneseVowels-agf-honest-0-x cannot be read")
 
 
@@ -151,7 +156,7 @@ def test_predictions_of_another_evaluation_are_not_used(factory, answers):
     study = factory.study()
     for mixer in ("agf", "identity"):
         factory.cell(study, mixer=mixer, correct=answers(400, 9), accuracy=0.5)
-    (note,) = only(build([study])).notes
+    (note,) = only(read_report([study], baseline="identity")).notes
     assert note.endswith("does not give the accuracy in result.json")
 
 
@@ -159,14 +164,14 @@ def test_settings_that_differ_beside_the_mixer_are_named(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22]}, train={"lr": 1e-3}, params={"order": 4})
     fill(factory, study, {"identity": [20, 22]}, train={"lr": 3e-4})
-    assert only(build([study])).notes == ("settings differ too: train.lr 0.001 / 0.0003",)
+    assert only(read_report([study], baseline="identity")).notes == ("settings differ too: train.lr 0.001 / 0.0003",)
 
 
 def test_swept_settings_are_compared_at_the_same_value(factory):
     study = factory.study()
     for lr in (1e-3, 3e-4):
         fill(factory, study, {"agf": [20, 22], "identity": [30, 31]}, train={"lr": lr}, variant=str(lr))
-    pairs = {(one.first.name, one.second.name) for one in build([study]).comparisons}
+    pairs = {(one.first.name, one.second.name) for one in read_report([study], baseline="identity").comparisons}
     assert ("agf (lr=0.001)", "identity (lr=0.001)") in pairs
     assert ("agf (lr=0.001)", "identity (lr=0.0003)") not in pairs
 
@@ -175,33 +180,43 @@ def test_protocols_are_not_compared_with_each_other(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22]})
     fill(factory, study, {"identity": [30, 31]}, protocol="paper")
-    report = build([study])
+    report = read_report([study], baseline="identity")
     assert report.comparisons == ()
     assert report.headlines == (
-        "JapaneseVowels (honest): no identity control: add mixer identity to see what mixing contributes",
-        "JapaneseVowels (paper): only the identity control ran: nothing to compare it with",
+        "JapaneseVowels (honest): no row of the baseline identity",
+        "JapaneseVowels (paper): only the baseline identity ran: nothing to compare it with",
     )
 
 
 def test_scores_chosen_on_the_test_split_are_compared_with_a_warning(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22], "identity": [30, 31]}, protocol="paper")
-    assert only(build([study])).notes == (
+    assert only(read_report([study], baseline="identity")).notes == (
         "both scores were chosen on the test split, which the interval does not account for",
     )
+
+
+def test_the_baseline_is_the_one_that_the_study_names(factory):
+    study = factory.study()
+    (study / STUDY).write_text("name: study\nbaseline: softmax\n")
+    fill(factory, study, {"agf": [20, 22, 21], "softmax": [130, 133, 128]})
+    report = read_report([study])
+    assert report.baseline == "softmax"
+    assert report.headlines[0].startswith("JapaneseVowels (honest): agf beats the baseline softmax by 27.3 points")
+    assert read_report([study], baseline="").headlines == ()
 
 
 def test_another_control(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20, 22, 21], "softmax": [130, 133, 128]})
-    (line,) = build([study], baseline="softmax").headlines
-    assert line.startswith("JapaneseVowels (honest): agf beats the softmax control by 27.3 points")
+    (line,) = read_report([study], baseline="softmax").headlines
+    assert line.startswith("JapaneseVowels (honest): agf beats the baseline softmax by 27.3 points")
 
 
 def test_a_control_without_scores(factory):
     study = factory.study()
     fill(factory, study, {"agf": [20]})
     factory.cell(study, mixer="identity", status="failed", reason="diverged")
-    assert build([study]).headlines == (
-        "JapaneseVowels (honest): the identity control and the other mixers have no test scores to compare",
+    assert read_report([study], baseline="identity").headlines == (
+        "JapaneseVowels (honest): the baseline identity and the other mixers have no test scores to compare",
     )

@@ -7,22 +7,22 @@ import json
 import pytest
 
 from subquad.errors import ConfigError, RunError
-from subquad.report import build
+from subquad.report import read_report
 
 
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(RunError, match=r"neither a run \(no experiment.yaml\) nor a study \(no study.yaml\)$"):
-        build([tmp_path])
+        read_report([tmp_path])
 
 
 def test_a_study_without_runs(factory):
     with pytest.raises(RunError, match=r"a study \(study.yaml\) without runs so far$"):
-        build([factory.study()])
+        read_report([factory.study()])
 
 
 def test_a_result_of_another_format(factory):
     with pytest.raises(RunError, match=r"result.json: result format 2, this subquad reads format 1$"):
-        build([factory.run("one", format=2)])
+        read_report([factory.run("one", format=2)])
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_result_that_is_no_object(factory, text: str, message: str):
     run = factory.run("one")
     (run / "result.json").write_text(text)
     with pytest.raises(RunError, match=message):
-        build([run])
+        read_report([run])
 
 
 def test_a_result_with_a_wrong_value_names_the_key(factory):
@@ -45,18 +45,18 @@ def test_a_result_with_a_wrong_value_names_the_key(factory):
     data["test"]["metrics"]["accuracy"] = "high"
     (run / "result.json").write_text(json.dumps(data))
     with pytest.raises(RunError, match=r"result.json: test.metrics.accuracy: input should be a valid number"):
-        build([run])
+        read_report([run])
 
 
 def test_an_experiment_that_is_no_yaml(factory):
     run = factory.run("one")
     (run / "experiment.yaml").write_text("a: [")
     with pytest.raises(ConfigError, match=r"experiment.yaml:\d+:\d+: "):
-        build([run])
+        read_report([run])
 
 
 def test_an_experiment_without_a_mixer(factory):
     run = factory.run("one")
     (run / "experiment.yaml").write_text("dataset: {name: uea}\n")
     with pytest.raises(RunError, match=r"experiment.yaml: mixer.name: missing$"):
-        build([run])
+        read_report([run])

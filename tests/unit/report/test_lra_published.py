@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from subquad.experiment import Cell, dump, load
-from subquad.report import build, ledger
-from subquad.report.beside import Beside, published_beside
+from subquad.report import read_report
+from subquad.report.published import Beside, published_beside, published_tables
 from subquad.runs import EXPERIMENT
 
 SAMPLES = {"listops": 2_000, "text": 25_000, "retrieval": 17_437, "image": 10_000, "pathfinder": 20_000}
@@ -47,7 +47,7 @@ def beside(factory, task: str, found: list[Cell], **facts: Any) -> dict[str, Bes
         }
         run: Path = factory.run(study / "cells" / str(number), **{**written, "params": {}})
         (run / EXPERIMENT).write_text(dump(experiment), encoding="utf-8")
-    (row,) = build([study]).rows
+    (row,) = read_report([study]).rows
     return {f"{one.published.source} {one.published.model}": one for one in published_beside(row)}
 
 
@@ -59,16 +59,17 @@ def seeds(recipe: str, mixer: str, count: int = 5, **how: Any) -> list[Cell]:
 
 
 def test_every_row_of_a_mixer_of_ours_is_found():
-    known = {(row.source, row.table, row.model, row.benchmark) for row in ledger.rows()}
+    (shipped,) = published_tables()
+    known = {(row.source, row.table, row.model, row.benchmark) for row in shipped.rows}
     for (source, table), models in OURS.items():
         for model, mixer in models.items():
             for task in SAMPLES:
                 assert (source, table, model, task) in known
                 found = [
-                    row for row in ledger.find(mixer, task, "accuracy") if (row.source, row.model) == (source, model)
+                    row for row in shipped.find(mixer, task, "accuracy") if (row.source, row.model) == (source, model)
                 ]
                 assert [row.table for row in found] == [table]
-                assert ledger.condition(found[0], mixer) is not None
+                assert shipped.conditions(found[0]) is not None
 
 
 @pytest.mark.parametrize("task", sorted(set(SAMPLES) - {"text"}))
@@ -76,7 +77,7 @@ def test_every_row_of_a_mixer_of_ours_is_found():
 def test_recipes_with_the_official_data_are_comparable(factory, task, mixer):
     found = beside(factory, task, seeds(f"lra-{task}", mixer))
     assert found.pop("francois2025cur Transformer").reasons == (GOOGLE,) if mixer == "softmax" else True
-    assert [one.verdict for one in found.values()] == ["comparable"]
+    assert [one.verdict() for one in found.values()] == ["comparable"]
 
 
 @pytest.mark.parametrize("mixer", ["agf-paper", "agf-code", "softmax", "cur"])
@@ -87,7 +88,7 @@ def test_text_is_comparable_where_it_selects_on_test(factory, mixer):
     factory.root = factory.root / "paper"
     paper = beside(factory, "text", seeds("lra-text", mixer, overrides=("protocol=paper",)))
     (tested,) = [one for name, one in paper.items() if name != "francois2025cur Transformer"]
-    assert tested.verdict == "comparable"
+    assert tested.verdict() == "comparable"
 
 
 def test_text_of_4k_is_another_length_for_agf_only(factory):
@@ -96,7 +97,7 @@ def test_text_of_4k_is_another_length_for_agf_only(factory):
     assert agf.reasons == ("padded length 4096, published 1024", "bytes read 4000, published 1000")
     factory.root = factory.root / "softmax"
     softmax = beside(factory, "text", seeds("lra-text", "softmax", 1, overrides=length))
-    assert softmax["wi2025agf Transformer"].verdict == "comparable"
+    assert softmax["wi2025agf Transformer"].verdict() == "comparable"
 
 
 @pytest.mark.parametrize("mixer", ["mega", "megacur"])
@@ -108,7 +109,7 @@ def test_rows_of_other_networks_are_never_comparable(factory, mixer):
 
 def test_the_study_of_cur_is_comparable(factory):
     (cur,) = beside(factory, "pathfinder", seeds("lra-cur", "pathfinder-cur")).values()
-    assert cur.verdict == "comparable"
+    assert cur.verdict() == "comparable"
 
 
 def test_a_mean_of_fewer_seeds_is_named(factory):
@@ -119,7 +120,7 @@ def test_a_mean_of_fewer_seeds_is_named(factory):
 def test_generated_data_are_not_comparable(factory):
     note = "stand-in data: generated ListOps, not the official files"
     (agf,) = beside(factory, "listops", seeds("lra-listops", "agf-code", 1), notes=[note]).values()
-    assert agf.verdict == "not comparable: stand-in data, published: the real data"
+    assert agf.verdict() == "not comparable: stand-in data, published: the real data"
 
 
 def test_settings_of_another_task_are_not_comparable(factory):

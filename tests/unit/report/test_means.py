@@ -9,7 +9,7 @@ import json
 import pytest
 from rich.console import Console
 
-from subquad.report import build, markdown, page, sheet, to_json, to_terminal
+from subquad.report import document_of, print_document, read_report
 
 SCORES = {
     ("A", "agf"): [0.9, 0.8],
@@ -39,7 +39,7 @@ def study(factory):
 def means(folder):
     return [
         (one.name, one.datasets, round(one.score.mean, 6), one.score.std and round(one.score.std, 6))
-        for one in build([folder]).means
+        for one in read_report([folder]).means
     ]
 
 
@@ -48,11 +48,11 @@ def test_each_data_set_weighs_the_same_and_the_spread_is_over_seeds(study):
     assert means(study()) == [
         ("agf", everything, 0.5, 0.0),
         ("softmax", everything, 0.5, 0.0),
-        ("oracle: majority class", everything, 0.1, None),
+        ("reference: majority", everything, 0.1, None),
         ("agf", some, 0.65, pytest.approx(0.070711)),
         ("softmax", some, 0.65, 0.0),
-        ("oracle: majority class", some, 0.1, None),
-        ("oracle: 1-NN", some, 0.5, None),
+        ("reference: majority", some, 0.1, None),
+        ("reference: one nn", some, 0.5, None),
     ]
 
 
@@ -74,7 +74,7 @@ def test_protocols_are_not_mixed(factory):
     folder = factory.study()
     for dataset, protocol in (("A", "honest"), ("B", "paper")):
         factory.cell(folder, dataset=dataset, protocol=protocol, accuracy=0.5)
-    assert build([folder]).means == ()
+    assert read_report([folder]).means == ()
 
 
 def test_two_variants_of_a_mixer_on_one_data_set_are_not_averaged(factory):
@@ -82,36 +82,36 @@ def test_two_variants_of_a_mixer_on_one_data_set_are_not_averaged(factory):
     for order in (2, 3):
         factory.cell(folder, dataset="A", params={"order": order}, variant=str(order), accuracy=0.5)
         factory.cell(folder, dataset="B", params={"order": order}, variant=str(order), accuracy=0.5)
-    assert build([folder]).means == ()
+    assert read_report([folder]).means == ()
 
 
-def test_every_format_shows_them(study):
-    report = build([study()])
+def test_every_format_shows_them(study, as_text):
+    report = read_report([study()])
     console = Console(width=120, record=True, file=io.StringIO())
-    to_terminal(report, console)
+    print_document(document_of(report), console)
     shown = console.export_text()
     assert "mean test accuracy (%)" in shown
     assert any(line.split() == ["all", "3", "agf", "honest", "2", "50.00", "±", "0.00"] for line in shown.splitlines())
-    text = markdown.render(report)
+    text = as_text(report, "md")
     assert "| all 3 | agf | honest | 2 | 50.00 ± 0.00 |" in text
-    assert "| *2 of 3, not C* | *oracle: 1-NN* | *honest* | *–* | *50.00* |" in text
-    assert "Means over data sets" in page.render(report)
-    rows = [row for row in csv.DictReader(io.StringIO(sheet.render(report))) if "mean" in row["kind"]]
-    assert [rows[0][key] for key in ("dataset", "mixer", "seeds", "score_mean")] == [
-        "mean over A, B, C",
+    assert "| *2 of 3, not C* | *reference: one nn* | *honest* | *–* | *50.00* |" in text
+    assert "Means over data sets" in as_text(report, "html")
+    rows = [row for row in csv.DictReader(io.StringIO(as_text(report, "csv"))) if "mean" in row["kind"]]
+    assert [rows[0][key] for key in ("datasets", "mixer", "score_count", "score_mean")] == [
+        "A; B; C",
         "agf",
         "2",
-        "50.0",
+        "0.5",
     ]
-    assert rows[-1]["kind"] == "oracle mean"
-    plain = json.loads(json.dumps(to_json(report)))["means"]
+    assert rows[-1]["kind"] == "reference mean"
+    plain = json.loads(json.dumps(dict(document_of(report).values)))["means"]
     assert plain[3]["datasets"] == ["A", "B"]
     assert plain[3]["score"]["mean"] == pytest.approx(0.65)
 
 
-def test_a_single_data_set_has_no_mean(factory):
+def test_a_single_data_set_has_no_mean(factory, as_text):
     folder = factory.study()
     factory.cell(folder, accuracy=0.5)
-    report = build([folder])
+    report = read_report([folder])
     assert report.means == ()
-    assert "Means over" not in markdown.render(report) + page.render(report)
+    assert "Means over" not in as_text(report, "md") + as_text(report, "html")

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from subquad.report import build
-from subquad.report.rows import status_of
+from subquad.report import read_report
 
 
 def rows_of(study):
-    return build([study]).rows
+    return read_report([study]).rows
 
 
 def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
@@ -30,7 +29,7 @@ def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
 
 
 def test_one_seed_has_no_deviation(factory):
-    (row,) = build([factory.run("one")]).rows
+    (row,) = read_report([factory.run("one")]).rows
     assert (row.score.std, row.score.count) == (None, 1)
 
 
@@ -53,7 +52,7 @@ def test_another_varied_setting_makes_another_row_in_order_of_its_values(factory
 def test_runs_of_other_settings_are_not_taken_for_seeds(factory):
     """Two single runs, reported together, that differ in seed and width."""
     runs = [factory.run("a", seed=0), factory.run("b", seed=1, backbone={"dim": 256})]
-    assert [row.name for row in build(runs).rows] == ["agf (dim=128)", "agf (dim=256)"]
+    assert [row.name for row in read_report(runs).rows] == ["agf (dim=128)", "agf (dim=256)"]
 
 
 def test_workers_do_not_split_a_row_unless_the_study_varies_them(factory):
@@ -93,9 +92,9 @@ def test_another_text_of_a_mixer_file_is_another_mixer(factory):
 def test_the_newest_of_two_runs_of_one_seed_counts(factory):
     old = factory.run("q/20260101-000000-aa", accuracy=0.5)
     new = factory.run("q/20260102-000000-aa", accuracy=0.9)
-    (row,) = build([new, old]).rows
+    (row,) = read_report([new, old]).rows
     assert (row.score.mean, row.score.count) == (0.9, 1)
-    assert status_of(row) == "1 finished, 1 finished again (a newer run of the seed counts)"
+    assert row.status() == "1 finished, 1 finished again (a newer run of the seed counts)"
 
 
 def test_failed_and_unfinished_runs_stay_in_the_table(factory):
@@ -107,17 +106,17 @@ def test_failed_and_unfinished_runs_stay_in_the_table(factory):
     factory.cell(study, seed=4, test=False)
     (row,) = rows_of(study)
     assert row.seeds == (0,)
-    assert status_of(row) == (
+    assert row.status() == (
         "1 finished, 1 failed (three steps in a row were not finite), 1 finished without a test score, "
         "1 running/unfinished, 1 stopped"
     )
 
 
 def test_a_row_of_unfinished_runs_only(factory):
-    (row,) = build([factory.run("one", status=None)]).rows
+    (row,) = read_report([factory.run("one", status=None)]).rows
     assert (row.dataset, row.mixer, row.score, row.parameters) == ("uea problem=JapaneseVowels", "agf", None, None)
-    assert status_of(row) == "1 running/unfinished"
-    assert row.protocol_label == "checkpoint chosen on a validation part of TRAIN; test opened once"
+    assert row.status() == "1 running/unfinished"
+    assert row.runs[0].protocol_label == "checkpoint chosen on a validation part of TRAIN; test opened once"
 
 
 def test_an_unfinished_run_takes_its_siblings_names(factory):
@@ -125,20 +124,20 @@ def test_an_unfinished_run_takes_its_siblings_names(factory):
     factory.cell(study, seed=0, label="agf-K4")
     factory.cell(study, seed=1, label="agf-K4", status=None)
     (row,) = rows_of(study)
-    assert (row.dataset, row.label, len(row.cells)) == ("JapaneseVowels", "agf-K4", 2)
+    assert (row.dataset, row.label, len(row.runs)) == ("JapaneseVowels", "agf-K4", 2)
 
 
 def test_a_score_that_is_no_number_does_not_count(factory):
-    (row,) = build([factory.run("one", accuracy=None, correct=None, metric="perplexity", mode="min")]).rows
+    (row,) = read_report([factory.run("one", accuracy=None, correct=None, metric="perplexity", mode="min")]).rows
     assert row.score.mean == 0.9
     path = factory.run("two")
     text = (path / "result.json").read_text().replace('"accuracy": 0.9', '"accuracy": null')
     (path / "result.json").write_text(text)
-    (row,) = build([path]).rows
-    assert (row.score, status_of(row)) == (None, "1 finished without a test score")
+    (row,) = read_report([path]).rows
+    assert (row.score, row.status()) == (None, "1 finished without a test score")
 
 
 def test_a_run_given_twice_counts_once(factory):
     study = factory.study()
     run = factory.cell(study)
-    assert len(build([study, run]).cells) == 1
+    assert len(read_report([study, run]).runs) == 1

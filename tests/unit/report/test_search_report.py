@@ -13,11 +13,12 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.experiment import load
+from subquad.report import Document, search_document, write_document
 from subquad.runs import FINAL, METRICS, RESULT, SUMMARY, Record, write_json, write_text
 from subquad.search.folder import BEST, trial_folder, write_trial
-from subquad.search.report import read_search_report, to_json, write
 from subquad.search.search import plan_search, write_down
 from subquad.search.settings import Settings
+from subquad.search.summary import read_summary
 from subquad.search.trial import Trial
 
 STUDY = """
@@ -30,6 +31,13 @@ matrix: {mixer: [agf, softmax], seed: [0]}
 """
 SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+FORMATS = ("md", "csv", "html")
+
+
+def document_in(folder: Path) -> Document:
+    return search_document(folder, read_summary(folder))
 
 
 class Folder:
@@ -106,13 +114,13 @@ def test_a_search_that_ended_has_its_subjects_and_its_final_study(ended: Folder,
     assert "agf: best trial 1, validation accuracy 0.75 at step 20: train.lr=0.002" in shown
     assert "softmax: trial 1 failed: loss <b>is</b> | infinite" in shown
     assert "softmax: trial 2 infeasible: heads\\x1b[31m do not divide" in shown
-    assert "90.00" in "\n".join(shown[shown.index("final study:") :])
+    assert "90.00" in "\n".join(shown[shown.index("Final study: Results") :])
     assert shown[-3:] == [str(ended.path / f"report.{name}") for name in ("md", "csv", "html")]
     assert not any(line.startswith("unfinished") for line in shown)
 
 
 def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
-    write(read_search_report(ended.path), ended.path, ["md"])
+    write_document(document_in(ended.path), ended.path, ["md"])
     text = (ended.path / "report.md").read_text()
     assert text.startswith(f"# Search small-search/{ended.path.name}\n")
     assert (
@@ -120,23 +128,23 @@ def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
         in text
     )
     assert "loss &lt;b&gt;is&lt;/b&gt; \\| infinite" in text
-    assert text.index("## Subjects") < text.index("## Final study") < text.index("## Results")
+    assert text.index("## Subjects") < text.index("## Final study: Results")
 
 
 def test_a_record_for_each_subject_and_then_the_final_study(ended: Folder):
-    write(read_search_report(ended.path), ended.path, ["csv"])
+    write_document(document_in(ended.path), ended.path, ["csv"])
     records = list(csv.DictReader(io.StringIO((ended.path / "report.csv").read_text())))
     assert [(one["kind"], one["subject"] or one["mixer"]) for one in records] == [
         ("search", "agf"), ("search", "softmax"), ("mixer", "agf"), ("mixer", "softmax")
     ]  # fmt: skip
     first = records[0]
-    assert (first["trials_finished"], first["trials_pruned"], first["best_validation"]) == ("2", "1", "0.75")
-    assert (first["flops"], first["best_trial"], first["best_point"]) == ("60000.0", "1", "train.lr=0.002")
-    assert records[2]["score_mean"] == "90.0"
+    assert (first["trials_finished"], first["trials_pruned"], first["best_value"]) == ("2", "1", "0.75")
+    assert (first["flops"], first["best_number"], first["best_point"]) == ("60000.0", "1", "train.lr=0.002")
+    assert records[2]["score_mean"] == "0.9"
 
 
 def test_the_page_holds_the_pictures_and_loads_nothing(ended: Folder):
-    write(read_search_report(ended.path), ended.path, ["html"])
+    write_document(document_in(ended.path), ended.path, ["html"])
     text = (ended.path / "report.html").read_text()
     data = base64.b64encode(PNG).decode()
     first, second = (f'<img src="data:image/png;base64,{data}" alt="{name}">' for name in ("best-so-far", "agf-slice"))
@@ -144,7 +152,7 @@ def test_the_page_holds_the_pictures_and_loads_nothing(ended: Folder):
     assert "default-src 'none'; img-src data:; style-src 'sha256-".replace("'", "&#39;") in text
     assert "loss &lt;b&gt;is&lt;/b&gt; | infinite" in text
     assert "http" not in text.replace('http-equiv="Content-Security-Policy"', "")
-    assert "<h2>Results</h2>" in text
+    assert "<h2>Final study: Results</h2>" in text
 
 
 def test_json_has_the_summary_and_the_final_report(ended: Folder, capsys: pytest.CaptureFixture[str]):
@@ -158,8 +166,9 @@ def test_json_has_the_summary_and_the_final_report(ended: Folder, capsys: pytest
 
 
 def test_the_same_search_gives_the_same_bytes(ended: Folder, tmp_path: Path):
-    report = read_search_report(ended.path)
-    pairs = zip(write(report, tmp_path / "one"), write(read_search_report(ended.path), tmp_path / "two"), strict=True)
+    report = document_in(ended.path)
+    first = write_document(report, tmp_path / "one", FORMATS)
+    pairs = zip(first, write_document(document_in(ended.path), tmp_path / "two", FORMATS), strict=True)
     for one, two in pairs:
         assert one.read_bytes() == two.read_bytes()
 
@@ -171,11 +180,11 @@ def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
     search = Folder(write_down(plan_search(load(str(tmp_path / "small.yaml")), settings), tmp_path))
     search.trial("agf", 0, "finished", 0.5)
     search.trial("agf", 1, "finished", 0.75)
-    report = read_search_report(search.path)
-    agf, softmax = report.summary["subjects"]
+    report = document_in(search.path)
+    agf, softmax = report.values["search"]["subjects"]
     assert agf["front"] == [{"number": 1, "point": {"train.lr": 0.002}, "value": 0.75, "cost": 20_000.0}]
     assert softmax["front"] == []
-    write(report, search.path, ["md"])
+    write_document(report, search.path, ["md"])
     text = (search.path / "report.md").read_text()
     assert "- agf: front: trial 1, accuracy 0.75 for 2e+04 FLOPs: train.lr=0.002\n" in text
     assert "- softmax: front: no finished trial has both a value and a cost\n" in text
@@ -183,14 +192,14 @@ def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
 
 
 def state_of(search: Folder) -> tuple[bool, Any]:
-    report = read_search_report(search.path)
-    return report.finished, report.lines[1:]
+    report = document_in(search.path)
+    return report.values["finished"], report.lead[1:]
 
 
 def test_a_search_without_a_trial_is_unfinished(search: Folder, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(search.path)]) == 0
     assert "unfinished, still running or interrupted: trials of agf, softmax" in capsys.readouterr().out.splitlines()
-    found = to_json(read_search_report(search.path))
+    found = document_in(search.path).values
     assert (found["finished"], found["final"], found["pictures"]) == (False, None, [])
 
 
@@ -200,7 +209,7 @@ def test_trials_that_run_have_a_column(search: Folder):
     search.trial("softmax", 0, "finished")
     search.over("agf", "softmax")
     assert state_of(search) == (False, ("unfinished, still running or interrupted: trials of agf",))
-    write(read_search_report(search.path), search.path)
+    write_document(document_in(search.path), search.path, FORMATS)
     text = (search.path / "report.md").read_text()
     assert "| infeasible | unfinished | steps |" in text
     assert "| agf | tpe | asha | 1 | 1 | 0 | 0 | 0 | 1 | 40 |" in text
@@ -212,7 +221,7 @@ def test_a_final_study_that_is_not_done_is_told(search: Folder, factory):
     search.over("agf", "softmax")
     assert state_of(search) == (False, ("unfinished: all trials ended, the final study has not begun",))
     write_text(search.path / FINAL / "study.yaml", "name: small\n")
-    assert not read_search_report(search.path).finished
+    assert not document_in(search.path).values["finished"]
     factory.run(search.path / FINAL / "cells" / "agf-seed0")
     factory.run(search.path / FINAL / "cells" / "softmax-seed0", mixer="softmax", status="failed", reason="broke")
     assert state_of(search) == (False, ("unfinished: 1 of 2 runs of the final study finished",))

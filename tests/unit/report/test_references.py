@@ -16,8 +16,8 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from subquad.errors import RunError
-from subquad.report import build, markdown, page, sheet, table, to_json, to_terminal
-from subquad.report.above import lower_end
+from subquad.report import document_of, print_document, read_report
+from subquad.report.references import lower_end
 from subquad.report.stats import wilson
 from subquad.runs import RESULT
 
@@ -29,7 +29,7 @@ def ends(share: float, samples: int) -> str:
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
-BEST = f"the best oracle (root operator 36.4 % {ends(0.364, 2000)})"
+BEST = f"the best reference score (root operator 36.4 % {ends(0.364, 2000)})"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def listops(factory):
 
 
 def sentence(study: Path) -> str:
-    return build([study]).headlines[-1]
+    return read_report([study]).headlines[-1]
 
 
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -58,68 +58,67 @@ def test_the_interval_is_wilsons(drawn: tuple[int, int]):
     assert wilson(right / samples, samples) == pytest.approx((known.low, known.high), abs=1e-12)
 
 
-def test_markdown_has_the_rows_after_the_mixers_in_italics(listops):
-    text = markdown.render(build([listops(agf=[0.37], softmax=[0.6])]))
+def test_markdown_has_the_rows_after_the_mixers_in_italics(listops, as_text):
+    text = as_text(read_report([listops(agf=[0.37], softmax=[0.6])]), "md")
     rows = [line for line in text.splitlines() if line.startswith(("| lra-listops", "| *lra-listops"))]
     assert [row.split(" | ")[1] for row in rows[:4]] == [
         "agf",
         "softmax",
-        "*oracle: majority class*",
-        "*oracle: root operator*",
+        "*reference: majority*",
+        "*reference: root operator*",
     ]
     assert rows[3].startswith(
-        rf"| *lra-listops* | *oracle: root operator* | *honest* | *–* | *36.40 \[{ends(0.364, 2000)[1:-1]}\]* |"
+        rf"| *lra-listops* | *reference: root operator* | *honest* | *–* | *36.40 \[{ends(0.364, 2000)[1:-1]}\]* |"
     )
     assert "| *n = 2,000* |" in rows[2]
     assert {row.count(" | ") for row in rows[:4]} == {rows[0].count(" | ")}
-    assert "- oracle: a guess without a trained model, learned on TRAIN: accuracy" in text
+    assert "- reference: a guess without a trained model, learned on TRAIN: accuracy" in text
 
 
-def test_html_marks_the_rows(listops):
-    html = page.render(build([listops(agf=[0.37])]))
-    assert html.count('<tr role="row" class="oracle">') == 2
-    assert 'data-label="mixer">oracle: root operator</td>' in html
-    assert "oracle</strong>: a guess without a trained model" in html
+def test_html_marks_the_rows(listops, as_text):
+    html = as_text(read_report([listops(agf=[0.37])]), "html")
+    assert html.count('<tr role="row" class="apart">') == 2
+    assert 'data-label="mixer">reference: root operator</td>' in html
+    assert "<li>reference: a guess without a trained model" in html
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_terminals_show_them(listops, width: int):
     stream = io.StringIO()
-    report = build([listops(agf=[0.37, 0.38])])
-    to_terminal(report, Console(file=stream, width=width, color_system=None))
+    report = read_report([listops(agf=[0.37, 0.38])])
+    print_document(document_of(report), Console(file=stream, width=width, color_system=None))
     shown = stream.getvalue()
-    for word in ("oracle: majority class", "oracle: root operator", "36.40", ends(0.364, 2000), BEST):
+    for word in ("reference: majority", "reference: root operator", "36.40", ends(0.364, 2000), BEST):
         assert word in shown
     assert f"36.40 {ends(0.364, 2000)}" in shown
-    assert ("parameters" in shown) is (width == 160)
-    assert ("n = 2,000" in shown) is (width == 160)
-    assert ("2 finished" in shown) is (width == 160)  # oracles do not make the status column worth its width
+    for less_important in ("parameters", "n = 2,000", "2 finished"):
+        assert (less_important in shown) is (width == 160)
 
 
-def test_csv_separates_them_by_kind(listops):
-    records = list(csv.DictReader(io.StringIO(sheet.render(build([listops(agf=[0.37])])), newline="")))
-    assert [record["kind"] for record in records] == ["mixer", "oracle", "oracle"]
+def test_csv_separates_them_by_kind(listops, as_text):
+    records = list(csv.DictReader(io.StringIO(as_text(read_report([listops(agf=[0.37])]), "csv"), newline="")))
+    assert [record["kind"] for record in records] == ["mixer", "reference", "reference"]
     root = records[2]
     assert (root["mixer"], root["samples"], root["seeds"], root["parameters"]) == (
-        "oracle: root operator",
+        "reference: root operator",
         "2000",
         "",
         "",
     )
     low, high = wilson(0.364, 2000)
     found = [float(root[name]) for name in ("score_low", "score_mean", "score_high")]
-    assert found == pytest.approx([100 * low, 36.4, 100 * high])
+    assert found == pytest.approx([low, 0.364, high])
     assert (records[0]["samples"], records[0]["score_low"]) == ("2000", "")
 
 
 def test_json_has_them_in_a_list_of_their_own(listops):
-    found = json.loads(json.dumps(to_json(build([listops(agf=[0.37, 0.38])])), allow_nan=False))
+    found = json.loads(json.dumps(document_of(read_report([listops(agf=[0.37, 0.38])])).values, allow_nan=False))
     assert [row["kind"] for row in found["rows"]] == ["mixer"]
-    root = found["oracles"][1]
+    root = found["references"][1]
     low, high = wilson(0.364, 2000)
-    assert {key: root[key] for key in ("kind", "oracle", "name", "metric", "score", "low", "high", "samples")} == {
-        "kind": "oracle", "oracle": "root_operator", "name": "root operator", "metric": "accuracy", "score": 0.364,
-        "low": low, "high": high, "samples": 2000,
+    assert {key: root[key] for key in ("kind", "reference", "mixer", "metric", "score", "samples")} == {
+        "kind": "reference", "reference": "root_operator", "mixer": "reference: root operator", "metric": "accuracy",
+        "score": {"mean": 0.364, "low": low, "high": high}, "samples": 2000,
     }  # fmt: skip
     assert len(root["runs"]) == 2
 
@@ -128,45 +127,47 @@ def test_rows_stand_after_those_of_their_own_data_set(listops, factory):
     study = listops(agf=[0.37])
     factory.cell(study, seed=0)  # JapaneseVowels, which recorded none
     factory.cell(study, seed=0, dataset="lra-listops", protocol="fixed", samples=2000, oracles={"majority": 0.2})
-    names = [(line[0], line[2], line[1]) for line in table.results(build([study])).lines]
+    table = document_of(read_report([study])).sections[0].table
+    assert table is not None
+    names = [(line[0], line[2], line[1]) for line in table.lines]
     assert names == [
         ("JapaneseVowels", "honest", "agf"),
         ("lra-listops", "fixed", "agf"),
-        ("lra-listops", "fixed", "oracle: majority class"),
+        ("lra-listops", "fixed", "reference: majority"),
         ("lra-listops", "honest", "agf"),
-        ("lra-listops", "honest", "oracle: majority class"),
-        ("lra-listops", "honest", "oracle: root operator"),
+        ("lra-listops", "honest", "reference: majority"),
+        ("lra-listops", "honest", "reference: root operator"),
     ]
 
 
-def test_runs_from_before_there_were_oracles(listops, factory):
+def test_runs_without_reference_scores(listops, factory, as_text):
     study = factory.study()
     factory.cell(study, dataset="lra-listops")
-    report = build([study])
-    assert report.oracles == ()
-    assert "oracle" not in markdown.render(report) + page.render(report).split("</style>")[1]
-    assert to_json(report)["oracles"] == []
-    assert len(report.headlines) == 1
+    report = read_report([study])
+    assert report.references == ()
+    assert "reference:" not in as_text(report, "md") + as_text(report, "html").split("</style>")[1]
+    assert document_of(report).values["references"] == []
+    assert report.headlines == ()
 
 
 def test_the_sentence_says_who_is_above_and_who_is_not(listops):
     study = listops(agf=[0.37, 0.38, 0.375], identity=[0.36, 0.361, 0.362], softmax=[0.60, 0.61, 0.62])
     assert sentence(study) == (
-        f"lra-listops (honest): above {BEST}: softmax; not shown to be above it: agf, identity — "
-        "scores up to it need no composition"
+        f"lra-listops (honest): above {BEST}: softmax; not shown to be above it: agf, identity "
+        "(scores up to it need no trained model)"
     )
 
 
 def test_the_sentence_with_one_seed(listops):
     assert sentence(listops(agf=[0.37], softmax=[0.6])) == (
-        f"lra-listops (honest): not shown to be above {BEST}: agf — scores up to it need no composition; "
+        f"lra-listops (honest): not shown to be above {BEST}: agf (scores up to it need no trained model); "
         "not enough seeds to place above it: softmax; run more than one seed of each"
     )
 
 
 def test_seeds_that_differ_widely_show_nothing(listops):
-    assert "not shown to be above the best oracle" in sentence(listops(agf=[0.3, 0.6]))
-    assert "above the best oracle" in sentence(listops(agf=[0.59, 0.6]))
+    assert "not shown to be above the best reference score" in sentence(listops(agf=[0.3, 0.6]))
+    assert "above the best reference score" in sentence(listops(agf=[0.59, 0.6]))
 
 
 def test_scores_chosen_on_the_test_split_say_so(factory):
@@ -176,12 +177,12 @@ def test_scores_chosen_on_the_test_split_say_so(factory):
     assert sentence(study).endswith("]): agf; these scores were chosen on the test split")
 
 
-def test_guesses_of_other_data_sets_are_named_plainly(factory):
+def test_guesses_of_other_data_sets_are_named_plainly(factory, as_text):
     run = factory.run("one", accuracy=0.5, oracles={"nearest_\x1bmean|x": 0.7})
-    report = build([run])
-    assert report.oracles[0].name == "oracle: nearest \\x1bmean|x"
-    assert report.headlines[-1].endswith(": agf — scores up to it need no model")
-    assert r"*oracle: nearest \\x1bmean\|x*" in markdown.render(report)
+    report = read_report([run])
+    assert report.references[0].name == "reference: nearest \\x1bmean|x"
+    assert report.headlines[-1].endswith(": agf (scores up to it need no trained model)")
+    assert r"*reference: nearest \\x1bmean\|x*" in as_text(report, "md")
 
 
 def test_runs_on_other_data_have_rows_of_their_own(factory):
@@ -189,42 +190,42 @@ def test_runs_on_other_data_have_rows_of_their_own(factory):
     for seed, (split, score) in enumerate([(0, 0.2), (0, 0.2), (7, 0.25)]):
         facts = {"accuracy": 0.9, "oracles": {"majority": score}, "data": {"split_seed": split}}
         factory.cell(study, seed=seed, variant=str(split), **facts)
-    report = build([study])
-    assert [(one.name, one.accuracy, len(one.cells)) for one in report.oracles] == [
-        ("oracle: majority class (split_seed=0)", 0.2, 2),
-        ("oracle: majority class (split_seed=7)", 0.25, 1),
+    report = read_report([study])
+    assert [(one.name, one.accuracy, len(one.runs)) for one in report.references] == [
+        ("reference: majority (split_seed=0)", 0.2, 2),
+        ("reference: majority (split_seed=7)", 0.25, 1),
     ]
-    assert "(majority class (split_seed=0) 20.0 %" in report.headlines[-1]
-    assert "(majority class (split_seed=7) 25.0 %" in report.headlines[-1]
+    assert "(majority (split_seed=0) 20.0 %" in report.headlines[-1]
+    assert "(majority (split_seed=7) 25.0 %" in report.headlines[-1]
 
 
 def test_runs_that_disagree_without_a_reason_are_counted(factory):
     study = factory.study()
     for seed, score in enumerate([0.2, 0.2, 0.25]):
         factory.cell(study, seed=seed, accuracy=0.9, oracles={"majority": score})
-    report = build([study])
-    assert [one.which for one in report.oracles] == ["2 of 3 runs", "1 of 3 runs"]
-    assert "(majority class (1 of 3 runs) 25.0 %" in report.headlines[-1]
+    report = read_report([study])
+    assert [one.which for one in report.references] == ["2 of 3 runs", "1 of 3 runs"]
+    assert "(majority (1 of 3 runs) 25.0 %" in report.headlines[-1]
 
 
 def test_a_mixer_without_recorded_guesses_is_named(listops, factory):
     study = listops(agf=[0.5, 0.51])
     factory.cell(study, dataset="lra-listops", mixer="softmax", samples=2000, accuracy=0.9)
-    assert sentence(study).endswith("]): agf; no oracle recorded beside softmax")
+    assert sentence(study).endswith("]): agf; no reference score recorded beside softmax")
 
 
-def test_another_metric_is_not_held_against_accuracies(factory):
+def test_another_metric_is_not_held_against_accuracies(factory, as_text):
     study = factory.study()
     factory.cell(study, metric="macro_f1", accuracy=0.9, oracles=GUESSES)
-    report = build([study])
-    assert len(report.headlines) == 1
-    lines = markdown.render(report).splitlines()
+    report = read_report([study])
+    assert report.headlines == ()
+    lines = as_text(report, "md").splitlines()
     assert any("test score" in line for line in lines)
-    assert any("accuracy (%)*" in line and "oracle: root operator" in line for line in lines)
+    assert any("accuracy (%)*" in line and "reference: root operator" in line for line in lines)
 
 
 def test_the_lower_end_adds_seeds_and_samples_in_squares(listops):
-    (row,) = build([listops(agf=[0.5, 0.52, 0.54])]).rows
+    (row,) = read_report([listops(agf=[0.5, 0.52, 0.54])]).rows
     of_seeds = 4.302652729911275 * 0.02 / math.sqrt(3)
     of_samples = 0.52 - wilson(0.52, 2000)[0]
     assert lower_end(row, 2000) == pytest.approx(0.52 - math.hypot(of_seeds, of_samples))
@@ -245,4 +246,4 @@ def test_what_no_engine_wrote_is_refused(factory, oracles: dict[str, Any], messa
     data = json.loads((run / RESULT).read_text())
     (run / RESULT).write_text(json.dumps({**data, "oracles": oracles}))
     with pytest.raises(RunError, match=message):
-        build([run])
+        read_report([run])

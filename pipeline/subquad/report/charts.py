@@ -1,0 +1,224 @@
+"""Charts of a report, and their drawing: scores and losses while training, and scores along a setting.
+
+Matplotlib is imported when the first chart is drawn; the same chart gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from subquad.report.compare import is_baseline
+from subquad.report.curves import Curve
+from subquad.report.published import printed_values, varied_beside
+from subquad.report.report import Report
+from subquad.report.rows import TableRow
+from subquad.report.settings import in_order
+from subquad.report.text import Spread, scaled, with_unit
+from subquad.runs import Record, read_records
+
+MAX_POINTS = 240
+_COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
+_BASELINE_COLOUR = "#5f6873"
+"""A grey that no other line has."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve, or one set of marks.
+
+    Attributes:
+        name: in the legend; lines of one name have one entry.
+        colour: as `#rrggbb`.
+        points: (x, y), x ascending.
+        errors: half the height of each point's bar; () for none.
+        style: a dashed line is of other data than the rest; marks have no line; a ring surrounds another line's point.
+    """
+
+    name: str
+    colour: str
+    points: tuple[Point, ...]
+    errors: tuple[float, ...] = ()
+    style: Literal["line", "dashed", "full marks", "marks", "ring"] = "line"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One set of axes.
+
+    Attributes:
+        names: words for x = 0, 1, ... where x is no number.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """The chart in words, for those who do not see it."""
+        if self.names:
+            told = [f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points]
+            return f"{self.y_label} by {self.x_label}: {', '.join(told)}."
+        ends = sorted({f"{line.name} {line.points[-1][1]:.4g}" for line in self.lines})
+        return f"{len(self.lines)} lines, {self.y_label} over {self.x_label}. Last values: {'; '.join(ends)}."
+
+    @property
+    def file_name(self) -> str:
+        """`listops-agf-order`."""
+        words = re.sub(r"[^A-Za-z0-9._-]+", "-", self.title)
+        return re.sub(r"-{2,}", "-", words).strip("._-")[:150] or "chart"
+
+
+def training_charts(report: Report) -> list[Chart]:
+    """For each data set the metric over epochs and the training loss over steps, a line for every run."""
+    names = sorted({row.name for row in report.rows if not is_baseline(row, report.baseline)})
+    colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
+    found = []
+    for dataset in dict.fromkeys(row.dataset for row in report.rows):
+        rows = [row for row in report.rows if row.dataset == dataset]
+        scores, losses = _training_lines(rows, colours)
+        metric = with_unit(rows[0].metric)
+        dashed = " (dashed: on the test split)" if any(line.style == "dashed" for line in scores) else ""
+        found += [
+            Chart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, tuple(scores)),
+            Chart(f"{dataset}: training loss by step", "step", "loss", tuple(losses)),
+        ]
+    return [chart for chart in found if chart.lines]
+
+
+def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[list[Line], list[Line]]:
+    """Scores and losses."""
+    several = len({row.protocol for row in rows}) > 1
+    scores, losses = list[Line](), list[Line]()
+    for row in rows:
+        name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours.get(row.name, _BASELINE_COLOUR)
+        for records in (list(read_records(run.folder)) for run in row.runs):
+            for split in dict.fromkeys(record.split for record in records if record.kind == "eval"):
+                points = _points(records, split, row.metric)
+                scores += _line(name, colour, points, style="dashed" if split == "test" else "line")
+            losses += _line(name, colour, [(float(one.step), one.metrics["loss"]) for one in _losses(records)])
+    return scores, losses
+
+
+def _points(records: Sequence[Record], split: str, metric: str) -> list[Point]:
+    return [
+        (record.epoch, scaled(record.metrics[metric], metric))
+        for record in records
+        if record.kind == "eval" and record.split == split and metric in record.metrics
+    ]
+
+
+def _losses(records: Sequence[Record]) -> list[Record]:
+    return [one for one in records if one.kind == "train" and "loss" in one.metrics]
+
+
+def _line(name: str, colour: str, points: Sequence[Point], **style: Any) -> Iterator[Line]:
+    finite = sorted(point for point in points if math.isfinite(point[1]))
+    if finite:
+        yield Line(name, colour, tuple(thin(finite)), **style)
+
+
+def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """At most `limit` points: means of neighbours, so that a noisy loss keeps its level."""
+    if len(points) <= limit:
+        return list(points)
+    edges = [index * len(points) // limit for index in range(limit + 1)]
+    groups = [points[start:end] for start, end in pairwise(edges)]
+    return [tuple(math.fsum(column) / len(group) for column in zip(*group, strict=True)) for group in groups]  # pyright: ignore[reportReturnType]
+
+
+def curve_chart(curve: Curve) -> Chart:
+    """Test means with bars of one standard deviation, validation means, and all published values, evenly spaced."""
+    first, metric = curve.rows[0], curve.metric
+    printed = printed_values(first, curve.key)
+    own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
+    texts = {curve.value(row) for row in curve.rows} | {own.get(value, f"{value:g}") for value, _ in printed}
+    names = sorted(texts, key=in_order)
+    place = {name: float(index) for index, name in enumerate(names)}
+
+    def means(rows: Iterable[tuple[TableRow, Spread | None]]) -> tuple[Point, ...]:
+        return tuple((place[curve.value(row)], scaled(one.mean, metric)) for row, one in rows if one)
+
+    scores = [(row, row.score) for row in curve.rows]
+    errors = tuple(scaled(score.std or 0.0, metric) for _, score in scores if score)
+    fair = {id(one.published) for row in curve.rows for one in varied_beside(row, curve.key) if not one.reasons}
+    marks = [(id(row) in fair, (place[own.get(value, f"{value:g}")], row.value)) for value, row in printed]
+    lines = (
+        Line("test ± sd", _COLOURS[0], means(scores), errors),
+        Line("validation", _BASELINE_COLOUR, means((row, row.validation) for row in curve.rows), style="dashed"),
+        Line("base", _COLOURS[0], means((row, score) for row, score in scores if row.is_base), style="ring"),
+        Line("published", _COLOURS[1], tuple(point for full, point in marks if full), style="full marks"),
+        Line("published, not comparable", _COLOURS[1], tuple(one for full, one in marks if not full), style="marks"),
+    )
+    return Chart(curve.title, curve.key, f"test {with_unit(metric)}", tuple(filter(_has_points, lines)), tuple(names))
+
+
+def _has_points(line: Line) -> bool:
+    return bool(line.points)
+
+
+def draw(chart: Chart) -> str:
+    """A chart as SVG text, without time stamps and with the same ids each time."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    plain: dict[Any, Any] = {"svg.hashsalt": "subquad", "svg.fonttype": "none", "text.parse_math": False}
+    with rc_context(plain), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the text stays text; the viewer has the fonts
+        figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+        _draw_axes(figure.subplots(), chart)
+        _draw_legend(figure, chart.lines)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
+
+
+def _draw_axes(axes: Any, chart: Chart) -> None:
+    for line in chart.lines:
+        xs, ys = zip(*line.points, strict=True)
+        style = dict(_STYLES[line.style])
+        if len(xs) == 1 and style.get("linestyle", "-") != "none":
+            style["marker"] = "o"  # a single evaluation would be invisible
+        axes.plot(xs, ys, color=line.colour, **style)
+        if line.errors:
+            axes.errorbar(xs, ys, yerr=line.errors, color=line.colour, fmt="o", markersize=4, capsize=4)
+    axes.set_title(chart.title, fontsize=10)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    axes.grid(axis="y", color="#e6e9ed")
+    axes.spines[["top", "right"]].set_visible(False)
+    if chart.names:
+        axes.set_xticks(range(len(chart.names)), chart.names)
+        axes.margins(x=0.5 / len(chart.names))
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.3},
+    "dashed": {"linewidth": 1.3, "linestyle": "--"},
+    "full marks": {"linestyle": "none", "marker": "D", "markersize": 6},
+    "marks": {"linestyle": "none", "marker": "D", "markersize": 6, "fillstyle": "none"},
+    "ring": {"linestyle": "none", "marker": "o", "markersize": 12, "fillstyle": "none"},
+}
+
+
+def _draw_legend(figure: Any, lines: Sequence[Line]) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = list({line.name: line for line in reversed(lines)}.values())[::-1]
+    handles = [Line2D([], [], color=line.colour, **_STYLES[line.style]) for line in entries]
+    legend = figure.legend(
+        handles, ["x"] * len(handles), loc="outside lower center", ncols=3, fontsize=8, frameon=False
+    )
+    for shown, line in zip(legend.get_texts(), entries, strict=True):
+        shown.set_text(line.name)  # set afterwards: Matplotlib leaves out names that begin with an underscore

@@ -1,0 +1,141 @@
+"""From run directories to a report: plain data that is rendered elsewhere, and the sentences made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from subquad.report.compare import Comparison, compare_rows, is_baseline
+from subquad.report.curves import Curve, make_curves, on_curves
+from subquad.report.means import Mean, make_means
+from subquad.report.published import Beside, published_beside, varied_beside
+from subquad.report.references import Reference, make_references, reference_sentence
+from subquad.report.rows import TableRow, make_rows
+from subquad.report.run import ReportedRun, reported_runs
+from subquad.report.settings import short_setting
+from subquad.report.text import in_points, interval, points_word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report.
+
+    Attributes:
+        rows: the table.
+        comparisons: pairs of rows.
+        references: rows of guesses without a model.
+        means: over data sets.
+        curves: settings that take several values with all others the same.
+        headlines: a sentence for each data set and protocol, and one against its best reference score.
+        runs: every run, in the order read.
+        baseline: label of the mixer that others are held against; "" where there is none.
+    """
+
+    rows: tuple[TableRow, ...]
+    comparisons: tuple[Comparison, ...]
+    references: tuple[Reference, ...]
+    means: tuple[Mean, ...]
+    curves: tuple[Curve, ...]
+    headlines: tuple[str, ...]
+    runs: tuple[ReportedRun, ...]
+    baseline: str
+
+    def published(self, row: TableRow) -> list[Beside]:
+        """Published rows beside a row: those that change the same setting to its value, else the main tables'."""
+        keys = [curve.key for curve in self.curves if not row.is_base and any(one is row for one in curve.rows)]
+        return [one for key in keys for one in varied_beside(row, key)] or published_beside(row)
+
+
+def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Report:
+    """Read run or study directories.
+
+    Args:
+        folders: run and study directories.
+        baseline: label of the mixer that others are held against; None: the one that a study among them names.
+
+    Raises:
+        RunError: a folder is neither a run nor a study, or a result cannot be read.
+        ConfigError: an experiment.yaml cannot be read.
+    """
+    runs = reported_runs(folders)
+    rows = make_rows(runs)
+    held = next((run.baseline for run in runs if run.baseline), "") if baseline is None else baseline
+    curves, references = make_curves(rows), make_references(rows)
+    comparisons = compare_rows(rows, held, lambda first, second: on_curves(curves, first, second))
+    return Report(
+        rows=tuple(rows),
+        comparisons=tuple(comparisons),
+        references=tuple(references),
+        means=tuple(make_means(rows, references)),
+        curves=tuple(curves),
+        headlines=tuple(_headlines(rows, comparisons, references, held)),
+        runs=tuple(runs),
+        baseline=held,
+    )
+
+
+def _headlines(
+    rows: Sequence[TableRow], comparisons: Sequence[Comparison], references: Sequence[Reference], baseline: str
+) -> list[str]:
+    """Sentences in the order of the table."""
+    found = []
+    for family in dict.fromkeys(row.family for row in rows):
+        members = [row for row in rows if row.family == family]
+        pairs = [one for one in comparisons if one.family == family]
+        guesses = [one for one in references if one.family == family]
+        parts = (_sentence(members, pairs, baseline) if baseline else "", reference_sentence(members, guesses))
+        found += [f"{family[0]} ({family[1]}): {part}" for part in parts if part]
+    return found
+
+
+def _sentence(rows: Sequence[TableRow], everything: Sequence[Comparison], baseline: str) -> str:
+    """What the mixers score beside the baseline."""
+    others = [row for row in rows if not is_baseline(row, baseline)]
+    controls = [row for row in rows if is_baseline(row, baseline)]
+    if not others:
+        return f"only the baseline {baseline} ran: nothing to compare it with"
+    if not controls and len(rows) > len({row.label for row in rows}) == 1:
+        return ""  # a study of a setting, not of mixers
+    if not controls:
+        return f"no row of the baseline {baseline}"
+    pairs = [one for one in everything if is_baseline(one.second, baseline) and not is_baseline(one.first, baseline)]
+    if not pairs:
+        return f"the baseline {baseline} and the other mixers have no test scores to compare"
+    clear = [_clear(one, baseline, len(controls)) for one in pairs if one.verdict == "distinguishable"]
+    alike = all(one.verdict == "not distinguishable" for one in everything)
+    return "; ".join([*clear, *_unclear(pairs, baseline, alike)])
+
+
+def _clear(one: Comparison, baseline: str, controls: int) -> str:
+    """`agf beats the baseline identity by 61.2 points [58.9, 63.3]`."""
+    assert one.estimate is not None
+    estimate, metric = one.estimate, one.first.metric
+    verb = "beats" if (estimate.difference > 0) == (one.first.mode == "max") else "falls behind"
+    which = f" ({short_setting(one.second.setting)})" if controls > 1 and one.second.setting else ""
+    low, high = sorted(map(abs, (estimate.low, estimate.high)))  # both ends have the sign of the difference
+    gap = f"{in_points(abs(estimate.difference), metric)} {points_word(metric)} {interval(low, high, metric)}"
+    return f"{one.first.name} {verb} the baseline {baseline}{which} by {gap}"
+
+
+def _unclear(pairs: Sequence[Comparison], baseline: str, alike: bool) -> list[str]:
+    found: list[str] = []
+    if names := _names(pairs, "not distinguishable"):
+        end = ": this data set cannot tell mixers apart in this setting" if alike else ""
+        found.append(f"{names}: not distinguishable from the baseline {baseline}, {_open(pairs)} not excluded{end}")
+    if names := _names(pairs, "not enough seeds"):
+        more = "run more than one seed of each"
+        found.append(f"{names}: not enough seeds to compare with the baseline {baseline}; {more}")
+    return found
+
+
+def _open(pairs: Sequence[Comparison]) -> str:
+    """`differences of -1.8 to 2.3 points`: what stays possible, so that no evidence is not read as equality."""
+    found = [one.estimate for one in pairs if one.verdict == "not distinguishable" and one.estimate]
+    metric = pairs[0].first.metric
+    low, high = min(one.low for one in found), max(one.high for one in found)
+    return f"differences of {in_points(low, metric)} to {in_points(high, metric)} {points_word(metric)}"
+
+
+def _names(pairs: Sequence[Comparison], verdict: str) -> str:
+    return ", ".join(dict.fromkeys(one.first.name for one in pairs if one.verdict == verdict))

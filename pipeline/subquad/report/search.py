@@ -1,0 +1,155 @@
+"""The report of a search: what each subject's trials came to, then its final study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from subquad.report.document import NEVER, Column, Document, Section, Table, document_of
+from subquad.report.report import read_report
+from subquad.report.terminal import print_document
+from subquad.report.text import DASH, PERCENT_METRICS, printable, score_text
+from subquad.report.values import flat_record
+from subquad.runs import FINAL, is_study, runs_below
+
+_OPEN = ("waiting", "running")
+"""Of trials that are to come, run right now, or were interrupted: a folder cannot tell which."""
+_TOLD = ("finished", "pruned", "failed", "infeasible")
+_UNITS = {"seconds": "s", "flops": "FLOPs"}
+
+
+def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str | None = None) -> Document:
+    """A search's report, at whatever point it stands.
+
+    Args:
+        folder: the search's.
+        summary: what search.json holds.
+        baseline: as for `read_report`, of the final study.
+
+    Raises:
+        RunError: a result of the final study cannot be read.
+    """
+    place, folder = folder / FINAL, folder.resolve()
+    report = read_report([place], baseline=baseline) if is_study(place) and runs_below(place) else None
+    final = document_of(report) if report else None
+    done = [run.status == "finished" for run in report.runs] if report else None
+    left = _left(summary, done)
+    pictures = sorted(folder.glob("plots/*.png"), key=lambda path: (not path.stem.startswith("best-so-far"), path))
+    values = {"format": 1, "search": summary, "finished": not left, "final": final and final.values}
+    return Document(
+        title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
+        lead=(_asked(summary), *left),
+        sections=(_subjects(summary), *map(_of_final, final.sections if final else ())),
+        origins=final.origins if final else (),
+        pictures={printable(path.stem): path.read_bytes() for path in pictures},
+        records=(*map(_record, summary["subjects"]), *(final.records if final else ())),
+        values={**values, "pictures": [str(path) for path in pictures]},
+    )
+
+
+def _of_final(section: Section) -> Section:
+    return replace(section, title=f"Final study: {section.title}")
+
+
+def print_subjects(summary: Mapping[str, Any], console: Console) -> None:
+    """Print the table of subjects, then lines on each."""
+    print_document(Document(title="", sections=(_subjects(summary),)), console)
+
+
+def _asked(summary: Mapping[str, Any]) -> str:
+    """What was searched and how."""
+    settings, subjects = summary["settings"], summary["subjects"]
+    whom = f"each of {len(subjects)} subjects" if len(subjects) > 1 else subjects[0]["label"]
+    parts = [f"searcher {settings['searcher']}, scheduler {settings['scheduler']}"]
+    parts += [f"--{name} {settings[name]}" for name in ("match", "cost") if settings[name] != "none"]
+    parts += [f"{settings['budget'].replace('-', ' ')} for {whom}", f"seed {settings['seed']}"]
+    return printable(f"space {settings['space']}, {', '.join(parts)}; selected on the validation split")
+
+
+def _left(summary: Mapping[str, Any], done: Sequence[bool] | None) -> list[str]:
+    """What is left to do; a folder cannot tell whether somebody is at it. `done`: the runs of the final study."""
+    if open_ones := [one["label"] for one in summary["subjects"] if not one["over"] or _unended(one)]:
+        return [printable(f"unfinished, still running or interrupted: trials of {', '.join(open_ones)}")]
+    if not any(one["best"] for one in summary["subjects"]):
+        return []  # the final study never comes
+    if done is None:
+        return ["unfinished: all trials ended, the final study has not begun"]
+    return [] if all(done) else [f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"]
+
+
+def _unended(subject: Mapping[str, Any]) -> int:
+    return sum(subject["trials"][state] for state in _OPEN)
+
+
+def _subjects(summary: Mapping[str, Any]) -> Section:
+    """How each was searched, its trials by state, what they consumed, and the best one."""
+    subjects, settings = summary["subjects"], summary["settings"]
+    states = (*_TOLD, *(("unfinished",) if any(map(_unended, subjects)) else ()))
+    cells = [
+        {
+            "subject": printable(one["label"]),
+            "searcher": settings["searcher"],
+            "scheduler": settings["scheduler"],
+            "dims": str(one["dimensions"]),
+            **{state: str(one["trials"].get(state, _unended(one))) for state in states},
+            "steps": f"{one['steps']:,}",
+            "FLOPs": f"{one['flops']:.4g}" if one["flops"] else DASH,
+            "seconds": f"{one['seconds']:.1f}",
+            "best validation": _best(one) if one["best"] else DASH,
+            "winning point": _winner(one) if one["best"] else DASH,
+        }
+        for one in subjects
+    ]
+    numeric = ("dims", *states, "steps", "FLOPs", "seconds")
+    columns = (
+        *(Column("subject"), Column("searcher", rank=NEVER), Column("scheduler", rank=NEVER)),
+        *(Column(name, numeric=True) for name in numeric),
+        Column("best validation", numeric=True, rank=NEVER),
+        Column("winning point", rank=NEVER),
+    )
+    lines = [printable(f"{one['label']}: {line}") for one in subjects for line in _lines(one)]
+    return Section(title="Subjects", table=Table.of(columns, cells), lines=tuple(lines))
+
+
+def _best(one: Mapping[str, Any]) -> str:
+    unit = " %" if one["metric"] in PERCENT_METRICS else ""
+    return f"{printable(one['metric'])} {score_text(one['best']['value'], one['metric'])}{unit}"
+
+
+def _winner(one: Mapping[str, Any]) -> str:
+    return f"trial {one['best']['number']}: {point_text(one['best']['point'])}"
+
+
+def point_text(point: Mapping[str, Any]) -> str:
+    """`train.lr=0.001 mixer.params.order=4`."""
+    told = [f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in point.items()]
+    return printable(" ".join(told)) or "nothing was searched"
+
+
+def _lines(subject: Mapping[str, Any]) -> list[str]:
+    """The best trial, the front of two objectives, why trials did not run, and why there were no more."""
+    best, metric = subject["best"], subject["metric"]
+    lines = []
+    if best:
+        where = f"best trial {best['number']}, validation {metric} {best['value']:.4g} at step {best['step']}"
+        lines.append(f"{where}: {point_text(best['point'])}")
+    for one in subject["front"] or ():
+        cost = f"{one['cost']:.4g} {_UNITS[subject['cost']]}"
+        lines.append(
+            f"front: trial {one['number']}, {metric} {one['value']:.4g} for {cost}: {point_text(one['point'])}"
+        )
+    if subject["front"] == []:
+        lines.append("front: no finished trial has both a value and a cost")
+    over = [subject["over"]] if subject["over"] not in ("", "budget used") else []
+    return [*lines, *subject["reasons"], *over]
+
+
+def _record(one: Mapping[str, Any]) -> dict[str, Any]:
+    best = one["best"] and {**one["best"], "point": point_text(one["best"]["point"])}
+    told = ("dimensions", "trials", "steps", "flops", "seconds", "metric")
+    values = {**{name: one[name] for name in told}, "best": best or {}, "over": one["over"]}
+    return {"kind": "search", "subject": one["label"], **flat_record(values)}
