@@ -52,3 +52,14 @@ def pages(entries: list) -> list[str]:
         value = next(iter(entry.values())) if isinstance(entry, dict) else entry
         found += pages(value) if isinstance(value, list) else [value]
     return found
+
+
+def test_named_tests_exist():
+    """Pages say which test shows what: a file of tests, with or without the tests folder's path in full."""
+    named = {
+        (page.name, name)
+        for page in files(["docs/**/*.md"])
+        for name in re.findall(r"\btests/\w+/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [(page, name) for page, name in sorted(named) if not (REPO / name).is_file()] == []
