@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group("bench")
 def bench_command() -> None:
-    """Measure on this machine: the engine's own costs, how fast batches come, and the speed of mixers."""
+    """Measure speed on this machine. Nothing here passes or fails."""
 
 
 def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
@@ -40,7 +40,13 @@ def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
 @bench_command.command("engine")
 @_overhead_options
 def _engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
-    """What the engine's loop adds to a training step, over a bare torch loop, in CPU milliseconds."""
+    """Measure what the engine adds to a training step.
+
+    Its loop is timed in turn with a bare torch loop, in CPU milliseconds.
+
+    \b
+    subquad bench engine
+    """
     from subquad.bench.engine import measure
 
     return _print_overhead("engine", measure(rounds, steps), ("engine", "bare torch loop"), as_json)
@@ -49,7 +55,13 @@ def _engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
 @bench_command.command("ray")
 @_overhead_options
 def _ray(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
-    """What a Ray Train worker's hooks add to a step, over none in the same worker, in CPU milliseconds."""
+    """Measure what Ray adds to a training step.
+
+    Steps with and without Ray's hooks are timed in turn, in one Ray Train worker, in CPU milliseconds.
+
+    \b
+    subquad bench ray
+    """
     from subquad.ray.bench import measure
 
     return _print_overhead("ray", measure(rounds, steps), ("with Ray's hooks", "without"), as_json)
@@ -81,7 +93,9 @@ _GENERATED = (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--debug", is_flag=True, hidden=True)
 def _input(target: str | None, overrides: tuple[str, ...], rounds: int, as_json: bool, debug: bool) -> int:
-    """How much faster batches come than a model trains on them, on the CPU, one thread in each process.
+    """Measure how fast batches come, and how fast a model trains on them.
+
+    All runs on the CPU, with one thread in each process.
 
     TARGET and KEY=VALUE are those of `subquad train`; of a study the first run is measured.
 

@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the files; default: the run's or study's own.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the files. Default: the run's or study's own.")
 @click.option("--format", "formats", default="md,csv,html", show_default=True, help="Files: md, csv, html, tex.")
-@click.option("--baseline", help="Label of the mixer that others are held against; default: the one the study names.")
+@click.option("--baseline", help="Label of the mixer that others are compared with. Default: the one the study names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool) -> None:
-    """Report on RUNS: directories of runs or studies, or that of one search."""
+    """Write the results of RUNS as tables and one HTML page.
+
+    RUNS are folders of runs or studies, or that of one search.
+
+    \b
+    subquad report runs/quickstart/20260101-101500-ab12cd34
+    subquad report runs/quickstart/* --out tables --format md,csv
+    """
     from subquad.errors import RunError
     from subquad.report import parse_formats, print_document, write_document
 

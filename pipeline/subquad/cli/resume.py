@@ -13,9 +13,13 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
 def resume_command(run: Path, local: bool, as_json: bool, debug: bool) -> int:
-    """Go on with RUN, the folder of a run or a study, exactly where its newest checkpoint left it.
+    """Go on with RUN, the folder of a run or a study.
 
-    Finished runs of a study are not run again.
+    It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a study that are
+    finished are not run again.
+
+    \b
+    subquad resume runs/quickstart/20260101-101500-ab12cd34
     """
     from subquad.cli.conduct import conduct
     from subquad.drivers.session import reopen
