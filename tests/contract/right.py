@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore, MixerOutput, ParameterRule, TokenMixer
+from subquad.nn.kernels import Operation
 from subquad.plugin import AttentionConfig, Facts, MixerConfig, Site
 
 
@@ -260,7 +261,71 @@ class SelfOnly(Attention):
         return super().forward(q, k, v, query_keep=query_keep, key_keep=key_keep)
 
 
+class Crossing(TokenMixer):
+    """Each token plus the mean of another sequence, or of its own; what it needs of the other is kept in memory."""
+
+    Config = MixerConfig
+    facts = Facts(padding_invariant=True, permutation_equivariant=True, cross=True)
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__()
+        self.value = nn.Linear(site.dim, site.dim)
+        self.crossing = site.role == "cross"
+
+    @property
+    def caches(self) -> bool:
+        return self.crossing
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        keep: Tensor | None = None,
+        carry: Any = None,
+        context: Tensor | None = None,
+        context_keep: Tensor | None = None,
+    ) -> Tensor:
+        memory = self.memory(x, keep=keep) if context is None else self.memory(context, keep=context_keep)
+        return self.value(x) + memory["mean"][:, None]
+
+    def memory(self, context: Tensor, *, keep: Tensor | None = None) -> dict[str, Tensor]:
+        keep = ones(context) if keep is None else keep
+        total = self.value(context).masked_fill(~keep[..., None], 0.0).sum(1)
+        return {"mean": total / keep.sum(1, keepdim=True).clamp_min(1)}
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None, memory: Any = None) -> tuple[Tensor, Any]:
+        return self.value(x) + memory["mean"][:, None], {}
+
+    def step(self, x: Tensor, cache: Any, *, memory: Any = None) -> tuple[Tensor, Any]:
+        return self.value(x) + memory["mean"], cache
+
+
+SQUARE = Operation("tests.square", reference=lambda x: x * x)
+
+
+@SQUARE.implementation("fast", devices=("cpu",))
+def _fast_square(x: Tensor) -> Tensor:
+    return x.square()
+
+
+class Squared(TokenMixer):
+    """Each token's value squared, by an operation with two implementations."""
+
+    Config = MixerConfig
+    facts = Facts(causal="always", padding_invariant=True, permutation_equivariant=True)
+    operation = SQUARE
+
+    def __init__(self, config: Any, site: Site):
+        super().__init__()
+        self.value = nn.Linear(site.dim, site.dim)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return self.operation(self.value(x))
+
+
 RIGHT = (
+    Crossing,
+    Squared,
     Mean,
     Pooled,
     RunningMean,

@@ -13,7 +13,7 @@ from wrong import PaddedMean
 from subquad.errors import ConfigError, PluginError
 from subquad.plugin import MixerPlugin
 from subquad.testing import CheckFailed, check_mixer
-from subquad.testing.catalogue import checks
+from subquad.testing.checks import CHECKS
 
 HERE = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def test_a_class_gives_cases_that_pass(case):
 def test_there_is_a_case_for_each_check_and_each_way_of_building():
     cases = check_mixer("softmax")
     assert len(cases) == len(set(map(str, cases)))
-    assert len(cases) == len(checks()) * len({str(case.subject) for case in cases})
+    assert len(cases) == len(CHECKS) * len({str(case.subject) for case in cases})
     assert "softmax/default+causal/cache-step" in map(str, cases)
     assert {str(case).split("/")[1] for case in check_mixer("agf", {"order": 4})} == {"given"}
 

@@ -11,17 +11,15 @@ from wrong import WRONG
 from subquad.nn import AttentionMixer
 from subquad.plugin import Site
 from subquad.testing import Certificate, NotProven, certify
-from subquad.testing.catalogue import checks
-from subquad.testing.checks import cross
-from subquad.testing.run import run_check
-from subquad.testing.subject import subjects
-from subquad.testing.target import resolved
+from subquad.testing.check import run_check
+from subquad.testing.checks import CHECKS, cross
+from subquad.testing.subject import check_subjects, resolve_mixer
 
 GROWTH = {"complexity-flops", "complexity-bytes"}
 """Tests of their own: tests/unit/testing."""
 
 SLOW = {"compiled", *GROWTH}
-QUICK = [check.name for check in checks() if check.name not in SLOW]
+QUICK = [check.name for check in CHECKS if check.name not in SLOW]
 
 
 def failed(certificate: Certificate) -> dict[str, str]:
@@ -32,7 +30,7 @@ def failed(certificate: Certificate) -> dict[str, str]:
 @cache
 def quick_certificate(mixer: type) -> Certificate:
     """Of a mixer without a fault; made once."""
-    return certify(resolved(mixer), only=QUICK)
+    return certify(resolve_mixer(mixer), only=QUICK)
 
 
 def slow_if(condition: bool):
@@ -44,7 +42,7 @@ def slow_if(condition: bool):
     [pytest.param(*row, id=row[0].__name__, marks=slow_if("compiled" in row[1])) for row in WRONG],
 )
 def test_a_wrong_mixer_is_caught(mixer, wanted):
-    found = failed(certify(resolved(mixer), only=wanted))
+    found = failed(certify(resolve_mixer(mixer), only=wanted))
     assert set(found) == wanted
     assert all("\n" not in detail and len(detail) > 20 for detail in found.values())
 
@@ -53,7 +51,7 @@ def test_a_wrong_mixer_is_caught(mixer, wanted):
 @pytest.mark.parametrize(("mixer", "wanted"), [pytest.param(*row, id=row[0].__name__) for row in WRONG])
 def test_no_other_check_blames_it(mixer, wanted):
     names = QUICK + ["compiled"] * ("compiled" in wanted)
-    assert set(failed(certify(resolved(mixer), only=names))) == wanted
+    assert set(failed(certify(resolve_mixer(mixer), only=names))) == wanted
 
 
 @pytest.mark.parametrize("mixer", RIGHT, ids=lambda mixer: mixer.__name__)
@@ -67,12 +65,12 @@ def test_a_right_mixer_passes(mixer):
 @pytest.mark.ci
 @pytest.mark.parametrize("mixer", RIGHT, ids=lambda mixer: mixer.__name__)
 def test_a_right_mixer_passes_the_slow_checks(mixer):
-    assert failed(certify(resolved(mixer), only=SLOW)) == {}
+    assert failed(certify(resolve_mixer(mixer), only=SLOW)) == {}
 
 
 def test_every_check_has_a_wrong_mixer_and_a_right_one():
     caught = {name for _, names in WRONG for name in names} | {"softmax-weights"} | GROWTH
-    assert {check.name for check in checks()} == caught
+    assert {check.name for check in CHECKS} == caught
     outcomes = [one for mixer in RIGHT for one in quick_certificate(mixer).outcomes]
     passing = {one.check for one in outcomes if one.status == "passed"}
     assert passing == set(QUICK)
@@ -85,8 +83,8 @@ def test_renamed_projections_do_not_take_weights_of_a_softmax_model(monkeypatch)
             self.query_projection = self.query
             del self.query
 
-    (subject,) = subjects(resolved(SelfOnly))
-    (check,) = (one for one in cross.CHECKS if one.name == "softmax-weights")
+    (subject,) = check_subjects(resolve_mixer(SelfOnly))
+    (check,) = (one for one in CHECKS if one.name == "softmax-weights")
     assert run_check(check, subject).status == "passed"
     renamed = Renamed(Attention(None, None), Site(dim=16, num_heads=2)).double()
     monkeypatch.setattr(cross, "_attention", lambda subject: renamed)
@@ -96,11 +94,11 @@ def test_renamed_projections_do_not_take_weights_of_a_softmax_model(monkeypatch)
 
 
 def test_what_cannot_be_shown_is_not_passed():
-    (subject,) = subjects(resolved(SelfOnly))
+    (subject,) = check_subjects(resolve_mixer(SelfOnly))
 
     def run(subject):
         raise NotProven("nobody can count it")
 
-    check = next(one for one in checks() if one.name == "shapes")
+    check = next(one for one in CHECKS if one.name == "shapes")
     outcome = run_check(type(check)(name="shapes", shows="", run=run), subject)
     assert (outcome.status, outcome.detail) == ("not proven", "nobody can count it")

@@ -15,6 +15,7 @@ from right import (
     Attention,
     Centred,
     Convolution,
+    Crossing,
     Handed,
     Mean,
     Placed,
@@ -22,11 +23,13 @@ from right import (
     RandomFeatures,
     RunningMean,
     SelfOnly,
+    Squared,
     Window,
 )
 from torch import Tensor, nn
 
 from subquad.nn import MixerOutput, ParameterRule
+from subquad.nn.kernels import Operation
 from subquad.plugin import Facts
 
 FAINT = 1e-11
@@ -561,6 +564,36 @@ class CrossClaimed(Pooled):
     facts = replace(Pooled.facts, cross=True)
 
 
+class CrossForgets(Crossing):
+    """Steps without what it has in memory."""
+
+    def step(self, x: Tensor, cache: Any, *, memory: Any = None) -> tuple[Tensor, Any]:
+        return self.value(x), cache
+
+
+class CrossSpends(Crossing):
+    """Changes its memory in place, to what it needs at the next step."""
+
+    def step(self, x: Tensor, cache: Any, *, memory: Any = None) -> tuple[Tensor, Any]:
+        out = super().step(x, cache, memory=memory)
+        memory["mean"].copy_(torch.nextafter(memory["mean"], memory["mean"] + 1))
+        return out
+
+
+OFF = Operation("tests.off", reference=lambda x: x * x)
+
+
+@OFF.implementation("fast")
+def _nearly(x: Tensor) -> Tensor:
+    return x * x * (1 + 1e-7)
+
+
+class OffKernel(Squared):
+    """An implementation that is not quite what its reference is."""
+
+    operation = OFF
+
+
 class DropsClassToken(Pooled):
     """Leaves prefix tokens out of its output."""
 
@@ -661,6 +694,9 @@ WRONG: tuple[tuple[type, set[str]], ...] = (
     (PaddedCarry, {"carry"}),
     (CrossPadding, {"cross"}),
     (CrossClaimed, {"cross"}),
+    (CrossForgets, {"cross-cache"}),
+    (CrossSpends, {"cross-cache"}),
+    (OffKernel, {"kernels"}),
     (CrossUnrefused, {"cross-refused"}),
     (CrossCrashes, {"cross-refused"}),
     (DropsClassToken, {"class-token", "image-grid"}),

@@ -17,7 +17,7 @@ from subquad.errors import ConfigError, UserError
 from subquad.registry.foreign import plain
 
 if TYPE_CHECKING:
-    from subquad.testing import Certificate, Outcome
+    from subquad.testing import Certificate, CheckOutcome
 
 
 MARKS = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
@@ -39,6 +39,7 @@ class Asked:
 @click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width it is built with.")
 @click.option("--heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads it is built with.")
 @click.option("--compiler", default="aot_eager", show_default=True, help="Backend of torch.compile, such as inductor.")
+@click.option("--device", default="cpu", show_default=True, help="Where kernels are held against their reference.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; default: the number of cores.")
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -52,6 +53,7 @@ def check_command(
     dim: int,
     heads: int,
     compiler: str,
+    device: str,
     jobs: int | None,
     markdown: str | None,
     as_json: bool,
@@ -68,12 +70,13 @@ def check_command(
     asked = _asked(words, everything)
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
-    from subquad.testing.catalogue import chosen
-    from subquad.testing.markdown import to_markdown
+    from subquad.testing.certificate import chosen_checks
+    from subquad.testing.markdown import certificates_markdown
 
     reasons = _reasons(exclude)
-    slow = any(check.name == "compiled" for check in chosen(only, reasons))
+    slow = any(check.name == "compiled" for check in chosen_checks(only, reasons))
     settings = {"exclude": reasons, "only": only, "dim": dim, "num_heads": heads, "compiler": _compiler(compiler)}
+    settings["device"] = _device(device)
     done: list[Certificate] = []
     broken: dict[str, str] = {}
     for certificate in _certificates(asked, settings, jobs or (usable_cores() if slow else 1), broken, everything):
@@ -87,7 +90,7 @@ def check_command(
     elif markdown != "-":
         _print_end(done, broken)
     if markdown:
-        _write(markdown, to_markdown(done))
+        _write(markdown, certificates_markdown(done))
     return int(bool(broken) or not all(certificate.holds for certificate in done))
 
 
@@ -97,15 +100,15 @@ def _certificates(
     """One certificate after the other. With --all a plugin that cannot be used is noted in `broken`."""
     from subquad.registry import stdout_to_stderr
     from subquad.testing import certify
-    from subquad.testing.target import resolved
-    from subquad.testing.workers import Workers
+    from subquad.testing.subject import resolve_mixer
+    from subquad.testing.workers import CheckWorkers
 
-    with Workers(jobs) as workers:
+    with CheckWorkers(jobs) as workers:
         for one in asked:
             try:
                 with stdout_to_stderr():
                     side_by_side = workers if jobs > 1 else None
-                    mixer = resolved(one.name)
+                    mixer = resolve_mixer(one.name)
                     found = certify(mixer, one.params, workers=side_by_side, done=_progress(one.name), **settings)
             except UserError as error:
                 if not everything:
@@ -193,13 +196,28 @@ def _compiler(name: str) -> str:
     return name
 
 
-def _progress(name: str) -> Callable[[Outcome], None]:
+def _device(name: str) -> str:
+    """A device that is here.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    import torch
+
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
+        raise ConfigError(f"--device {name}: not on this machine ({str(error).splitlines()[0]})") from None
+    return name
+
+
+def _progress(name: str) -> Callable[[CheckOutcome], None]:
     """Shows on a terminal which check is done, on one line that the table replaces."""
     if sys.stderr is None or not sys.stderr.isatty():
         return lambda outcome: None
     width = shutil.get_terminal_size().columns - 1
 
-    def show(outcome: Outcome) -> None:
+    def show(outcome: CheckOutcome) -> None:
         line = plain(f"{name}: {outcome.subject}: {outcome.check}", width)
         click.echo(f"\r\033[K{line}\r", err=True, nl=False)
 
@@ -207,8 +225,6 @@ def _progress(name: str) -> Callable[[Outcome], None]:
 
 
 def _print(certificate: Certificate) -> None:
-    from subquad.testing.summary import nearest_to_limit, notes
-
     if sys.stderr is not None and sys.stderr.isatty():
         click.echo("\r\033[K", err=True, nl=False)
     ways = certificate.subjects
@@ -218,10 +234,10 @@ def _print(certificate: Certificate) -> None:
     for check in certificate.checks:
         found = certificate.of_check(check.name)
         cells = (MARKS[found[str(subject)].status] for subject in ways)
-        rows.append((check.name, *cells, nearest_to_limit(list(found.values()))))
+        rows.append((check.name, *cells, certificate.seen(check.name)))
     print_table(("check", *map(str, range(1, len(ways) + 1)), "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
-        for note in notes(certificate, status):
+        for note in certificate.notes(status):
             print_line(f"{status}: {note}")
     print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
     print_line()
@@ -246,9 +262,9 @@ def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -
 
 
 def _as_json(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> dict[str, Any]:
-    from subquad.testing.certificate import environment
+    from subquad.testing.certificate import versions
 
-    return {"environment": environment(), "mixers": [done.as_dict() for done in certificates], "broken": dict(broken)}
+    return {"environment": versions(), "mixers": [done.as_dict() for done in certificates], "broken": dict(broken)}
 
 
 def _write(target: str, text: str) -> None:

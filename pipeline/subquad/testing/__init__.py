@@ -10,21 +10,21 @@ For the tests of a package of mixers:
         case()
 """
 
-from subquad.testing.cases import Case, check_mixer
+from subquad.testing.cases import CheckCase, check_mixer
 from subquad.testing.certificate import Certificate, certify
-from subquad.testing.check import Check, CheckFailed, Finding, NotApplicable, NotProven, Outcome
-from subquad.testing.subject import Subject
+from subquad.testing.check import Check, CheckFailed, CheckOutcome, Finding, NotApplicable, NotProven
+from subquad.testing.subject import CheckSubject
 
 __all__ = [
-    "Case",
     "Certificate",
     "Check",
+    "CheckCase",
     "CheckFailed",
+    "CheckOutcome",
+    "CheckSubject",
     "Finding",
     "NotApplicable",
     "NotProven",
-    "Outcome",
-    "Subject",
     "certify",
     "check_mixer",
 ]

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from subquad.testing.catalogue import chosen
-from subquad.testing.check import Check, Finding, NotApplicable
-from subquad.testing.run import perform
-from subquad.testing.subject import Subject, subjects
-from subquad.testing.target import Target, resolved
+from subquad.plugin import MixerPlugin
+from subquad.registry import Resolved
+from subquad.testing.certificate import chosen_checks
+from subquad.testing.check import Check, Finding, NotApplicable, perform
+from subquad.testing.subject import CheckSubject, check_subjects, resolve_mixer
 
 
 @dataclass(frozen=True)
-class Case:
+class CheckCase:
     """One check of one way of building a mixer. Call it to run it.
 
     Attributes:
@@ -24,7 +24,7 @@ class Case:
     """
 
     check: Check
-    subject: Subject
+    subject: CheckSubject
     exclude: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
@@ -47,13 +47,13 @@ class Case:
 
 
 def check_mixer(
-    target: Target,
+    target: str | type | MixerPlugin | Resolved,
     params: Mapping[str, Any] | None = None,
     *,
     exclude: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
     **options: Any,
-) -> list[Case]:
+) -> list[CheckCase]:
     """The certificate of a mixer as cases, one for each check and each way of building it.
 
         import pytest
@@ -69,12 +69,12 @@ def check_mixer(
         params: its parameters; the defaults and all its variants where None.
         exclude: checks that are skipped, by name, each with the reason.
         only: checks to make; all where None.
-        options: further attributes of `Subject`: dim, num_heads, compiler.
+        options: further attributes of `CheckSubject`: dim, num_heads, compiler.
 
     Raises:
         PluginError: there is no such mixer, or it breaks the contract.
         ConfigError: parameters or names of checks are wrong.
     """
-    checks, reasons = chosen(only, exclude), dict(exclude or {})
-    ways = subjects(resolved(target), params, **options)
-    return [Case(check, subject, reasons) for subject in ways for check in checks]
+    checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
+    ways = check_subjects(resolve_mixer(target), params, **options)
+    return [CheckCase(check, subject, reasons) for subject in ways for check in checks]

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
+from subquad.errors import ConfigError
 from subquad.registry import Resolved, plugin_facts
-from subquad.testing.catalogue import chosen
-from subquad.testing.check import Check, Outcome, Status
-from subquad.testing.run import run_check
-from subquad.testing.subject import Subject, subjects
-from subquad.testing.workers import Way, Workers, origin_of
+from subquad.suggest import did_you_mean
+from subquad.testing.check import Check, CheckOutcome, Status, run_check
+from subquad.testing.checks import CHECKS
+from subquad.testing.subject import CheckSubject, check_subjects
+from subquad.testing.workers import CheckWorkers, Work, sendable
 
 WORTH_A_PROCESS = 6
 """Ways from which on processes of their own pay: each takes as long to start and to import the compiler as two ways."""
@@ -35,9 +36,9 @@ class Certificate:
     """
 
     resolved: Resolved
-    subjects: tuple[Subject, ...]
+    subjects: tuple[CheckSubject, ...]
     checks: tuple[Check, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CheckOutcome, ...]
     seconds: float
 
     @property
@@ -60,9 +61,26 @@ class Certificate:
         unproven = [f"{self.count('not proven')} not proven"] if self.count("not proven") else []
         return f"{self.name}: {', '.join(counts + unproven)}"
 
-    def of_check(self, name: str) -> dict[str, Outcome]:
+    def of_check(self, name: str) -> dict[str, CheckOutcome]:
         """A check's outcomes by subject."""
         return {outcome.subject: outcome for outcome in self.outcomes if outcome.check == name}
+
+    def seen(self, name: str) -> str:
+        """What the outcome of a check saw that passed nearest to its limit; "" where none passed."""
+        passed = [outcome for outcome in self.of_check(name).values() if outcome.status == "passed"]
+        return max(passed, key=lambda outcome: outcome.figures.get("worst") or 0.0).detail if passed else ""
+
+    def notes(self, status: Status) -> list[str]:
+        """Outcomes with a status in words, those that say the same of the same subjects together."""
+        ways: dict[tuple[str, str], list[str]] = {}
+        for outcome in self.outcomes:
+            if outcome.status == status:
+                ways.setdefault((outcome.check, outcome.detail), []).append(outcome.subject)
+        names: dict[tuple[tuple[str, ...], str], list[str]] = {}
+        for (check, detail), subjects in ways.items():
+            names.setdefault((tuple(subjects), detail), []).append(check)
+        where = {one: "" if len(one) == len(self.subjects) else f" ({'; '.join(one)})" for one, _ in names}
+        return [f"{', '.join(checks)}{where[subjects]}: {detail}" for (subjects, detail), checks in names.items()]
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
@@ -71,32 +89,25 @@ class Certificate:
             "plugin": plugin_facts(self.resolved),
             "summary": plugin.summary,
             "paper": plugin.paper,
-            "subjects": [_subject(subject) for subject in self.subjects],
+            "subjects": [_plain(subject) for subject in self.subjects],
             "checks": {check.name: check.shows for check in self.checks},
             "outcomes": [asdict(outcome) for outcome in self.outcomes],
-            "passed": self.count("passed"),
-            "excluded": self.count("excluded"),
-            "failed": self.count("failed"),
-            "not_proven": self.count("not proven"),
+            **{
+                status.replace(" ", "_"): self.count(status)
+                for status in ("passed", "excluded", "failed", "not proven")
+            },
             "holds": self.holds,
             "seconds": round(self.seconds, 3),
         }
 
 
-def _subject(subject: Subject) -> dict[str, Any]:
-    return {
-        "name": str(subject),
-        "variant": subject.variant,
-        "causal": subject.causal,
-        "parameters": subject.config.model_dump(mode="json"),
-        "facts": asdict(subject.facts),
-        "dim": subject.dim,
-        "num_heads": subject.num_heads,
-        "compiler": subject.compiler,
-    }
+def _plain(subject: CheckSubject) -> dict[str, Any]:
+    own = {name: getattr(subject, name) for name in ("variant", "causal", "dim", "num_heads", "compiler", "device")}
+    parameters = subject.config.model_dump(mode="json")
+    return {"name": str(subject), **own, "parameters": parameters, "facts": asdict(subject.facts)}
 
 
-def environment() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """What the checks ran on."""
     return {
         "subquad": version("subquad"),
@@ -113,8 +124,8 @@ def certify(
     *,
     exclude: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
-    done: Callable[[Outcome], None] = lambda outcome: None,
-    workers: Workers | None = None,
+    done: Callable[[CheckOutcome], None] = lambda outcome: None,
+    workers: CheckWorkers | None = None,
     **options: Any,
 ) -> Certificate:
     """Check a mixer in every way it can be built.
@@ -126,29 +137,42 @@ def certify(
         only: checks to make; all where None.
         done: told of each outcome.
         workers: check the ways side by side; in this process, one by one, where None.
-        options: further attributes of the subjects: dim, num_heads, compiler.
+        options: further attributes of the subjects: dim, num_heads, compiler, device.
 
     Raises:
         ConfigError: parameters or names of checks are wrong.
     """
     start = time.perf_counter()
-    checks, ways, reasons = chosen(only, exclude), tuple(subjects(resolved, params, **options)), dict(exclude or {})
-    if workers and len(ways) >= WORTH_A_PROCESS and (origin := origin_of(resolved)):
+    checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
+    ways = tuple(check_subjects(resolved, params, **options))
+    if workers and len(ways) >= WORTH_A_PROCESS and (plugin := sendable(resolved)):
         names = tuple(check.name for check in checks)
-        sent = [Way(origin, params, number, str(way), names, reasons, options) for number, way in enumerate(ways)]
+        sent = [Work(plugin, params, number, str(way), names, reasons, options) for number, way in enumerate(ways)]
         found = workers.outcomes(sent)
     else:
         found = (run_check(check, subject, reasons) for subject in ways for check in checks)
-    return Certificate(
-        resolved=resolved,
-        subjects=ways,
-        checks=checks,
-        outcomes=tuple(_told(found, done)),
-        seconds=time.perf_counter() - start,
-    )
+    outcomes = tuple(_told(found, done))
+    seconds = time.perf_counter() - start
+    return Certificate(resolved=resolved, subjects=ways, checks=checks, outcomes=outcomes, seconds=seconds)
 
 
-def _told(outcomes: Iterable[Outcome], done: Callable[[Outcome], None]) -> Iterator[Outcome]:
+def _told(outcomes: Iterable[CheckOutcome], done: Callable[[CheckOutcome], None]) -> Iterator[CheckOutcome]:
     for outcome in outcomes:
         done(outcome)
         yield outcome
+
+
+def chosen_checks(only: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None) -> tuple[Check, ...]:
+    """The checks that `only` names, all where it names none.
+
+    Raises:
+        ConfigError: a name in `only` or `exclude` is no check, or an exclusion has no reason.
+    """
+    wanted, names = list(only or ()), [check.name for check in CHECKS]
+    for name in (*wanted, *(exclude or {})):
+        if name not in names:
+            raise ConfigError(f"no check {name!r}{did_you_mean(name, names)}; checks: {', '.join(names)}")
+    for name, reason in (exclude or {}).items():
+        if not reason.strip():
+            raise ConfigError(f"exclude {name}: give a reason, as in {name}='why it does not apply'")
+    return tuple(check for check in CHECKS if not wanted or check.name in wanted)

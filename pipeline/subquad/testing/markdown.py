@@ -8,19 +8,18 @@ from typing import Any
 
 from subquad.registry import plugin_facts
 from subquad.registry.foreign import plain
-from subquad.testing.catalogue import checks
-from subquad.testing.certificate import Certificate, environment
+from subquad.testing.certificate import Certificate, versions
 from subquad.testing.check import Status
-from subquad.testing.subject import Subject
-from subquad.testing.summary import nearest_to_limit, notes
+from subquad.testing.checks import CHECKS
+from subquad.testing.subject import CheckSubject
 
 MARKS: dict[Status, str] = {"passed": "yes", "failed": "**no**", "excluded": "-", "not proven": "**?**"}
 LISTED: dict[Status, str] = {"failed": "Failed", "not proven": "Not proven", "excluded": "Excluded"}
 
 
-def to_markdown(certificates: Sequence[Certificate]) -> str:
+def certificates_markdown(certificates: Sequence[Certificate]) -> str:
     """One document; a section for each mixer."""
-    here = environment()
+    here = versions()
     lines = [
         "# Certificate",
         "",
@@ -38,10 +37,10 @@ def _section(certificate: Certificate) -> Iterator[str]:
     yield from _origin(certificate)
     yield from _ways(certificate)
     yield from _checks(certificate)
-    if (asked := len(certificate.checks)) < (whole := len(checks())):
+    if (asked := len(certificate.checks)) < (whole := len(CHECKS)):
         yield from (f"Only {asked} of {whole} checks were asked for.", "")
     for status, title in LISTED.items():
-        if found := notes(certificate, status):
+        if found := certificate.notes(status):
             yield from (f"{title}:", "", *(f"- {_safe(note)}" for note in found), "")
     yield from (f"{_safe(certificate.verdict)}.", "")
 
@@ -62,7 +61,7 @@ def _ways(certificate: Certificate) -> Iterator[str]:
     yield ""
 
 
-def _parameters(subject: Subject) -> str:
+def _parameters(subject: CheckSubject) -> str:
     return _words(subject.config.model_dump(mode="json", exclude_defaults=True)) or "defaults"
 
 
@@ -73,7 +72,7 @@ def _checks(certificate: Certificate) -> Iterator[str]:
     for check in certificate.checks:
         found = certificate.of_check(check.name)
         cells = " | ".join(MARKS[found[str(subject)].status] for subject in certificate.subjects)
-        yield f"| {check.name} | {_safe(check.shows)} | {cells} | {_safe(nearest_to_limit(list(found.values())))} |"
+        yield f"| {check.name} | {_safe(check.shows)} | {cells} | {_safe(certificate.seen(check.name))} |"
     yield ""
 
 

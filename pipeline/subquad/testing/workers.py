@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from subquad.registry import Resolved, SourceFile, load_source, resolve, stdout_to_stderr
-from subquad.testing.catalogue import chosen
-from subquad.testing.check import Outcome
-from subquad.testing.run import run_check
-from subquad.testing.subject import subjects
+from subquad.testing.check import CheckOutcome, run_check
+from subquad.testing.checks import CHECKS
+from subquad.testing.subject import check_subjects
 
 
 @dataclass(frozen=True)
-class Way:
+class Work:
     """One way of building a mixer, in a form that can be sent.
 
     Attributes:
@@ -43,14 +42,14 @@ class Way:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def origin_of(resolved: Resolved) -> str | SourceFile | None:
+def sendable(resolved: Resolved) -> str | SourceFile | None:
     """What another process finds a plugin by; None for a class that was handed over."""
     if resolved.source:
         return resolved.source
     return resolved.found.full_name if resolved.found.distribution else None
 
 
-class Workers:
+class CheckWorkers:
     """Processes that start when they are needed and are stopped at the end, at once where something was raised.
 
     Args:
@@ -61,7 +60,7 @@ class Workers:
         self.jobs = jobs
         self._executor: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> CheckWorkers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -72,12 +71,12 @@ class Workers:
             for process in multiprocessing.active_children():
                 process.terminate()
 
-    def outcomes(self, ways: Sequence[Way]) -> Iterator[Outcome]:
+    def outcomes(self, ways: Sequence[Work]) -> Iterator[CheckOutcome]:
         """Outcomes of all ways, in order."""
         for future, way in [(self._submit(way), way) for way in ways]:
             yield from self._result(future, way)
 
-    def _result(self, future: Future[list[Outcome]], way: Way) -> list[Outcome]:
+    def _result(self, future: Future[list[CheckOutcome]], way: Work) -> list[CheckOutcome]:
         try:
             return future.result()
         except BrokenProcessPool:
@@ -89,30 +88,30 @@ class Workers:
             self._executor = None
             return _died(way)
 
-    def _submit(self, way: Way) -> Future[list[Outcome]]:
+    def _submit(self, way: Work) -> Future[list[CheckOutcome]]:
         if self._executor is None:
             # A fork would copy torch's threads half-alive.
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_ignore_ctrl_c)
         try:
-            return self._executor.submit(check_way, way)
+            return self._executor.submit(_check_way, way)
         except BrokenProcessPool as error:  # died while ways were being handed over
-            lost: Future[list[Outcome]] = Future()
+            lost: Future[list[CheckOutcome]] = Future()
             lost.set_exception(error)
             return lost
 
 
-def check_way(way: Way) -> list[Outcome]:
+def _check_way(way: Work) -> list[CheckOutcome]:
     """Every check of one way, in a process of its own."""
     with stdout_to_stderr():
         resolved = resolve("mixer", way.origin) if isinstance(way.origin, str) else load_source(way.origin)
-        subject = list(subjects(resolved, way.params, **way.options))[way.number]
-        return [run_check(check, subject, way.exclude) for check in chosen(way.checks)]
+        subject = list(check_subjects(resolved, way.params, **way.options))[way.number]
+        return [run_check(check, subject, way.exclude) for check in CHECKS if check.name in way.checks]
 
 
-def _died(way: Way) -> list[Outcome]:
+def _died(way: Work) -> list[CheckOutcome]:
     detail = "the process that checked it died: a crash in native code, or not enough memory"
-    return [Outcome(subject=way.name, check=check, status="failed", detail=detail) for check in way.checks]
+    return [CheckOutcome(subject=way.name, check=check, status="failed", detail=detail) for check in way.checks]
 
 
 def _ignore_ctrl_c() -> None:

@@ -139,6 +139,8 @@ def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
         ),
         (("agf", "--exclude", "cross=a", "--exclude", "cross=b"), "--exclude cross is given twice"),
         (("agf", "--compiler", "inducto"), "--compiler inducto: torch has no such backend; did you mean 'inductor'"),
+        (("agf", "--device", "cudo"), "--device cudo: not on this machine (Expected one of cpu, cuda"),
+        (("agf", "--device", "cuda:77"), "--device cuda:77: not on this machine ("),
         (("identity", "--only", "shapes", "--markdown", "no/such/folder.md"), "--markdown no/such/folder.md: No such"),
     ],
 )

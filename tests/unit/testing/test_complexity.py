@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from subquad.nn import TokenMixer
 from subquad.plugin import Complexity, Config, Facts, MixerPlugin
 from subquad.registry import Found, Resolved, resolve
-from subquad.testing import complexity
 from subquad.testing.check import CheckFailed, NotProven
-from subquad.testing.complexity import CHECKS, LADDER, growth_of
-from subquad.testing.subject import Subject, subjects
+from subquad.testing.checks import CHECKS, complexity
+from subquad.testing.checks.complexity import LADDER, growth_of
+from subquad.testing.subject import CheckSubject, check_subjects
 
-FLOPS, BYTES = (check.run for check in CHECKS)
+FLOPS, BYTES = (check.run for check in CHECKS if check.name.startswith("complexity"))
 
 
 class Plain(TokenMixer):
@@ -157,10 +157,10 @@ def mystery(x: Tensor) -> Tensor:
 mystery.register_autograd(lambda ctx, grad: grad * 2)
 
 
-def subject(mixer: type[TokenMixer], declared: Complexity = "L", **facts) -> Subject:
+def subject(mixer: type[TokenMixer], declared: Complexity = "L", **facts) -> CheckSubject:
     plugin = MixerPlugin(config=Config, build=mixer, summary="", facts=Facts(complexity=declared, **facts))
     found = Found("mixer", mixer.__name__, "tests", "1.0", "tests:PLUGIN")
-    return Subject(resolved=Resolved(plugin, found), config=Config(), facts=plugin.facts, causal=False)
+    return CheckSubject(resolved=Resolved(plugin, found), config=Config(), facts=plugin.facts, causal=False)
 
 
 @pytest.fixture(autouse=True)
@@ -293,6 +293,6 @@ def test_figures_hold_counts_and_times():
 
 @pytest.mark.parametrize("name", ["agf", "identity", "softmax"])
 def test_built_in_mixers_say_the_truth(name):
-    one = next(subjects(resolve("mixer", name)))
+    one = next(check_subjects(resolve("mixer", name)))
     assert f"declared {one.facts.complexity}" in FLOPS(one).seen
     assert f"declared {one.facts.complexity}" in BYTES(one).seen

@@ -8,7 +8,7 @@ import pytest
 
 from subquad.registry import resolve
 from subquad.testing import certify
-from subquad.testing.workers import Way, Workers, origin_of
+from subquad.testing.workers import CheckWorkers, Work, sendable
 
 MIXER = '''
 import os
@@ -35,7 +35,7 @@ CHECKS = ("shapes", "cross")
 
 
 def way(name, number=0, origin="subquad:identity", params=None):
-    return Way(origin, params, number, name, CHECKS, {"cross": "not today"})
+    return Work(origin, params, number, name, CHECKS, {"cross": "not today"})
 
 
 def told(outcomes):
@@ -51,7 +51,7 @@ def test_outcomes_come_in_order_and_a_process_that_dies_takes_only_its_own_way_w
     dying = way("given", origin=source, params={"dies": True})
     path.unlink()  # the text travels
     ways = [way("default, causal"), dying, way("default", origin=source), way("default, causal")]
-    with Workers(2) as workers:
+    with CheckWorkers(2) as workers:
         found = list(workers.outcomes(ways))
         again = list(workers.outcomes([way("default, causal")]))
     good = [("default, causal", "shapes", "passed"), ("default, causal", "cross", "excluded")]
@@ -65,7 +65,7 @@ def test_outcomes_come_in_order_and_a_process_that_dies_takes_only_its_own_way_w
 @pytest.mark.ci
 def test_a_certificate_is_the_same_with_processes_and_without():
     mixer = resolve("mixer", "wavelet")
-    with Workers(2) as workers:
+    with CheckWorkers(2) as workers:
         side_by_side = certify(mixer, only=CHECKS, workers=workers)
     assert told(side_by_side.outcomes) == told(certify(mixer, only=CHECKS).outcomes)
 
@@ -73,7 +73,7 @@ def test_a_certificate_is_the_same_with_processes_and_without():
 @pytest.mark.ci
 def test_processes_are_stopped_when_something_is_raised():
     def interrupted():
-        with Workers(1) as workers:
+        with CheckWorkers(1) as workers:
             next(workers.outcomes([way("default, causal")] * 2))
             assert multiprocessing.active_children()
             raise KeyboardInterrupt
@@ -86,7 +86,7 @@ def test_processes_are_stopped_when_something_is_raised():
 
 
 def test_no_process_is_started_for_nothing():
-    with Workers(2) as workers:
+    with CheckWorkers(2) as workers:
         certify(resolve("mixer", "identity"), only=CHECKS, workers=workers)
         assert not multiprocessing.active_children()
 
@@ -94,7 +94,7 @@ def test_no_process_is_started_for_nothing():
 def test_a_class_that_was_handed_over_cannot_travel():
     from subquad.nn import TokenMixer
     from subquad.plugin import Facts, MixerConfig
-    from subquad.testing.target import resolved
+    from subquad.testing.subject import resolve_mixer
 
     class Here(TokenMixer):
         Config, facts = MixerConfig, Facts()
@@ -105,5 +105,5 @@ def test_a_class_that_was_handed_over_cannot_travel():
         def forward(self, x, *, keep=None, carry=None):
             return x
 
-    assert origin_of(resolved(Here)) is None
-    assert origin_of(resolve("mixer", "agf")) == "subquad:agf"
+    assert sendable(resolve_mixer(Here)) is None
+    assert sendable(resolve("mixer", "agf")) == "subquad:agf"

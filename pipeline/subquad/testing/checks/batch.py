@@ -1,4 +1,4 @@
-"""A sample's outputs, extra losses and gradients have nothing to do with the other samples of the batch."""
+"""Batches: a sample's outputs, extra losses and gradients have nothing to do with the other samples."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import torch
 from torch import Tensor, nn
 
 from subquad.nn import MixerOutput
-from subquad.testing.calls import call, gradients, outputs, padded, weights
-from subquad.testing.check import Check, Finding
-from subquad.testing.measure import ROUNDING, Meter
-from subquad.testing.subject import Subject
+from subquad.testing.calls import call, gradients_of, outputs, padded, random_like, trainable
+from subquad.testing.check import CheckFailed, Finding, shows
+from subquad.testing.measure import ROUNDING, Meter, finite
+from subquad.testing.subject import CheckSubject
 
 LENGTH = 17
 MODES = {"evaluation": False, "training": True}
 
 
-def batch_outputs(subject: Subject) -> Finding:
+def _no_losses(subject: CheckSubject) -> str:
+    """Why a check of extra losses does not apply."""
+    mixer = subject.build().train()
+    with torch.no_grad():
+        found = call(mixer, subject.tokens(2, subject.at_most(LENGTH))).losses
+    return "" if found or mixer.loss_weights else "returns no extra loss"
+
+
+@shows("outputs do not depend on other samples, also in training")
+def _batch_outputs(subject: CheckSubject) -> Finding:
     """Other samples, and other masks of theirs, at fixed shape; in evaluation and in training mode."""
     meter = Meter(subject.facts.leak)
     for mode, training in MODES.items():
@@ -25,7 +34,8 @@ def batch_outputs(subject: Subject) -> Finding:
     return meter.finding()
 
 
-def batch_losses(subject: Subject) -> Finding:
+@shows("a sample's extra loss does not depend on other samples", excluded=_no_losses)
+def _batch_losses(subject: CheckSubject) -> Finding:
     """As `batch_outputs`, for the extra losses."""
     meter = Meter(subject.facts.leak, "the largest loss")
     for mode, training in MODES.items():
@@ -37,7 +47,8 @@ def batch_losses(subject: Subject) -> Finding:
     return meter.finding()
 
 
-def batch_gradients(subject: Subject) -> Finding:
+@shows("a sample's gradient reaches no other sample")
+def _batch_gradients(subject: CheckSubject) -> Finding:
     """Outputs and extra losses of one sample send no gradient into the others."""
     meter = Meter(subject.facts.leak, "the largest gradient")
     length = subject.at_most(LENGTH)
@@ -45,16 +56,17 @@ def batch_gradients(subject: Subject) -> Finding:
         mixer = subject.build().train(training)
         x = subject.tokens(3, length).requires_grad_()
         result = call(mixer, x, _keep(length))
-        total = (result.out[1] * weights(result.out[1])).sum() + sum(
+        total = (result.out[1] * random_like(result.out[1])).sum() + sum(
             loss[1] for loss in result.losses.values() if loss.dim()
         )
-        (grad,) = gradients(total, [x])
+        (grad,) = gradients_of(total, [x])
         meter.zero(f"gradient of sample 1 by sample 0 in {mode}", grad[0], scale=grad)
         meter.zero(f"gradient of sample 1 by sample 2 in {mode}", grad[2], scale=grad)
     return meter.finding()
 
 
-def batch_size(subject: Subject) -> Finding:
+@shows("a sample gives the same alone and in a batch")
+def _batch_size(subject: CheckSubject) -> Finding:
     """A sample alone against the same sample within a batch."""
     mixer, x, meter = subject.build(), subject.tokens(3, subject.at_most(LENGTH)), Meter(ROUNDING)
     keep = _keep(x.shape[1])
@@ -83,7 +95,7 @@ def compare_batch(meter: Meter, mixer: nn.Module, x: Tensor) -> None:
     )
 
 
-def _two_batches(subject: Subject, training: bool) -> tuple[MixerOutput, MixerOutput]:
+def _two_batches(subject: CheckSubject, training: bool) -> tuple[MixerOutput, MixerOutput]:
     """Results of two batches of which only sample 1 differs; each from a new mixer, so that no state counts."""
     length = subject.at_most(LENGTH)
     x, keep = subject.tokens(3, length), _keep(length)
@@ -106,22 +118,24 @@ def _keep(length: int) -> Tensor:
     return padded(length, (max(1, length - 2), max(1, length // 2), max(1, length - 5)))
 
 
-def no_losses(subject: Subject) -> str:
-    """Why a check of extra losses does not apply."""
-    mixer = subject.build().train()
-    with torch.no_grad():
-        found = call(mixer, subject.tokens(2, subject.at_most(LENGTH))).losses
-    return "" if found or mixer.loss_weights else "returns no extra loss"
+@shows("extra losses are finite, differentiable, one a sample, and have weights", excluded=_no_losses)
+def _losses(subject: CheckSubject) -> Finding:
+    """Shape (B,), finite, with a gradient, and named in `loss_weights`, whose every name is returned."""
+    length = subject.at_most(13)
+    mixer, x = subject.build().train(), subject.tokens(3, length).requires_grad_()
+    for keep in (None, padded(length, (length, (length + 1) // 2, 1))):
+        found = call(mixer, x, keep).losses
+        if odd := sorted(set(found) ^ set(mixer.loss_weights)):
+            raise CheckFailed(f"losses {sorted(found)} and loss_weights {sorted(mixer.loss_weights)} differ in {odd}")
+        for name, value in found.items():
+            if value.shape != (3,):
+                raise CheckFailed(f"loss {name!r} has the shape {tuple(value.shape)}, expected (B,) = (3,)")
+            finite(f"loss {name!r}", value)
+            inputs = [x, *trainable(mixer).values()]
+            if not value.requires_grad or not _any(torch.autograd.grad(value.sum(), inputs, allow_unused=True)):
+                raise CheckFailed(f"loss {name!r} has no gradient by tokens or weights")
+    return Finding(", ".join(f"{name} x {weight:g}" for name, weight in mixer.loss_weights.items()))
 
 
-CHECKS = (
-    Check(name="batch-outputs", shows="outputs do not depend on other samples, also in training", run=batch_outputs),
-    Check(
-        name="batch-losses",
-        shows="a sample's extra loss does not depend on other samples",
-        run=batch_losses,
-        excluded=no_losses,
-    ),
-    Check(name="batch-gradients", shows="a sample's gradient reaches no other sample", run=batch_gradients),
-    Check(name="batch-size", shows="a sample gives the same alone and in a batch", run=batch_size),
-)
+def _any(grads: tuple[torch.Tensor | None, ...]) -> bool:
+    return any(grad is not None and bool(grad.any()) for grad in grads)

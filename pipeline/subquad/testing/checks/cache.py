@@ -8,22 +8,23 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from subquad.nn import Cache, TokenMixer
 from subquad.testing.calls import outputs, padded
-from subquad.testing.check import Check, CheckFailed, Finding
+from subquad.testing.check import CheckFailed, Finding, shows
 from subquad.testing.measure import ROUNDING, Meter
-from subquad.testing.subject import Subject
+from subquad.testing.subject import CheckSubject
 
 STARTS, STEPS = (9, 4, 1), 6
 """Real tokens of each sample before decoding, and tokens decoded."""
 
 
-def no_cache(subject: Subject) -> str:
+def _no_cache(subject: CheckSubject) -> str:
     """Why the decode cache is not checked."""
     if subject.build().caches:
         return ""
     return "offers no decode cache" if subject.causal else "not causal, offers no decode cache"
 
 
-def prefill(subject: Subject) -> Finding:
+@shows("prefill returns what forward does", excluded=_no_cache)
+def _cache_prefill(subject: CheckSubject) -> Finding:
     """`prefill` returns at real tokens what `forward` does."""
     if not subject.causal:
         raise CheckFailed("caches is True in a mixer that sees later positions")
@@ -38,7 +39,8 @@ def prefill(subject: Subject) -> Finding:
     return meter.finding()
 
 
-def step(subject: Subject) -> Finding:
+@shows("steps equal the full forward pass, each sample from its own length", excluded=_no_cache)
+def _cache_step(subject: CheckSubject) -> Finding:
     """Each sample's outputs after its own length equal those of the forward pass over its whole sequence."""
     mixer, meter = subject.build(), Meter(ROUNDING)
     x = subject.tokens(3, max(STARTS) + STEPS)
@@ -46,7 +48,7 @@ def step(subject: Subject) -> Finding:
     with torch.no_grad():
         cache = _started(mixer, x)
         for i in range(STEPS):
-            out, cache = mixer.step(_tokens(x, i), cache)
+            out, cache = mixer.step(next_tokens(x, i), cache)
             wanted = torch.stack([expected[b, start + i] for b, start in enumerate(STARTS)])
             meter.compare(f"step {i + 1} against forward", out, wanted)
         out, _ = mixer.step(x[:, 1].contiguous(), mixer.prefill(x[:, :1].contiguous())[1])
@@ -54,7 +56,8 @@ def step(subject: Subject) -> Finding:
     return meter.finding(f"samples of {', '.join(map(str, STARTS))} tokens, {STEPS} steps")
 
 
-def functional(subject: Subject) -> Finding:
+@shows("a step leaves the cache it was given alone", excluded=_no_cache)
+def _cache_functional(subject: CheckSubject) -> Finding:
     """A step leaves the cache it was given as it was, and gives the same again."""
     mixer, meter = subject.build(), Meter(0.0)
     x = subject.tokens(3, max(STARTS) + 2)
@@ -62,32 +65,41 @@ def functional(subject: Subject) -> Finding:
         cache = _started(mixer, x)
         for i in range(2):
             kept = tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, cache)
-            first, after = mixer.step(_tokens(x, i), cache)
+            first, after = mixer.step(next_tokens(x, i), cache)
             for now, then in zip(tree_leaves(cache), tree_leaves(kept), strict=True):
                 if isinstance(now, Tensor) and not torch.equal(now, then):
                     raise CheckFailed(f"step changed the cache it was given in place, a tensor {tuple(now.shape)}")
-            meter.compare("a second step from the same cache", mixer.step(_tokens(x, i), cache)[0], first)
+            meter.compare("a second step from the same cache", mixer.step(next_tokens(x, i), cache)[0], first)
             cache = after
     return meter.finding()
 
 
-def beams(subject: Subject) -> Finding:
+@shows("reordering a cache's samples reorders the outputs", excluded=_no_cache)
+def _cache_beams(subject: CheckSubject) -> Finding:
     """Every tensor of a cache has the batch first, and index_select reorders the samples."""
     mixer, meter = subject.build(), Meter(ROUNDING)
     x = subject.tokens(3, max(STARTS) + 2)
     order = torch.tensor([2, 0, 0, 1])
     with torch.no_grad():
         started = _started(mixer, x)
-        after = mixer.step(_tokens(x, 0)[order], _reorder(started, order))[0]
-        expected, cache = mixer.step(_tokens(x, 0), started)
+        after = mixer.step(next_tokens(x, 0)[order], reordered(started, order))[0]
+        expected, cache = mixer.step(next_tokens(x, 0), started)
         meter.compare("step after reordering the cache of prefill", after, expected[order])
-        reordered = _reorder(cache, order)
-        expected = mixer.step(_tokens(x, 1), cache)[0][order]
-        meter.compare("step after reordering the cache", mixer.step(_tokens(x, 1)[order], reordered)[0], expected)
+        expected = mixer.step(next_tokens(x, 1), cache)[0][order]
+        meter.compare(
+            "step after reordering the cache",
+            mixer.step(next_tokens(x, 1)[order], reordered(cache, order))[0],
+            expected,
+        )
     return meter.finding(f"{len(tree_leaves(cache))} tensors")
 
 
-def _reorder(cache: Cache, order: Tensor) -> Cache:
+def reordered(cache: Cache, order: Tensor) -> Cache:
+    """A cache with its samples in another order.
+
+    Raises:
+        CheckFailed: it holds something that no sample owns.
+    """
     leaves, shape = tree_flatten(cache)
     for leaf in leaves:
         if leaf is None:
@@ -106,21 +118,6 @@ def _started(mixer: TokenMixer, x: Tensor) -> Cache:
     return mixer.prefill(x[:, :longest].contiguous(), keep=padded(longest, STARTS))[1]
 
 
-def _tokens(x: Tensor, i: int) -> Tensor:
+def next_tokens(x: Tensor, i: int) -> Tensor:
     """The i-th token of each sample after its start, (B, D)."""
     return torch.stack([x[b, start + i] for b, start in enumerate(STARTS)])
-
-
-CHECKS = (
-    Check(name="cache-prefill", shows="prefill returns what forward does", run=prefill, excluded=no_cache),
-    Check(
-        name="cache-step",
-        shows="steps equal the full forward pass, each sample from its own length",
-        run=step,
-        excluded=no_cache,
-    ),
-    Check(
-        name="cache-functional", shows="a step leaves the cache it was given alone", run=functional, excluded=no_cache
-    ),
-    Check(name="cache-beams", shows="reordering a cache's samples reorders the outputs", run=beams, excluded=no_cache),
-)

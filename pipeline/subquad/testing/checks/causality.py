@@ -10,23 +10,33 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from subquad.testing.calls import call, flushed_right, gradients, input_gradient, outputs, padded, weights
-from subquad.testing.check import Check, Finding
+from subquad.testing.calls import (
+    call,
+    flushed_right,
+    gradients_of,
+    input_gradient,
+    outputs,
+    padded,
+    random_like,
+    trainable,
+)
+from subquad.testing.check import Finding, shows
 from subquad.testing.measure import ROUNDING, Meter
-from subquad.testing.subject import MAX_LEN, Subject
+from subquad.testing.subject import MAX_LEN, CheckSubject
 
 SHORT, LONG = 9, 150
 CUTS = (1, 2, 16, 33, 64, 65, 127, 128, 149)
 
 
-def not_causal(subject: Subject) -> str:
+def _not_causal(subject: CheckSubject) -> str:
     """Why causality is not asked of a subject."""
     if subject.causal:
         return ""
     return "declared causal: never" if subject.facts.causal == "never" else "not built causal"
 
 
-def causal_outputs(subject: Subject) -> Finding:
+@shows("outputs depend on no later token or mask", excluded=_not_causal)
+def _causal_outputs(subject: CheckSubject) -> Finding:
     """Other tokens, and other masks, from position t on; outputs before t as they were."""
     meter = Meter(subject.facts.leak)
     for length, cuts in _cuts(subject):
@@ -54,7 +64,8 @@ def compare_outputs(meter: Meter, mixer: nn.Module, x: Tensor, cuts: tuple[int, 
                 _compare_before(meter, f"output before position {cut}, later tokens padded", got, expected, keep, cut)
 
 
-def causal_gradients(subject: Subject) -> Finding:
+@shows("gradients of outputs depend on no later token, and reach none", excluded=_not_causal)
+def _causal_gradients(subject: CheckSubject) -> Finding:
     """Gradients of outputs before t: none into later tokens, and the same whatever stands there."""
     meter = Meter(subject.facts.leak, "the largest gradient")
     for length, cuts in _cuts(subject):
@@ -84,7 +95,8 @@ def compare_gradients(meter: Meter, mixer: nn.Module, x: Tensor, cuts: tuple[int
             )
 
 
-def causal_weight_gradients(subject: Subject) -> Finding:
+@shows("weight gradients of outputs depend on no later token", excluded=_not_causal)
+def _causal_weight_gradients(subject: CheckSubject) -> Finding:
     """Gradients by the weights of outputs before t are the same whatever stands later."""
     length = subject.at_most(SHORT)
     mixer, x, meter = subject.build(), subject.tokens(2, length), Meter(ROUNDING, "the largest gradient")
@@ -101,12 +113,13 @@ def causal_weight_gradients(subject: Subject) -> Finding:
 
 
 def _weight_gradients(mixer: nn.Module, x: Tensor, cut: int) -> dict[str, Tensor]:
-    named = {name: weight for name, weight in mixer.named_parameters() if weight.requires_grad}
+    named = trainable(mixer)
     out = call(mixer, x).out[:, :cut]
-    return dict(zip(named, gradients((out * weights(out)).sum(), list(named.values())), strict=True))
+    return dict(zip(named, gradients_of((out * random_like(out)).sum(), list(named.values())), strict=True))
 
 
-def causal_lengths(subject: Subject) -> Finding:
+@shows("how many tokens follow does not matter", excluded=_not_causal)
+def _causal_lengths(subject: CheckSubject) -> Finding:
     """The first outputs of a long sequence are those of its beginning alone."""
     length = subject.at_most(LONG)
     mixer, x, meter = subject.build(max_len=length), subject.tokens(2, length), Meter(ROUNDING)
@@ -117,7 +130,7 @@ def causal_lengths(subject: Subject) -> Finding:
     return meter.finding()
 
 
-def _cuts(subject: Subject) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _cuts(subject: CheckSubject) -> Iterator[tuple[int, tuple[int, ...]]]:
     for length in dict.fromkeys(map(subject.at_most, (SHORT, LONG))):
         yield length, tuple(range(1, length)) if length <= SHORT else tuple(cut for cut in CUTS if cut < length)
 
@@ -133,28 +146,3 @@ def _compare_before(meter: Meter, what: str, got: Tensor, expected: Tensor, keep
     real[:, cut:] = False
     scale = torch.stack([got[real].abs().max(), expected.abs().max()]) if real.any() else expected
     meter.compare(what, got[real], expected[real], scale=scale)
-
-
-CHECKS = (
-    Check(
-        name="causal-outputs", shows="outputs depend on no later token or mask", run=causal_outputs, excluded=not_causal
-    ),
-    Check(
-        name="causal-gradients",
-        shows="gradients of outputs depend on no later token, and reach none",
-        run=causal_gradients,
-        excluded=not_causal,
-    ),
-    Check(
-        name="causal-weight-gradients",
-        shows="weight gradients of outputs depend on no later token",
-        run=causal_weight_gradients,
-        excluded=not_causal,
-    ),
-    Check(
-        name="causal-lengths",
-        shows="how many tokens follow does not matter",
-        run=causal_lengths,
-        excluded=not_causal,
-    ),
-)

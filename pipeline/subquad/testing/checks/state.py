@@ -7,15 +7,26 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.nn import TokenMixer
-from subquad.testing.calls import Chain, call, outputs, padded, weights
-from subquad.testing.check import Check, CheckFailed, Finding
+from subquad.testing.calls import Chain, call, outputs, padded, random_like, trainable
+from subquad.testing.check import CheckFailed, Finding, shows
 from subquad.testing.measure import Meter
-from subquad.testing.subject import Subject
+from subquad.testing.subject import CheckSubject
 
 LENGTH = 13
 
 
-def round_trip(subject: Subject) -> Finding:
+def _not_stateful(subject: CheckSubject) -> str:
+    """Why declared state is not looked for."""
+    return "" if subject.facts.stateful else "not declared _stateful"
+
+
+def _stateful(subject: CheckSubject) -> str:
+    """Why hidden state is not looked for."""
+    return "declared _stateful" if subject.facts.stateful else ""
+
+
+@shows("a checkpoint restores a mixer bit for bit, whatever its seed")
+def _state_round_trip(subject: CheckSubject) -> Finding:
     """Through safetensors, strictly, into a mixer built with another seed: equal outputs, bit for bit."""
     mixer, other = subject.build(), subject.build(seed=1)
     x, meter = subject.tokens(2, subject.at_most(LENGTH)), Meter(0.0)
@@ -24,7 +35,8 @@ def round_trip(subject: Subject) -> Finding:
     return meter.finding(f"{count} tensors")
 
 
-def registered(subject: Subject) -> Finding:
+@shows("all tensors it keeps are parameters or buffers")
+def _state_registered(subject: CheckSubject) -> Finding:
     """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss."""
     mixer = subject.build()
     call(mixer, subject.tokens(2, subject.at_most(LENGTH)))
@@ -36,7 +48,8 @@ def registered(subject: Subject) -> Finding:
     return Finding(f"{len(list(mixer.parameters()))} parameters, {len(list(mixer.buffers()))} buffers")
 
 
-def hidden_state(subject: Subject) -> Finding:
+@shows("a call leaves nothing behind", excluded=_stateful)
+def _state_hidden(subject: CheckSubject) -> Finding:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
     length, meter = subject.at_most(LENGTH), Meter(0.0)
     x, keep = subject.tokens(2, length), padded(length, (length, (length + 1) // 2))
@@ -48,13 +61,14 @@ def hidden_state(subject: Subject) -> Finding:
             call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1).out.sum()
         for name, value in mixer.state_dict().items():
             if not torch.equal(value, before[name]):
-                raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
+                raise CheckFailed(f"{name} changed in a forward pass, but _stateful is not claimed")
         label = f"output after other batches in {'training' if training else 'evaluation'}"
         meter.compare(label, call(mixer, x, keep).out.detach(), first)
     return meter.finding()
 
 
-def declared_state(subject: Subject) -> Finding:
+@shows("declared state is in buffers, saved and restored", excluded=_not_stateful)
+def _state_declared(subject: CheckSubject) -> Finding:
     """What calls in training leave behind is in buffers: a mixer that loads them goes on alike in both modes."""
     mixer, other = subject.build().train(), subject.build(seed=1)
     x = subject.tokens(2, subject.at_most(LENGTH))
@@ -63,7 +77,7 @@ def declared_state(subject: Subject) -> Finding:
         call(mixer, 2 * subject.tokens(2, x.shape[1], seed=seed) + 1)
     changed = [name for name, value in mixer.state_dict().items() if not torch.equal(value, before[name])]
     if not changed:
-        raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")
+        raise CheckFailed("_stateful is claimed, but three calls in training changed no buffer")
     _transfer(mixer, other)
     meter = Meter(0.0)
     for training in (False, True):
@@ -87,7 +101,8 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
     return len(saved)
 
 
-def parameters_used(subject: Subject) -> Finding:
+@shows("every weight has a gradient, as DDP needs")
+def _parameters_used(subject: CheckSubject) -> Finding:
     """In a last layer alone, and in two layers with their carry, every trainable weight has a gradient."""
     unused, zero = [], []
     for where, network in (("a last layer", subject.build(num_layers=1)), ("two layers", Chain(subject))):
@@ -100,12 +115,12 @@ def parameters_used(subject: Subject) -> Finding:
     return Finding(f"{len(grads) // 2} weights{note}", {"zero": zero})
 
 
-def _training_gradients(network: TokenMixer, subject: Subject) -> dict[str, Tensor | None]:
+def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
     """Gradient of each trainable weight, of all that training would add up; None where there is none."""
     length = subject.at_most(LENGTH)
-    named = {name: weight for name, weight in network.named_parameters() if weight.requires_grad}
+    named = trainable(network)
     result = call(network, subject.tokens(2, length), padded(length, (length, (length + 1) // 2)))
-    total = (result.out * weights(result.out)).sum()
+    total = (result.out * random_like(result.out)).sum()
     for name, loss in result.losses.items():
         if network.loss_weights.get(name):
             total = total + loss.sum()
@@ -114,7 +129,8 @@ def _training_gradients(network: TokenMixer, subject: Subject) -> dict[str, Tens
     return dict(zip(named, torch.autograd.grad(total, list(named.values()), allow_unused=True), strict=True))
 
 
-def rules(subject: Subject) -> Finding:
+@shows("rules for the optimiser name parameters that exist")
+def _parameter_rules(subject: CheckSubject) -> Finding:
     """Parameters with rules for the optimiser exist."""
     mixer = subject.build()
     given = mixer.parameter_rules()
@@ -123,30 +139,3 @@ def rules(subject: Subject) -> Finding:
         if name not in known:
             raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")
     return Finding(f"{len(given)} rules")
-
-
-def stateful(subject: Subject) -> str:
-    """Why hidden state is not looked for."""
-    return "declared stateful" if subject.facts.stateful else ""
-
-
-def not_stateful(subject: Subject) -> str:
-    """Why declared state is not looked for."""
-    return "" if subject.facts.stateful else "not declared stateful"
-
-
-CHECKS = (
-    Check(
-        name="state-round-trip", shows="a checkpoint restores a mixer bit for bit, whatever its seed", run=round_trip
-    ),
-    Check(name="state-registered", shows="all tensors it keeps are parameters or buffers", run=registered),
-    Check(name="state-hidden", shows="a call leaves nothing behind", run=hidden_state, excluded=stateful),
-    Check(
-        name="state-declared",
-        shows="declared state is in buffers, saved and restored",
-        run=declared_state,
-        excluded=not_stateful,
-    ),
-    Check(name="parameters-used", shows="every weight has a gradient, as DDP needs", run=parameters_used),
-    Check(name="parameter-rules", shows="rules for the optimiser name parameters that exist", run=rules),
-)

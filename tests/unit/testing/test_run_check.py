@@ -13,9 +13,8 @@ from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.plugin import Facts, MixerConfig
 from subquad.testing import Check, Finding, certify
-from subquad.testing.run import run_check
-from subquad.testing.subject import subjects
-from subquad.testing.target import resolved
+from subquad.testing.check import run_check
+from subquad.testing.subject import check_subjects, resolve_mixer
 
 
 class Quiet(TokenMixer):
@@ -54,7 +53,7 @@ class Unbuilt(Quiet):
 
 
 def outcome(run, mixer=Quiet, exclude=None):
-    (subject,) = subjects(resolved(mixer))
+    (subject,) = check_subjects(resolve_mixer(mixer))
     return run_check(Check(name="one", shows="", run=run), subject, exclude)
 
 
@@ -67,7 +66,7 @@ def test_an_exception_of_the_mixer_is_a_failure_in_one_line():
     found = outcome(calls, Broken)
     assert found.status == "failed"
     assert found.detail.startswith("RuntimeError: size mismatch in two lines (")
-    assert "test_run.py:" in found.detail
+    assert "test_run_check.py:" in found.detail
     assert 'raise RuntimeError("size mismatch' in found.traceback
 
 
@@ -76,7 +75,7 @@ def test_leaving_the_interpreter_is_a_failure():
 
 
 def test_a_mixer_that_cannot_be_built_fails_every_check():
-    certificate = certify(resolved(Unbuilt), only=["shapes", "losses", "cache-step"])
+    certificate = certify(resolve_mixer(Unbuilt), only=["shapes", "losses", "cache-step"])
     assert {one.status for one in certificate.outcomes} == {"failed"}
     assert all("cannot be built for layer 0: KeyError: 'width'" in one.detail for one in certificate.outcomes)
 
@@ -124,7 +123,7 @@ def test_a_check_left_out_by_hand_says_so():
 
 
 def test_equal_arguments_build_equal_mixers():
-    (subject,) = subjects(resolved(Quiet))
+    (subject,) = check_subjects(resolve_mixer(Quiet))
     first, second, other = subject.build(), subject.build(), subject.build(seed=1)
     assert torch.equal(first.value.weight, second.value.weight)
     assert not torch.equal(first.value.weight, other.value.weight)

@@ -1,0 +1,206 @@
+"""Numbers: gradients, the same ones from the same call, compiled, and in float32 and bf16.
+
+Gradients are compared with finite differences by torch's gradcheck: by one sample's tokens element by element; by all
+tokens and each weight along a random direction, since there are thousands of them and a wrong element turns up in any.
+
+A method may amplify rounding by nature (a pseudo-inverse does). So the drift from float64 that is allowed is some
+rounding errors of the format plus a multiple of the sensitivity: how much float64 outputs move when tokens and weights
+are rounded to it. Drift and sensitivity are root mean squares, relative to that of the float64 result.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
+from torch.func import functional_call
+
+from subquad.nn import MixerOutput, TokenMixer, as_output
+from subquad.testing.calls import autocast_call, call, gradients_of, padded, total_of, trainable, values_and_gradients
+from subquad.testing.check import CheckFailed, Finding, shows
+from subquad.testing.measure import ROUNDING, Meter, compare_all, finite
+from subquad.testing.subject import CheckSubject
+
+LENGTH, GRADCHECK_LENGTH, LONG = 33, 5, 512
+ABSOLUTE, RELATIVE, STEP = 1e-6, 1e-4, 1e-6
+OWN_ROUNDINGS = {torch.float32: 64, torch.bfloat16: 4}
+TIMES_SENSITIVITY = 4
+OFFSET = 0.5
+"""Mean of the tokens: sums over them then grow with the length, as they do on data."""
+LOUD = 30.0
+
+_Function = Callable[..., tuple[Tensor, ...]]
+_Results = dict[str, Tensor]
+
+
+@shows("gradients equal finite differences")
+def _gradients(subject: CheckSubject) -> Finding:
+    """Outputs at real tokens and extra losses, by tokens and by weights, with padding."""
+    length, mixer = subject.at_most(GRADCHECK_LENGTH), subject.build()
+    keep = padded(length, (length, (length + 1) // 2))
+    named = {name: weight.detach().clone() for name, weight in trainable(mixer).items()}
+    inputs = [one.requires_grad_() for one in (subject.tokens(2, length), *named.values())]
+
+    def values(x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        result = as_output(functional_call(mixer, dict(zip(named, given, strict=True)), (x,), {"keep": keep}))
+        return tuple(one for one in (result.out[keep], *result.losses.values()) if one.requires_grad)
+
+    if not values(*inputs):
+        return Finding("nothing to differentiate: outputs are constant")
+    sample = inputs[0][1:].detach().requires_grad_()
+    _gradcheck(lambda x: values(torch.cat([inputs[0][:1], x]), *inputs[1:]), [sample], ("the tokens",), fast=False)
+    _gradcheck(values, inputs, ("the tokens", *named), fast=True)
+    return Finding(f"{sample.numel()} inputs one by one, {len(named)} weights along a direction", {"allowed": RELATIVE})
+
+
+def _gradcheck(function: _Function, inputs: list[Tensor], names: tuple[str, ...], *, fast: bool) -> None:
+    if not function(*inputs):
+        return
+    check = partial(torch.autograd.gradcheck, eps=STEP, atol=ABSOLUTE, rtol=RELATIVE, check_undefined_grad=False)
+    try:
+        check(function, inputs, fast_mode=fast)
+    except GradcheckError as error:
+        raise CheckFailed(_one_line(str(error), names)) from None
+
+
+def _one_line(message: str, names: tuple[str, ...]) -> str:
+    """gradcheck's message without its matrices, with names for numbers."""
+    found = re.search(r"output (\d+) with respect to input (\d+)", message)
+    if not found:
+        return " ".join(message.split())[:300]
+    output = "outputs" if found[1] == "0" else f"extra loss {found[1]}"
+    return (
+        f"gradient of the {output} by {names[int(found[2])]} is not that of finite differences, "
+        f"allowed {RELATIVE:g} relative, {ABSOLUTE:g} absolute"
+    )
+
+
+@shows("calls in evaluation are equal and draw nothing random")
+def _determinism_eval(subject: CheckSubject) -> Finding:
+    """Two calls in evaluation, from different states of the random generator, which they leave as it was."""
+    length, meter = subject.at_most(LENGTH), Meter(0.0)
+    mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, length // 2))
+    with torch.no_grad():
+        first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
+        meter.compare("output of a second call in evaluation", second, first)
+        before = torch.get_rng_state()
+        mixer(x, keep=keep)
+    if not torch.equal(before, torch.get_rng_state()):
+        raise CheckFailed("the call draws random numbers in evaluation")
+    return meter.finding()
+
+
+@shows("training steps with equal seeds are equal")
+def _determinism_train(subject: CheckSubject) -> Finding:
+    """Two mixers built alike, in training mode with equal seeds: outputs, extra losses and gradients."""
+    length, meter = subject.at_most(LENGTH), Meter(0.0)
+    x, keep = subject.tokens(2, length), padded(length, (length, length // 2))
+    first, second = (values_and_gradients(subject.build().train(), x, keep, seed=4) for _ in range(2))
+    for mine, wanted in zip(second, first, strict=True):
+        for name in wanted:
+            meter.compare(f"{name} of a second mixer with equal seeds", mine[name], wanted[name])
+    return meter.finding()
+
+
+@shows("torch.compile gives the same outputs and gradients")
+def _compiled(subject: CheckSubject) -> Finding:
+    """Outputs, extra losses and gradients, with a mask."""
+    length, meter = subject.at_most(13), Meter(ROUNDING)
+    mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, (length + 1) // 2))
+    torch._dynamo.reset()
+    try:
+        compiled = torch.compile(mixer, backend=subject.compiler)
+        got = values_and_gradients(compiled, x, keep)  # pyright: ignore[reportArgumentType]
+    finally:
+        torch._dynamo.reset()
+    for mine, wanted in zip(got, values_and_gradients(mixer, x, keep), strict=True):
+        compare_all(meter, mine, wanted, f" compiled by {subject.compiler}")
+    return meter.finding(subject.compiler)
+
+
+@shows("float32 stays as near to float64 as the method allows")
+def _precision_fp32(subject: CheckSubject) -> Finding:
+    """The same numbers through float32."""
+    mixer, x, keep = float32_case(subject)
+    return judge_drift(mixer, x, keep, torch.float32, real_results(mixer, x, keep))
+
+
+@shows("bf16 autocast stays near float64 and overflows nowhere")
+def _precision_bf16(subject: CheckSubject) -> Finding:
+    """The same numbers through bf16 autocast, as the engine runs it; nothing overflows, also with loud tokens."""
+    mixer, x, keep = float32_case(subject)
+    results = real_results(mixer, x, keep, autocast_call)
+    loud = real_results(mixer, LOUD * x, keep, autocast_call)
+    if results["output"].dtype not in (torch.bfloat16, torch.float32):
+        raise CheckFailed(f"output under bf16 autocast is {results['output'].dtype}, expected bfloat16 or float32")
+    finite(f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values())
+    return judge_drift(mixer, x, keep, torch.bfloat16, results)
+
+
+def judge_drift(
+    mixer: TokenMixer, x: Tensor, keep: Tensor, dtype: torch.dtype, results: _Results, by: str = ""
+) -> Finding:
+    """Hold `real_results` of a float32 mixer, computed in a format, against float64.
+
+    Raises:
+        CheckFailed: they are too far from it, or not finite.
+    """
+    name, figures, seen = f"{str(dtype).removeprefix('torch.')}{by}", {}, []
+    finite(f"outputs and gradients in {name}", *results.values())
+    exact = copy.deepcopy(mixer).double()
+    reference = real_results(exact, x.double(), keep)
+    moved = real_results(_rounded(exact, dtype), x.to(dtype).double() if dtype != x.dtype else _nudged(x), keep)
+    for key in ("output", "gradient"):
+        drift, sensitivity = (_distance(one[key].double(), reference[key]) for one in (results, moved))
+        allowed = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps + TIMES_SENSITIVITY * sensitivity
+        figures |= {f"{key}_drift": drift, f"{key}_sensitivity": sensitivity, f"{key}_allowed": allowed}
+        seen.append(f"{key} {drift:.1e}, allowed {allowed:.1e}")
+        if drift > allowed:
+            raise CheckFailed(
+                f"{key} in {name} drifts from float64 by {drift:.1e} (rms), allowed {allowed:.1e}: rounded inputs "
+                f"alone move it by {sensitivity:.1e}"
+            )
+    return Finding("; ".join(seen), figures)
+
+
+def _distance(got: Tensor, expected: Tensor) -> float:
+    """Root mean square of the difference, relative to that of what is expected."""
+    if torch.equal(got, expected):
+        return 0.0
+    return ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
+
+
+def float32_case(subject: CheckSubject) -> tuple[TokenMixer, Tensor, Tensor]:
+    """A mixer in float32, its tokens (B, L, D) and mask (B, L)."""
+    length = subject.at_most(LONG)
+    mixer = subject.build(max_len=length, dtype=torch.float32)
+    x = subject.tokens(2, length, dtype=torch.float32) + OFFSET
+    return mixer, x, padded(length, (length, max(1, length - 37)))
+
+
+def real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, run: Callable[..., MixerOutput] = call) -> _Results:
+    """Outputs at real tokens, and gradients of their weighted sum by the tokens."""
+    x = x.detach().clone().requires_grad_()
+    result = run(mixer, x, keep)
+    (grad,) = gradients_of(total_of(result, keep), [x])
+    return {"output": result.out.detach()[keep], "gradient": grad[keep]}
+
+
+def _rounded(mixer: TokenMixer, dtype: torch.dtype) -> TokenMixer:
+    """A float64 mixer whose weights were rounded to `dtype`; moved by one rounding where they have that precision."""
+    moved = copy.deepcopy(mixer)
+    with torch.no_grad():
+        for weight in moved.parameters():
+            weight.copy_(_nudged(weight.float()) if dtype == torch.float32 else weight.to(dtype).double())
+    return moved
+
+
+def _nudged(x: Tensor) -> Tensor:
+    """float32 numbers moved by up to one rounding error, in float64."""
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) - 0.5
+    return x.double() * (1 + noise * torch.finfo(torch.float32).eps)
