@@ -1,13 +1,12 @@
-"""Families of learning curves over a small grid, for searchers and schedulers."""
+"""Families of learning curves over a small grid, for samplers and pruners."""
 
 from __future__ import annotations
 
 import numpy as np
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from replay import Table
 
-from subquad.search.searcher import Goal
-from subquad.search.searchers.fresh import identity
-from subquad.search.trial import Evaluation
+from subquad.search.trial import Evaluation, Goal, identity
 from subquad.space import Dimension, Space
 
 STEPS = 1000
@@ -17,8 +16,8 @@ GOAL = Goal("accuracy", "max")
 def grid_space(orders: int = 6, rates: int = 6) -> Space:
     """An order 2, 3, ... and a list of learning rates."""
     dims = (
-        Dimension("mixer.params.order", "int", low=2, high=1 + orders),
-        Dimension("train.lr", "choice", values=tuple(float(f"{1e-4 * 2.5**k:.3g}") for k in range(rates))),
+        Dimension("mixer.params.order", IntDistribution(2, 1 + orders)),
+        Dimension("train.lr", CategoricalDistribution([float(f"{1e-4 * 2.5**k:.3g}") for k in range(rates)])),
     )
     return Space("synthetic", dims, (), {})
 
@@ -49,4 +48,5 @@ def synthetic_table(seed: int, *, space: Space | None = None, noise: float = 0.0
 
 def _place(dim: Dimension, value: object) -> float:
     """Where a value stands in its dimension, 0 to 1."""
-    return list(dim.options).index(value) / max(1, (dim.count or 1) - 1)
+    options = list(dim.options or ())
+    return options.index(value) / max(1, len(options) - 1)

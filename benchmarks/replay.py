@@ -1,6 +1,6 @@
 """Samplers and pruners tried on learning curves that were recorded before: what a search would have found.
 
-    subquad tune EXPERIMENT --space ./points.yaml --searcher grid --budget 36-trials   # every point, to its end
+    subquad tune EXPERIMENT --space ./points.yaml --sampler grid --budget 36-trials   # every point, to its end
     python benchmarks/replay.py runs/EXPERIMENT-search/STAMP --share 0.25              # nothing is trained
 
 A search is replayed on workers that all train at one speed, so that time is steps. It ends when its budget of steps is
@@ -22,18 +22,13 @@ import numpy as np
 
 from subquad.errors import RunError
 from subquad.experiment.settings import one_line
-from subquad.search.objective import merit
-from subquad.search.scheduler import Scheduler
-from subquad.search.schedulers import SCHEDULERS, scheduler
+from subquad.search.pruner import PRUNERS, Pruner
+from subquad.search.sampler import SAMPLERS, Sampler
 from subquad.search.search import Search, read_search, trials_of
-from subquad.search.searcher import Goal, Searcher
-from subquad.search.searchers import SEARCHERS, searcher
-from subquad.search.searchers.fresh import identity
-from subquad.search.trial import Evaluation, Trial, best_of
+from subquad.search.trial import Curve, Evaluation, Goal, Trial, identity, merit
 from subquad.space import Point, Space
 
-Curve = tuple[Evaluation, ...]
-MakeSearcher = Callable[[Space, Goal, int], Searcher]
+MakeSampler = Callable[[Space, Goal, int], Sampler]
 """Of a space, a goal and a seed."""
 
 
@@ -61,7 +56,7 @@ class Table:
     @property
     def values(self) -> list[float]:
         """The best value of each point."""
-        return [best.value for curve in self.curves.values() if (best := best_of(curve, self.goal.mode))]
+        return [best.value for curve in self.curves.values() if (best := _best(curve, self.goal))]
 
     def regret(self, trials: Sequence[Trial]) -> float:
         """How much worse the best finished trial is than the best point, in units of the metric.
@@ -75,17 +70,21 @@ class Table:
         return self._least(finished or [trial.curve for trial in trials]) - self._least(self.curves.values())
 
     def _least(self, curves: Iterable[Curve]) -> float:
-        best = [found for curve in curves if (found := best_of(curve, self.goal.mode))]
+        best = [found for curve in curves if (found := _best(curve, self.goal))]
         return min(merit(one, self.goal.mode) for one in best)[0]
 
 
-def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, workers: int = 1) -> list[Trial]:
+def _best(curve: Curve, goal: Goal) -> Evaluation | None:
+    return Trial(candidate="", number=0, point={}, state="finished", curves=(curve,)).best(goal.mode)
+
+
+def replay(table: Table, sampler: Sampler, pruner: Pruner, budget: int, workers: int = 1) -> list[Trial]:
     """The trials of a search that uses up `budget` steps; those it could not end are left running.
 
     Args:
         table: what training yields.
-        searcher: of the table's space.
-        scheduler: asked after every evaluation.
+        sampler: of the table's space.
+        pruner: asked after every evaluation.
         budget: steps of all trials together.
         workers: trials at a time.
     """
@@ -93,7 +92,7 @@ def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, 
     events: list[tuple[int, int]] = []  # the step of the clock at which a trial has its next evaluation
 
     def start(clock: int) -> None:
-        while (point := searcher.suggest(len(trials), tuple(trials))) is not None:
+        while (point := sampler.suggest(len(trials), tuple(trials))) is not None:
             curve = table.curves.get(identity(point))
             trials.append(_begun(len(trials), point, table.total_steps if curve else 0))
             if curve:
@@ -110,7 +109,7 @@ def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, 
         if used > budget:
             break
         trials[number] = trial
-        trials[number] = trial = _judged(trial, trials, scheduler)
+        trials[number] = trial = _judged(trial, trials, pruner)
         if trial.ended:
             start(clock)
         else:
@@ -122,44 +121,44 @@ def replay(table: Table, searcher: Searcher, scheduler: Scheduler, budget: int, 
 def _begun(number: int, point: Point, total_steps: int) -> Trial:
     """A trial that runs, or, without steps, that never will."""
     state = "running" if total_steps else "infeasible"
-    return Trial(subject="", number=number, point=point, state=state, total_steps=total_steps)
+    return Trial(candidate="", number=number, point=point, state=state, total_steps=total_steps)
 
 
 def _evaluated(trial: Trial, table: Table) -> Trial:
     """The trial with one evaluation more."""
     curve = table.curves[identity(trial.point)][: len(trial.curve) + 1]
-    return replace(trial, curve=curve, steps=curve[-1].step)
+    return replace(trial, curves=(curve,), steps=curve[-1].step)
 
 
-def _judged(trial: Trial, trials: Sequence[Trial], scheduler: Scheduler) -> Trial:
+def _judged(trial: Trial, trials: Sequence[Trial], pruner: Pruner) -> Trial:
     if trial.steps >= trial.total_steps:
         return replace(trial, state="finished")
-    reason = scheduler.reason_to_stop(trial.number, trials)
+    reason = pruner.reason_to_stop(trial.number, trials)
     return replace(trial, state="pruned", reason=reason) if reason else trial
 
 
 def regrets(
     tables: Sequence[Table],
-    searchers: Mapping[str, MakeSearcher],
-    schedulers: Mapping[str, Callable[[Goal], Scheduler]],
+    samplers: Mapping[str, MakeSampler],
+    pruners: Mapping[str, Callable[[Goal], Pruner]],
     seeds: Sequence[int],
     *,
     share: float = 0.25,
     workers: int = 1,
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Regrets by searcher and scheduler, one for each seed.
+    """Regrets by sampler and pruner, one for each seed.
 
     Args:
-        tables: each seed takes the next one of them, round and round; all searchers have the same for a seed.
-        searchers: by name.
-        schedulers: by name.
+        tables: each seed takes the next one of them, round and round; all samplers have the same for a seed.
+        samplers: by name.
+        pruners: by name.
         seeds: of the searches.
         share: the budget, of the training steps of the whole grid.
         workers: trials at a time.
     """
     found: dict[tuple[str, str], np.ndarray] = {}
-    for name, make_searcher in searchers.items():
-        for rule, make_scheduler in schedulers.items():
+    for name, make_searcher in samplers.items():
+        for rule, make_scheduler in pruners.items():
             found[name, rule] = np.array(
                 [
                     _regret(tables[index % len(tables)], make_searcher, make_scheduler, seed, share, workers)
@@ -171,14 +170,14 @@ def regrets(
 
 def _regret(
     table: Table,
-    make_searcher: MakeSearcher,
-    make_scheduler: Callable[[Goal], Scheduler],
+    make_searcher: MakeSampler,
+    make_scheduler: Callable[[Goal], Pruner],
     seed: int,
     share: float,
     workers: int,
 ) -> float:
-    searcher = make_searcher(table.space, table.goal, seed)
-    return table.regret(replay(table, searcher, make_scheduler(table.goal), int(share * table.steps), workers))
+    sampler = make_searcher(table.space, table.goal, seed)
+    return table.regret(replay(table, sampler, make_scheduler(table.goal), int(share * table.steps), workers))
 
 
 def median_interval(found: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
@@ -214,14 +213,14 @@ def _interval(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) 
 
 
 def recorded(search: Search, folder: Path, label: str) -> Table:
-    """The curves of a subject, one for each point of its space.
+    """The curves of a candidate, one for each point of its space.
 
     Points that plugin or data refuse are not in the table: a replay finds them infeasible, as a search does.
 
     Args:
         search: as `read_search` gives it.
         folder: the search's.
-        label: of the subject.
+        label: of the candidate.
 
     Raises:
         RunError: the space is not finite; a point was not trained to its end, failed, or has no value; trials differ in
@@ -238,7 +237,7 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
         raise RunError(
             one_line(
                 f"{folder}: {label}: {len(whole)} of {len(points)} points were trained to their end; a replay needs "
-                "all of at least two: search the whole space with --searcher grid and no scheduler"
+                "all of at least two: search the whole space with --sampler grid and no pruner"
             )
         )
     lengths = {trial.total_steps for trial in whole}
@@ -257,7 +256,7 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
 
 
 def _is_whole(trial: Trial, goal: Goal) -> bool:
-    return trial.state == "finished" and best_of(trial.curve, goal.mode) is not None
+    return trial.state == "finished" and trial.best(goal.mode) is not None
 
 
 BASE = ("random", "none")
@@ -266,17 +265,17 @@ BASE = ("random", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Regrets of one searcher with one scheduler over all seeds, in units of the metric.
+    """Regrets of one sampler with one pruner over all seeds, in units of the metric.
 
     Attributes:
         median: of the regrets, with the ends of its 95 % bootstrap interval.
         worst: the 90th percentile of the regrets.
-        gap: median minus that of random search without a scheduler, with the ends of its 95 % interval; the seeds are
+        gap: median minus that of random search without a pruner, with the ends of its 95 % interval; the seeds are
             resampled together.
     """
 
-    searcher: str
-    scheduler: str
+    sampler: str
+    pruner: str
     median: tuple[float, float, float]
     worst: float
     gap: tuple[float, float, float]
@@ -287,16 +286,16 @@ class Replayed:
     """What a replay gave.
 
     Attributes:
-        subject: whose curves.
+        candidate: whose curves.
         metric: what regret is measured in.
         points: of the table.
         total_steps: of a trial.
         budget: steps of each search.
         best, middle, least: final merits of the table's points: each point by its best evaluation.
-        rows: by searcher, then scheduler.
+        rows: by sampler, then pruner.
     """
 
-    subject: str
+    candidate: str
     metric: str
     points: int
     total_steps: int
@@ -309,37 +308,37 @@ class Replayed:
 
 def measure(
     folder: Path,
-    subject: str | None = None,
+    candidate: str | None = None,
     *,
     seeds: int = 100,
     share: float = 0.25,
     workers: int = 1,
     done: Callable[[str, str], object] = lambda one, other: None,
 ) -> Replayed:
-    """Replay every searcher with every scheduler on a subject's recorded curves.
+    """Replay every sampler with every pruner on a candidate's recorded curves.
 
     Args:
         folder: of a search that has trained every point of its space to the end.
-        subject: its label; None where the search has one only.
+        candidate: its label; None where the search has one only.
         seeds: searches for each pair, the same for all.
         share: the budget of a search, of the training steps of all points together.
         workers: trials at a time.
         done: told of each pair that is through.
 
     Raises:
-        UserError: the folder is not such a search, or it has several subjects, or Optuna is not installed.
+        UserError: the folder is not such a search, or it has several candidates, or Optuna is not installed.
     """
     search = read_search(folder)
-    label = _subject(tuple(search.goals), subject, folder)
+    label = _candidate(tuple(search.goals), candidate, folder)
     table = recorded(search, folder, label)
     found: dict[tuple[str, str], np.ndarray] = {}
-    for one in SEARCHERS:
-        for other in SCHEDULERS:
+    for one in SAMPLERS:
+        for other in PRUNERS:
             found |= _pair(table, one, other, seeds, share, workers)
             done(one, other)
     values = sorted(table.values)
     return Replayed(
-        subject=label,
+        candidate=label,
         metric=table.goal.metric,
         points=len(values),
         total_steps=table.total_steps,
@@ -351,19 +350,19 @@ def measure(
     )
 
 
-def _subject(there: Sequence[str], asked: str | None, folder: Path) -> str:
+def _candidate(there: Sequence[str], asked: str | None, folder: Path) -> str:
     label = there[0] if asked is None and len(there) == 1 else asked
     if label is None or label not in there:
-        what = "choose one" if asked is None else f"no subject {asked!r}"
-        raise RunError(one_line(f"{folder}: {what} with --subject: {', '.join(there)}"))
+        what = "choose one" if asked is None else f"no candidate {asked!r}"
+        raise RunError(one_line(f"{folder}: {what} with --candidate: {', '.join(there)}"))
     return label
 
 
 def _pair(table: Table, one: str, other: str, seeds: int, share: float, workers: int):
     return regrets(
         [table],
-        {one: partial(searcher, one)},
-        {other: partial(scheduler, other)},
+        {one: partial(Sampler, one)},
+        {other: partial(Pruner, other)},
         range(seeds),
         share=share,
         workers=workers,
@@ -372,8 +371,8 @@ def _pair(table: Table, one: str, other: str, seeds: int, share: float, workers:
 
 def _row(one: str, other: str, those: np.ndarray, base: np.ndarray) -> Row:
     return Row(
-        searcher=one,
-        scheduler=other,
+        sampler=one,
+        pruner=other,
         median=median_interval(those),
         worst=float(np.quantile(those, 0.9)),
         gap=median_gap(those, base),
@@ -388,23 +387,23 @@ def main() -> None:
     """Read the command line, replay, print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a search that has trained every point of a finite space to its end")
-    parser.add_argument("--subject", help="whose trials; needed where the search has several")
+    parser.add_argument("--candidate", help="whose trials; needed where the search has several")
     parser.add_argument("--seeds", type=int, default=100, help="searches of each kind")
     parser.add_argument("--share", type=float, default=0.25, help="steps of a search, of those of all points together")
     parser.add_argument("--workers", type=int, default=1, help="trials at a time")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
-    found = measure(given.folder, given.subject, seeds=given.seeds, share=given.share, workers=given.workers)
+    found = measure(given.folder, given.candidate, seeds=given.seeds, share=given.share, workers=given.workers)
     if given.json:
         print(json.dumps(asdict(found)))
         return
     print(
-        f"{found.subject}: {found.points} points of {found.total_steps} steps; {found.metric} best {found.best:.4f}, "
+        f"{found.candidate}: {found.points} points of {found.total_steps} steps; {found.metric} best {found.best:.4f}, "
     )
     print(f"median {found.middle:.4f}, worst {found.least:.4f}; {given.seeds} searches of {found.budget} steps each")
     print(f"{'':24}{'median regret':28}{'less that of random search':28}90 % within")
     for one in found.rows:
-        print(f"{one.searcher + ' ' + one.scheduler:24}{_cell(one.median):28}{_cell(one.gap):28}{one.worst:.4f}")
+        print(f"{one.sampler + ' ' + one.pruner:24}{_cell(one.median):28}{_cell(one.gap):28}{one.worst:.4f}")
 
 
 if __name__ == "__main__":

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from learning_curves import STEPS, synthetic_table
 from replay import median_gap, regrets, replay
 
-from subquad.search.schedulers import scheduler
-from subquad.search.searchers import searcher
-from subquad.search.searchers.fresh import identity
+from subquad.search.pruner import PRUNERS, Pruner
+from subquad.search.sampler import Sampler
+from subquad.search.trial import identity
 
 TABLE = synthetic_table(0)
-SEARCHERS = {
-    "random": lambda space, goal, seed: searcher("random", space, goal, seed),
-    "tpe": lambda space, goal, seed: searcher("tpe", space, goal, seed),
-}
-SCHEDULERS = {
-    "none": lambda goal: scheduler("none", goal),
-    "asha": lambda goal: scheduler("asha", goal),
-    "median": lambda goal: scheduler("median", goal),
-}
+MAKE = {name: partial(Sampler, name) for name in ("random", "tpe")}
+RULES = {name: partial(Pruner, name) for name in PRUNERS}
 
 
 def run(budget: int, rule: str = "none", workers: int = 1):
-    return replay(TABLE, SEARCHERS["random"](TABLE.space, TABLE.goal, 0), SCHEDULERS[rule](TABLE.goal), budget, workers)
+    return replay(TABLE, MAKE["random"](TABLE.space, TABLE.goal, 0), RULES[rule](TABLE.goal), budget, workers)
 
 
 def test_the_whole_grid_leaves_no_regret():
@@ -36,7 +31,7 @@ def test_the_whole_grid_leaves_no_regret():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("rule", SCHEDULERS)
+@pytest.mark.parametrize("rule", RULES)
 def test_no_more_than_the_budget_is_used(rule, workers):
     budget = 3 * STEPS + 50
     trials = run(budget, rule, workers)
@@ -69,7 +64,7 @@ def test_the_gap_between_medians():
 def test_model_and_early_stopping_beat_random_search():
     """A quarter of the grid's steps, 100 seeds over 20 tables; 2 to 4 minutes on one core."""
     tables = [synthetic_table(seed) for seed in range(20)]
-    found = regrets(tables, SEARCHERS, SCHEDULERS, range(100))
+    found = regrets(tables, MAKE, RULES, range(100))
     base = found["random", "none"]
     for pair in [("random", "asha"), ("tpe", "asha"), ("tpe", "median")]:
         assert median_gap(found[pair], base)[2] < 0, pair

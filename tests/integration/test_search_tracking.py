@@ -29,7 +29,7 @@ from subquad.tracking.mlflow import connect, open_client
 from subquad.tracking.publisher import open_publisher, sync
 from subquad.tracking.upload import Summary, Upload, Uploader, summarise
 
-SETTINGS = {"space": "agf", "searcher": "random", "scheduler": "asha", "budget": "3-trials", "seed": 0}
+SETTINGS = {"space": "agf", "sampler": "random", "pruner": "asha", "budget": "3-trials", "seed": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +56,15 @@ class Folder:
         said = {"format": 1, "settings": SETTINGS, "experiment": {"name": "demo", "tracking": {"uri": None}}}
         (self.path / SEARCH).write_text(yaml.safe_dump(said))
 
-    def trial(self, number: int, *, subject: str = "agf", lr: float = 0.1) -> Path:
+    def trial(self, number: int, *, candidate: str = "agf", lr: float = 0.1) -> Path:
         """A trial that has begun."""
-        folder = trial_folder(self.path, subject, number)
+        folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        trial = Trial(subject=subject, number=number, point=point, state="waiting", total_steps=4)
+        trial = Trial(candidate=candidate, number=number, point=point, state="waiting", total_steps=4)
         write_trial(self.path, trial, point | {"train.epochs": 2}, 50)
         said = {
             "name": "demo",
-            "mixer": {"name": subject},
+            "mixer": {"name": candidate},
             "dataset": {"name": "recall"},
             "train": {"lr": 9, "seed": 3},
         }
@@ -72,15 +72,20 @@ class Folder:
         (folder / ATTEMPTS).write_text("{}\n")
         return folder
 
-    def refused(self, number: int, reason: str, *, subject: str = "agf") -> None:
-        trial = Trial(subject=subject, number=number, point={"train.lr": 7}, state="infeasible", reason=reason)
+    def refused(self, number: int, reason: str, *, candidate: str = "agf") -> None:
+        trial = Trial(candidate=candidate, number=number, point={"train.lr": 7}, state="infeasible", reason=reason)
         write_trial(self.path, trial, {}, None)
 
-    def summary(self, over: str, *, subject: str = "agf", best: int | None = 0, **states: int) -> None:
+    def summary(self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int) -> None:
         found = {"number": best, "point": {"train.lr": 0.1}, "step": 2, "value": 0.75, "loss": 1.0}
-        one = {"label": subject, "metric": "accuracy", "over": over, "trials": {"finished": 1, "running": 0, **states}}
+        one = {
+            "label": candidate,
+            "metric": "accuracy",
+            "over": over,
+            "trials": {"finished": 1, "running": 0, **states},
+        }
         one |= {"steps": 6, "flops": 300.0, "seconds": 1.5, "dimensions": 1, "best": None if best is None else found}
-        write_json(self.path / SUMMARY, {"subjects": [one]})
+        write_json(self.path / SUMMARY, {"candidates": [one]})
 
     def winner(self) -> None:
         for name in ("best/agf.yaml", "plots/best-so-far.png"):

@@ -45,7 +45,7 @@ def only_search(root: Path) -> Path:
 
 
 def trials(search: Path) -> dict[str, dict]:
-    """What each trial is and came to, by subject and number: everything that a clock has no part in."""
+    """What each trial is and came to, by candidate and number: everything that a clock has no part in."""
     found = {}
     for path in sorted(search.glob("trials/*/*/trial.json")):
         result = read_result(path.parent) or {}
@@ -70,8 +70,8 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
     told = json.loads(capsys.readouterr().out)
     search = only_search(tmp_path)
     assert told["folder"] == str(search)
-    assert [one["label"] for one in told["subjects"]] == ["agf", "softmax"]
-    for one in told["subjects"]:
+    assert [one["label"] for one in told["candidates"]] == ["agf", "softmax"]
+    for one in told["candidates"]:
         assert one["trials"] == {
             "waiting": 0, "running": 0, "finished": 2, "pruned": 0, "failed": 0, "infeasible": 0
         }  # fmt: skip
@@ -88,15 +88,15 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
     assert all(Path(one["run"]).parent == search / "final" / "cells" for one in ledger)
 
 
-def curves(search: Path, subject: str) -> list[list[tuple[int, float]]]:
+def curves(search: Path, candidate: str) -> list[list[tuple[int, float]]]:
     return [
         [(one.step, one.metrics["accuracy"]) for one in read_records(run) if one.kind == "eval"]
-        for run in sorted((search / "trials" / subject).iterdir())
+        for run in sorted((search / "trials" / candidate).iterdir())
     ]
 
 
 @pytest.mark.ci
-def test_subjects_take_turns_and_get_the_same_points_of_what_they_share(study, tmp_path, capsys):
+def test_candidates_take_turns_and_get_the_same_points_of_what_they_share(study, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "--final-seeds", "1")) == 0
     lines = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "validation accuracy" in line]
     assert lines[:4] == ["agf 0", "softmax 0", "agf 1", "softmax 1"]
@@ -106,10 +106,10 @@ def test_subjects_take_turns_and_get_the_same_points_of_what_they_share(study, t
 
 @pytest.mark.ci
 def test_the_end_says_where_everything_is(study, tmp_path, capsys):
-    assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--scheduler", "median")) == 0
+    assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--pruner", "median")) == 0
     lines = capsys.readouterr().out.splitlines()
     search = only_search(tmp_path).relative_to(tmp_path)
-    assert lines[0] == f"searching ./space.yaml with random and median, 2 trials for each of 2 subjects, in {search}"
+    assert lines[0] == f"searching ./space.yaml with random and median, 2 trials for each of 2 candidates, in {search}"
     assert lines[1] == "trials have the study's first seed, 3: agf, softmax"
     assert f"search  {search} (tables and pictures: subquad report {search})" in lines
     for label in ("agf", "softmax"):
@@ -123,7 +123,7 @@ def test_the_end_says_where_everything_is(study, tmp_path, capsys):
 @pytest.mark.ci
 def test_matched_flops_are_consumed_alike(study, capsys):
     assert main(tune("--budget", "3-trials", "--match", "flops", "--final-seeds", "1", "--json")) == 0
-    agf, softmax = json.loads(capsys.readouterr().out)["subjects"]
+    agf, softmax = json.loads(capsys.readouterr().out)["candidates"]
     assert agf["steps"] != softmax["steps"]
     assert agf["flops"] == pytest.approx(softmax["flops"], rel=0.05)
 
@@ -131,7 +131,7 @@ def test_matched_flops_are_consumed_alike(study, capsys):
 @pytest.mark.ci
 def test_a_budget_of_flops_is_used_and_not_exceeded(study, capsys):
     assert main(tune("--budget", "1.5e8flops", "--final-seeds", "1", "--json")) == 0
-    for one in json.loads(capsys.readouterr().out)["subjects"]:
+    for one in json.loads(capsys.readouterr().out)["candidates"]:
         assert 0.5e8 < one["flops"] <= 1.5e8
         assert one["over"] == "budget used"
 
@@ -150,7 +150,7 @@ def test_matched_parameters(study, tmp_path):
 @pytest.mark.ci
 def test_a_failed_trial_is_marked_and_the_search_goes_on(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [1e30, 1e-3]}}")
-    code = main(tune("--searcher", "grid", "--budget", "2-trials", "matrix.mixer=[softmax]", "train.clip_norm=null"))
+    code = main(tune("--sampler", "grid", "--budget", "2-trials", "matrix.mixer=[softmax]", "train.clip_norm=null"))
     assert code == 0, capsys.readouterr()
     states = {one["trial"]["point"]["train.lr"]: one["status"] for one in trials(only_search(tmp_path)).values()}
     assert states == {1e30: "failed", 1e-3: "finished"}
@@ -170,9 +170,9 @@ def test_an_infeasible_point_costs_nothing(study, tmp_path, capsys):
     (tmp_path / "space.yaml").write_text(
         "dims: {train.lr: {grid: [1e-3, 1e-2]}, backbone.params.num_heads: {grid: [2, 3]}}"
     )
-    more = ["--searcher", "grid", "--budget", "3-trials", "matrix.mixer=[softmax]", "--final-seeds", "1", "--json"]
+    more = ["--sampler", "grid", "--budget", "3-trials", "matrix.mixer=[softmax]", "--final-seeds", "1", "--json"]
     assert main(tune(*more)) == 0
-    (told,) = json.loads(capsys.readouterr().out)["subjects"]
+    (told,) = json.loads(capsys.readouterr().out)["candidates"]
     assert (told["trials"]["finished"], told["trials"]["infeasible"]) == (2, 2)
     assert "dim 16 is not divisible by num_heads 3" in told["reasons"][0]
     assert told["over"] == "no point left to try"
@@ -183,12 +183,11 @@ def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys)
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {grid: [3e-3, 1e-9]}}")
     settings = ["matrix.mixer=[softmax]", "train.eval_every_epochs=null", "train.eval_every_steps=4"]
     more = [
-        "--searcher",
+        "--sampler",
         "grid",
-        "--scheduler",
+        "--pruner",
         "asha",
-        "scheduler.eta=2",
-        "scheduler.margin=0",
+        "pruner.reduction_factor=2",
         "--final-seeds",
         "1",
         "--seed",
@@ -198,7 +197,7 @@ def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys)
     found = trials(only_search(tmp_path))
     assert [one["status"] for one in found.values()] == ["finished", "pruned"]
     result = read_result(only_search(tmp_path) / "trials" / "softmax" / "00001")
-    assert "is not among the best 1 of 2" in result["reason"]
+    assert "asha: accuracy" in result["reason"]
     assert result["test"] is None
 
 
@@ -227,10 +226,10 @@ def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: 
 
 def summary(search: Path) -> dict:
     found = read_json(search / "search.json") or {}
-    return {**found, "folder": "", "subjects": [{**one, "seconds": 0} for one in found["subjects"]]}
+    return {**found, "folder": "", "candidates": [{**one, "seconds": 0} for one in found["candidates"]]}
 
 
-SETTINGS = ("--budget", "3-trials", "--scheduler", "median", "--final-seeds", "1")
+SETTINGS = ("--budget", "3-trials", "--pruner", "median", "--final-seeds", "1")
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +288,7 @@ def test_dry_run_writes_nothing(study, tmp_path, capsys):
     assert told["trials"] == 14
     assert told["final_runs"] == 4
     assert told["gpu_hours"] == 0
-    for one in told["subjects"]:
+    for one in told["candidates"]:
         assert (one["dimensions"], one["grid"], len(one["points"])) == (2, None, 5)
         assert one["parameters"] > 0 < one["flops"]
         assert one["seconds"] == pytest.approx(9 * one["trial_seconds"])
@@ -300,18 +299,19 @@ def test_dry_run_writes_nothing(study, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--searcher", "bayes"], "searcher: unknown searcher 'bayes'; there is random, grid, tpe"),
-        (["--scheduler", "ahsa"], "scheduler: unknown scheduler 'ahsa'; did you mean 'asha'?"),
-        (["--scheduler", "asha", "scheduler.eta=1"], "scheduler.eta: got 1, must be a whole number >= 2"),
-        (["searcher.startup=3"], "searcher.startup: unknown key"),
+        (["--sampler", "bayes"], "sampler: unknown sampler 'bayes'; there is random, grid, tpe"),
+        (["--pruner", "ahsa"], "pruner: unknown pruner 'ahsa'; did you mean 'asha'?"),
+        (["--pruner", "asha", "pruner.reduction_factor=1"], "pruner asha: The value of `reduction_factor` is 1"),
+        (["--pruner", "asha", "pruner.eta=4"], "pruner.eta: unknown key"),
+        (["sampler.startup=3"], "sampler.startup: unknown key"),
         (["--space", "optimiser"], "unknown space 'optimiser'; did you mean 'optimizer'?"),
         (["protocol=paper"], "protocol: got 'paper', which selects on the test split; a search needs protocol: honest"),
         (["protocol=fixed"], "protocol: got 'fixed', which has no validation split to select on"),
         (["--budget", "0-trials"], "--budget: got '0-trials', which is too small for one trial"),
-        (["--budget", "1e5flops"], "--budget 1e5flops: too small for one trial of agf, which takes about 6.02e+07"),
+        (["--budget", "1e5flops"], "--budget 1e5flops: too small for one trial of agf, which takes about 6.93e+07"),
         (["--budget", "0.001s"], "--budget 0.001s: too small for one trial of agf, which takes about"),
         (["--budget", "20"], "--budget: got '20', must be such as 20-trials, 2h, 30m, 90s or 1e15flops"),
-        (["--searcher", "grid"], "./space.yaml:3: train.lr: loguniform has no grid"),
+        (["--sampler", "grid"], "./space.yaml:3: train.lr: loguniform has no grid"),
         (["--final-seeds", "0"], "--final-seeds: got 0, must be >= 1"),
         (["--match", "flop"], "--match: got 'flop', must be one of none, flops, params, time; did you mean 'flops'?"),
         (["--match", "params", "--space", "wide.yaml"], "ffn_dim: cannot be searched with --match params"),
@@ -319,10 +319,10 @@ def test_dry_run_writes_nothing(study, tmp_path, capsys):
         (["matrix.train.lr=[0.1, 0.2]"], "train.lr: cannot be searched, as train.lr is an axis of the study"),
         (["--space", "agf", "matrix.mixer=[softmax]"], "space agf:4: is for mixer 'agf'"),
         (["--space", "agf", "matrix.mixer=[softmax, identity]"], "nothing of it can be searched in any cell"),
-        (["--scheduler", "asha", "train.eval_every_epochs=null"], "never sees an evaluation before"),
-        (["--scheduler", "asha", "train.eval_every_epochs=3"], "as agf is evaluated every 39 steps and has 39; lower"),
+        (["--pruner", "asha", "train.eval_every_epochs=null"], "never sees an evaluation before"),
+        (["--pruner", "asha", "train.eval_every_epochs=3"], "as agf is evaluated every 39 steps and has 39; lower"),
         (["--space", "heads.yaml"], "space heads.yaml: all 2 points of agf are infeasible, such as: "),
-        (["--scheduler", "asha", "--cost", "flops"], "asha looks at accuracy alone"),
+        (["--pruner", "asha", "--cost", "flops"], "asha looks at accuracy alone"),
         (["dataset.params.num_pairs=-1"], "dataset.params.num_pairs"),
     ],
 )  # fmt: skip
@@ -354,8 +354,8 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
     assert "differs from what the search was started with: train.lr" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "train.lr=0.5"]) == 2
     assert "train.lr=0.5 has no effect with --resume" in capsys.readouterr().err
-    assert main(["tune", "--resume", search, "scheduler.eta=4"]) == 2
-    assert 'scheduler settings: the search was started with {}, got {"eta": 4}' in capsys.readouterr().err
+    assert main(["tune", "--resume", search, "pruner.reduction_factor=4"]) == 2
+    assert 'pruner settings: the search was started with {}, got {"reduction_factor": 4}' in capsys.readouterr().err
     assert main(["tune", "--resume", str(tmp_path)]) == 2
     assert "not a search (no search.yaml)" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "small.yaml", "--budget", "1-trial", "--local"]) == 0
@@ -370,8 +370,8 @@ def test_a_trial_on_two_workers_is_judged_too(study, tmp_path, capsys):
         "train.eval_every_steps=4",
         "resources.workers=2",
     ]
-    judge = ["--scheduler", "asha", "scheduler.eta=2", "scheduler.margin=0"]
-    more = ["--searcher", "grid", "searcher.shuffle=false", *judge, "--final-seeds", "1"]
+    judge = ["--pruner", "asha", "pruner.reduction_factor=2"]
+    more = ["--sampler", "grid", "--seed", "1", *judge, "--final-seeds", "1"]
     assert main(tune(*settings, *more)) == 0, capsys.readouterr()
     assert [one["status"] for one in trials(only_search(tmp_path)).values()] == ["finished", "pruned"]
 
@@ -396,7 +396,7 @@ def test_the_same_command_again_is_a_new_search(study, tmp_path):
 def test_a_single_experiment(study, tmp_path, capsys):
     study.write_text(SMALL)
     assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--json")) == 0
-    (told,) = json.loads(capsys.readouterr().out)["subjects"]
+    (told,) = json.loads(capsys.readouterr().out)["candidates"]
     assert told["label"] == "small"
     assert (only_search(tmp_path) / "best" / "small.yaml").exists()
     assert list(finals(only_search(tmp_path))) == ["seed0"]

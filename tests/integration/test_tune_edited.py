@@ -45,7 +45,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "small.yaml").write_text(SMALL.replace(LONG, SHORT))
     (place / "mine.py").write_text(MINE)
     (place / "space.yaml").write_text("dims: {train.lr: {grid: [1e-4, 1e-3, 1e-2]}}")
-    cli(["tune", "small.yaml", "--space", "./space.yaml", "--searcher", "grid", "--local", "--final-seeds", "1"], place)
+    cli(["tune", "small.yaml", "--space", "./space.yaml", "--sampler", "grid", "--local", "--final-seeds", "1"], place)
     (folder,) = (place / "runs" / "small-search").iterdir()
     return folder
 
@@ -62,7 +62,7 @@ def resume(search: Path) -> int:
 
 def trial(search: Path, *, won: bool) -> Path:
     """The trial that won, or one that did not."""
-    best = (read_json(search / "search.json") or {})["subjects"][0]["best"]["number"]
+    best = (read_json(search / "search.json") or {})["candidates"][0]["best"]["number"]
     return search / "trials" / "small" / f"{best if won else (best + 1) % 3:05d}"
 
 
@@ -106,7 +106,7 @@ def renamed(edit: Callable[[Path], None]) -> Callable[[Path], None]:
         (renamed(replaced("search.yaml", "measured: {}\n", "")), "renamed/search.yaml: damaged: KeyError: 'measured'"),
         (renamed(halved), "renamed/search.yaml:"),
         (lambda search: (trial(search, won=True) / "trial.json").write_text("{"), "trial.json: is no JSON object"),
-        (lambda search: (trial(search, won=False) / "trial.json").write_text("{}"), "trial.json: subject: Field req"),
+        (lambda search: (trial(search, won=False) / "trial.json").write_text("{}"), "trial.json: candidate: Field req"),
         (lambda search: shutil.rmtree(trial(search, won=True)), "final study began with other winners than the trials"),
         (lambda search: shutil.rmtree(search / "trials"), "final study began with other winners than the trials now"),
         (lambda search: (search / "trials" / "small" / "00001.bak").mkdir(), "00001.bak: not a trial's folder; move"),
@@ -139,5 +139,5 @@ def test_no_trial_is_started_once_the_test_split_was_opened(search, capsys):
     assert resume(search) == 0, capsys.readouterr()
     assert len(list((search / "trials" / "small").iterdir())) == 2
     assert contents(search / "final") == before
-    (now,), (then,) = (read_json(search / "search.json") or {})["subjects"], (final or {})["subjects"]
+    (now,), (then,) = (read_json(search / "search.json") or {})["candidates"], (final or {})["candidates"]
     assert (now["best"], now["over"]) == (then["best"], then["over"])

@@ -10,7 +10,7 @@ from small_run import SMALL, cli
 
 from subquad.runs import read_result, runs_below
 from subquad.search.folder import Trials
-from subquad.search.searcher import Goal
+from subquad.search.sampler import Goal
 
 MIXER = '''"""Fails in the way it is asked to: when built, at once, or in its tenth pass over a training batch."""
 import sys
@@ -53,7 +53,7 @@ class Failing(TokenMixer):
         return self.value(x)
 '''
 SPACE = "dims: {mixer.params.how: {grid: [raises, memory, nan, exits, unbuilt, exits-unbuilt, never]}}"
-SETTINGS = ["mixer=./failing.py:Failing", "--searcher", "grid", "searcher.shuffle=false", "--final-seeds", "1"]
+SETTINGS = ["mixer=./failing.py:Failing", "--sampler", "grid", "--final-seeds", "1"]
 
 GOAL = Goal("accuracy", "max")
 TOLD = {

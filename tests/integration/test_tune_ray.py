@@ -63,7 +63,7 @@ def processes(search: Path) -> list[int]:
 
 
 def test_a_search_with_a_killed_worker_has_the_local_numbers(study):
-    """Random points and no scheduler, so it makes no difference how many trials run at once."""
+    """Random points and no pruner, so it makes no difference how many trials run at once."""
     cli(tune(study / "local", "--budget", "4-trials", "--local"), study)
     done = cli(tune(study / "ray", "--budget", "4-trials"), study, fault=f"kill@step:9:{study / 'killed'}")
     local, through_ray = only_search(study / "local"), only_search(study / "ray")

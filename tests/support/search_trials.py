@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from subquad.search.searcher import Goal
-from subquad.search.trial import Evaluation, State, Trial
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from subquad.search.trial import Evaluation, Goal, State, Trial
 from subquad.space import Condition, Constraint, Dimension, Space
 
 ACCURACY = Goal("accuracy", "max")
 PERPLEXITY = Goal("perplexity", "min")
 
-BASIS = Dimension("mixer.params.basis", "choice", values=("jacobi", "legendre", None))
+BASIS = Dimension("mixer.params.basis", CategoricalDistribution(("jacobi", "legendre", None)))
 MIXED = Space(
     "mixed",
     (
         BASIS,
-        Dimension("mixer.params.order", "int", low=2, high=10, step=2),
-        Dimension("mixer.params.a", "uniform", low=-0.5, high=2.0, when=(Condition(BASIS.path, ("jacobi",)),)),
-        Dimension("train.lr", "loguniform", low=1e-4, high=1e-2, log=True),
-        Dimension("backbone.params.ffn_dim", "int", low=4, high=512, log=True),
+        Dimension("mixer.params.order", IntDistribution(2, 10, step=2)),
+        Dimension("mixer.params.a", FloatDistribution(-0.5, 2.0), when=(Condition(BASIS.path, ("jacobi",)),)),
+        Dimension("train.lr", FloatDistribution(1e-4, 1e-2, log=True)),
+        Dimension("backbone.params.ffn_dim", IntDistribution(4, 512, log=True)),
     ),
     (Constraint("less", ("mixer.params.order", "backbone.params.ffn_dim")),),
     {BASIS.path: "legendre", "mixer.params.a": 1.0, "mixer.params.order": 3, "backbone.params.ffn_dim": 64},
@@ -29,7 +30,10 @@ MIXED = Space(
 
 NINE = Space(
     "nine",
-    (Dimension("mixer.params.order", "int", low=1, high=3), Dimension("train.lr", "choice", values=(1e-3, 1e-2, 0.1))),
+    (
+        Dimension("mixer.params.order", IntDistribution(1, 3)),
+        Dimension("train.lr", CategoricalDistribution((1e-3, 1e-2, 0.1))),
+    ),
     (),
     {},
 )
@@ -47,7 +51,9 @@ def trial(
 ) -> Trial:
     """A trial with these values, of 100 steps."""
     more.setdefault("total_steps", TOTAL)
-    return Trial(subject="", number=number, point=point or {}, state=state, curve=curve(*values), **more)
+    return Trial(
+        candidate="", number=number, point=point or {}, state=state, curves=(curve(*values),) if values else (), **more
+    )
 
 
 def of_points(points: Iterable[dict[str, Any]], score, state: State = "finished", **more: Any) -> list[Trial]:

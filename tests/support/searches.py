@@ -98,7 +98,7 @@ def only_search(root: Path) -> Path:
 
 
 def trial_folders(search: Path) -> list[Path]:
-    """Of all subjects, in order."""
+    """Of all candidates, in order."""
     return sorted(path.parent for path in search.glob("trials/*/*/trial.json"))
 
 

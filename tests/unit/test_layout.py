@@ -33,11 +33,11 @@ PUBLIC = {
 HOMES = {
     "ray": ("pipeline/subquad/ray/",),
     "mlflow": ("pipeline/subquad/tracking/mlflow.py",),
-    "optuna": ("pipeline/subquad/search/searchers/", "pipeline/subquad/search/pictures/"),
+    "optuna": ("pipeline/subquad/search/", "pipeline/subquad/space/"),
     "matplotlib": (
         "pipeline/subquad/report/charts.py",
         "pipeline/subquad/tracking/plots.py",
-        "pipeline/subquad/search/pictures/",
+        "pipeline/subquad/search/plots.py",
     ),
     "scipy": ("pipeline/subquad/report/stats.py",),
 }
@@ -253,7 +253,7 @@ def test_every_root_has_its_package(root, package):
         (home_breaches, "pipeline/subquad/engine/a.py", "import ray"),
         (home_breaches, "pipeline/subquad/tracking/a.py", "def f():\n    from mlflow.entities import Metric"),
         (home_breaches, "plugins/subquad_plugins/a.py", "import ray.train"),
-        (home_breaches, "pipeline/subquad/search/loop.py", "def f():\n    import optuna"),
+        (home_breaches, "pipeline/subquad/drivers/drive.py", "def f():\n    import optuna"),
         (home_breaches, "pipeline/subquad/bench/a.py", "from optuna.trial import TrialState"),
         (home_breaches, "pipeline/subquad/tracking/search.py", "from matplotlib.figure import Figure"),
         (home_breaches, "pipeline/subquad/report/a.py", "import matplotlib.pyplot as plt"),
@@ -302,7 +302,7 @@ def test_a_name_that_is_there_twice_is_seen(tmp_path):
         ("pipeline/subquad/tracking/mlflow.py", "import mlflow"),
         ("pipeline/subquad/tracking/plots.py", "from matplotlib.figure import Figure"),
         ("pipeline/subquad/search/searchers/a.py", "def f():\n    import optuna"),
-        ("pipeline/subquad/search/pictures/a.py", "import matplotlib\nimport optuna.visualization.matplotlib"),
+        ("pipeline/subquad/search/plots.py", "import matplotlib\nimport optuna.visualization.matplotlib"),
         ("pipeline/subquad/a.py", "def f():\n    'subquad show mixer agf'\nX = 'far from the identity'"),
         ("pipeline/subquad/a.py", "def f():\n    'What.'\n" + "    f()\n" * 38),
         (

@@ -14,13 +14,13 @@ import click
 @click.option(
     "--space", metavar="NAME[+NAME]", help="What is searched: spaces by name (see: subquad list space), files, or auto."
 )
-@click.option("--searcher", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
-@click.option("--scheduler", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
-@click.option("--budget", metavar="AMOUNT", help="Of each subject: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
+@click.option("--sampler", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
+@click.option("--pruner", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
+@click.option("--budget", metavar="AMOUNT", help="Of each candidate: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
 @click.option(
     "--match",
     metavar="NAME",
-    help="Give all trials of all subjects the same: flops, params or time.  [default: none]",
+    help="Give all trials of all candidates the same: flops, params or time.  [default: none]",
 )
 @click.option(
     "--cost",
@@ -64,10 +64,10 @@ def tune_command(
     """Search the settings of TARGET: an experiment or study file, or a recipe by name.
 
     Each trial trains with other settings and sees the validation split only. The best trial is then trained anew
-    with several seeds, and only then meets the test split. Of a study every cell, seeds aside, is a subject: all get
+    with several seeds, and only then meets the test split. Of a study every cell, seeds aside, is a candidate: all get
     the same budget and the same space, as far as it suits them.
 
-    KEY=VALUE overrides a setting of TARGET, as in `train`, or of the searcher or scheduler, as in scheduler.eta=4.
+    KEY=VALUE overrides a setting of TARGET, as in `train`, or of the sampler or pruner, as in pruner.eta=4.
 
     The folder runs/NAME-search/STAMP has all trials, pictures and, in best/, each winner as a file for `train`;
     `subquad report` shows it, also while it grows. --dry-run tells first what a search would cost.
@@ -75,7 +75,7 @@ def tune_command(
     \b
     subquad tune quickstart --space agf+optimizer --dry-run
     subquad tune quickstart --space agf+optimizer --budget 20-trials --local
-    subquad tune methods-copy --space optimizer --searcher tpe --scheduler asha --match flops
+    subquad tune methods-copy --space optimizer --sampler tpe --pruner asha --match flops
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34
     """
     if resume is not None and target is not None and "=" in target:
@@ -88,13 +88,13 @@ def tune_command(
 
 
 def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Overrides of the experiment, and settings of the searcher and the scheduler among them."""
+    """Overrides of the experiment, and settings of the sampler and the pruner among them."""
     from subquad.experiment.sources import parse_overrides
 
     found: dict[str, Any] = {}
     rest: list[str] = []
     for text in overrides:
-        if not text.startswith(("searcher.", "scheduler.")):
+        if not text.startswith(("sampler.", "pruner.")):
             rest.append(text)
             continue
         (setting,) = parse_overrides([text], Path.cwd())

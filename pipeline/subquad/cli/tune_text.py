@@ -1,4 +1,4 @@
-"""What `subquad tune` prints: a line for each trial, what each subject consumed, the report of the final study."""
+"""What `subquad tune` prints: a line for each trial, what each candidate consumed, the report of the final study."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from subquad.cli.conduct import short, summary, tell, tracking_line
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment.settings import shorten
-from subquad.report.search import point_text, print_subjects
+from subquad.report.search import point_text, print_candidates
 from subquad.runs import plain
 from subquad.search.folder import BEST
-from subquad.search.pictures import PLOTS
+from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared
 from subquad.search.run import Ended, Watch, run
 from subquad.search.timing import timing_lines
-from subquad.search.trial import Trial, best_of
+from subquad.search.trial import Trial
 
 MAX_REASON = 160
 
@@ -50,7 +50,7 @@ def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bo
     else:
         _show(ended, console)
     _refuse_unended(ended, folder)
-    lacking = any(one["best"] is None for one in ended.summary["subjects"])
+    lacking = any(one["best"] is None for one in ended.summary["candidates"])
     outcome = ended.final[1] if ended.final else None
     return 1 if lacking or outcome is None or outcome.failed or outcome.unfinished else 0
 
@@ -60,16 +60,16 @@ def _refuse_unended(ended: Ended, folder: Path) -> None:
         name = signal.Signals(ended.signum).name
         raise Interrupted(ended.signum, f"stopped by {name}; go on with: subquad tune --resume {short(folder)}")
     if ended.final is None:
-        reasons = [f"{one['label']}: {text}" for one in ended.summary["subjects"] for text in one["reasons"]]
+        reasons = [f"{one['label']}: {text}" for one in ended.summary["candidates"] for text in one["reasons"]]
         raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
 
 
 def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
     search = prepared.search
-    budget, several = search.settings.limit, len(search.subjects)
-    whom = f"each of {several} subjects" if several > 1 else search.subjects[0].label
-    how = search.settings.searcher
-    how += f" and {search.settings.scheduler}" if search.settings.scheduler != "none" else ""
+    budget, several = search.settings.limit, len(search.candidates)
+    whom = f"each of {several} candidates" if several > 1 else search.candidates[0].label
+    how = search.settings.sampler
+    how += f" and {search.settings.pruner}" if search.settings.pruner != "none" else ""
     _line(console, f"searching {search.settings.space} with {how}, {budget} for {whom}, in {short(folder)}")
     for seed, labels in _first_seeds(prepared).items():
         _line(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
@@ -78,11 +78,11 @@ def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
 
 
 def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
-    """Subjects by their seed, where the study has several."""
+    """Candidates by their seed, where the study has several."""
     found: dict[int, list[str]] = {}
     search = prepared.search
-    if len(search.plan.cells) > len(search.subjects):
-        for one in search.subjects:
+    if len(search.plan.cells) > len(search.candidates):
+        for one in search.candidates:
             found.setdefault(one.checked.experiment.train.seed, []).append(one.label)
     return found
 
@@ -90,27 +90,27 @@ def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
 def _trial_line(prepared: Prepared, trial: Trial, told: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, told)
-    metric = next(one.goal() for one in prepared.search.subjects if one.label == trial.subject)
-    best = best_of(trial.curve, metric.mode)
+    metric = next(one.goal() for one in prepared.search.candidates if one.label == trial.candidate)
+    best = trial.best(metric.mode)
     value = f"validation {metric.metric} {best.value:.4g} at step {best.step}" if best else ""
     cost = f"{trial.steps} steps, {trial.seconds:.1f} s"
     parts = [trial.state, value, cost, point_text(trial.point), trial.reason]
-    return f"{trial.subject} {trial.number}: " + "; ".join(part for part in parts if part)
+    return f"{trial.candidate} {trial.number}: " + "; ".join(part for part in parts if part)
 
 
 def _infeasible_line(trial: Trial, told: dict[tuple[str, str], int]) -> str:
-    """A reason is told once for each subject; the point lies in trial.json.
+    """A reason is told once for each candidate; the point lies in trial.json.
 
     Args:
-        told: subjects with reasons, and the trial with which each was told.
+        told: candidates with reasons, and the trial with which each was told.
     """
-    first = told.setdefault((trial.subject, trial.reason), trial.number)
+    first = told.setdefault((trial.candidate, trial.reason), trial.number)
     reason = f"as {first}" if first != trial.number else shorten(trial.reason, MAX_REASON)
-    return f"{trial.subject} {trial.number}: infeasible; {reason}"
+    return f"{trial.candidate} {trial.number}: infeasible; {reason}"
 
 
 def _show(ended: Ended, console: Console) -> None:
-    print_subjects(ended.summary, console)
+    print_candidates(ended.summary, console)
     for text in ended.drawn.left_out:
         _line(console, f"not drawn: {text}")
     folder = Path(ended.summary["folder"])
@@ -133,11 +133,11 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
         return
     console = Console()
     table = Table(box=None, pad_edge=False)
-    table.add_column("subject", no_wrap=True)
+    table.add_column("candidate", no_wrap=True)
     for header in ("trials", "dims", "grid", "infeasible", "parameters", "steps", "FLOPs/trial", "s/trial", "hours"):
         table.add_column(header, justify="right", no_wrap=True)
     least = ">= " if found["at_least"] else ""
-    for row in found["subjects"]:
+    for row in found["candidates"]:
         table.add_row(
             Text(row["label"]),
             f"{least}{row['trials']:,}",
@@ -151,11 +151,11 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
             f"{row['seconds'] / 3600:.3g}",
         )
     console.print(table)
-    for row in found["subjects"]:
+    for row in found["candidates"]:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
             _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
-    for text in timing_lines({row["label"]: row["timing"] for row in found["subjects"] if row["timing"]}):
+    for text in timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]}):
         _line(console, text)
     hours = found["seconds"] / 3600
     _line(

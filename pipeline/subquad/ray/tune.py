@@ -22,7 +22,7 @@ from subquad.ray.cluster import local_cluster
 from subquad.ray.train import in_thread, trainer
 from subquad.runs import write_text
 from subquad.search.executor import Ended, Executor, NextTicket
-from subquad.search.judge import Judge
+from subquad.search.pruner import Pruning
 from subquad.search.trial_queue import TrialQueue
 
 MEMORY_OF_A_DRIVER = 1e6
@@ -32,7 +32,7 @@ MEMORY_OF_A_DRIVER = 1e6
 class TuneExecutor(Executor):
     """As many trials at once as this machine has CPUs and GPUs for, on a Ray cluster of our own."""
 
-    def run(self, next_ticket: NextTicket, judge: Judge | None, ended: Ended) -> int:
+    def run(self, next_ticket: NextTicket, judge: Pruning | None, ended: Ended) -> int:
         """See `Executor.run`. A trial whose process died goes on from its newest checkpoint.
 
         Raises:
@@ -57,7 +57,7 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received) -> dict[str, Any]:
+def _fit(queue: TrialQueue, judge: Pruning | None, stop: Path, received: Received) -> dict[str, Any]:
     """Let Tune train until the queue is empty.
 
     Raises:
@@ -115,7 +115,7 @@ def _resources_of(payload: Payload) -> Resources:
     return Resources.model_validate(payload.experiment["resources"])
 
 
-def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, str]:
+def _trial(config: dict[str, Any], judge: Pruning | None, stop: str) -> dict[str, str]:
     """A trial in its process. A user's mistake is returned, as Tune would print what is raised."""
     payload = config["payload"]
     train = _train_here if _resources_of(payload).workers == 1 else _train_ranks
@@ -125,7 +125,7 @@ def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, 
         return {"error": str(error), "kind": type(error).__name__}
 
 
-def _train_here(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, str]:
+def _train_here(payload: Payload, judge: Pruning | None, stop: Path) -> dict[str, str]:
     from subquad.drivers.local import device_of
     from subquad.drivers.work import work
     from subquad.engine.group import Group
@@ -138,7 +138,7 @@ def _train_here(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, 
     return {"error": "", "kind": ""}
 
 
-def _train_ranks(payload: Payload, judge: Judge | None, stop: Path) -> dict[str, str]:
+def _train_ranks(payload: Payload, judge: Pruning | None, stop: Path) -> dict[str, str]:
     """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
     storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
     fitted = trainer([payload], _resources_of(payload), stop, storage, _sampled(payload), judge).fit()

@@ -1,4 +1,4 @@
-"""The report of a search: what each subject's trials came to, then its final study."""
+"""The report of a search: what each candidate's trials came to, then its final study."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
     return Document(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=(_asked(summary), *left),
-        sections=(_subjects(summary), *map(_of_final, final.sections if final else ())),
+        sections=(_candidates(summary), *map(_of_final, final.sections if final else ())),
         origins=final.origins if final else (),
         pictures={printable(path.stem): path.read_bytes() for path in pictures},
-        records=(*map(_record, summary["subjects"]), *(final.records if final else ())),
+        records=(*map(_record, summary["candidates"]), *(final.records if final else ())),
         values={**values, "pictures": [str(path) for path in pictures]},
     )
 
@@ -55,16 +55,16 @@ def _of_final(section: Section) -> Section:
     return replace(section, title=f"Final study: {section.title}")
 
 
-def print_subjects(summary: Mapping[str, Any], console: Console) -> None:
-    """Print the table of subjects, then lines on each."""
-    print_document(Document(title="", sections=(_subjects(summary),)), console)
+def print_candidates(summary: Mapping[str, Any], console: Console) -> None:
+    """Print the table of candidates, then lines on each."""
+    print_document(Document(title="", sections=(_candidates(summary),)), console)
 
 
 def _asked(summary: Mapping[str, Any]) -> str:
     """What was searched and how."""
-    settings, subjects = summary["settings"], summary["subjects"]
-    whom = f"each of {len(subjects)} subjects" if len(subjects) > 1 else subjects[0]["label"]
-    parts = [f"searcher {settings['searcher']}, scheduler {settings['scheduler']}"]
+    settings, candidates = summary["settings"], summary["candidates"]
+    whom = f"each of {len(candidates)} candidates" if len(candidates) > 1 else candidates[0]["label"]
+    parts = [f"sampler {settings['sampler']}, pruner {settings['pruner']}"]
     parts += [f"--{name} {settings[name]}" for name in ("match", "cost") if settings[name] != "none"]
     parts += [f"{settings['budget'].replace('-', ' ')} for {whom}", f"seed {settings['seed']}"]
     return printable(f"space {settings['space']}, {', '.join(parts)}; selected on the validation split")
@@ -72,28 +72,28 @@ def _asked(summary: Mapping[str, Any]) -> str:
 
 def _left(summary: Mapping[str, Any], done: Sequence[bool] | None) -> list[str]:
     """What is left to do; a folder cannot tell whether somebody is at it. `done`: the runs of the final study."""
-    if open_ones := [one["label"] for one in summary["subjects"] if not one["over"] or _unended(one)]:
+    if open_ones := [one["label"] for one in summary["candidates"] if not one["over"] or _unended(one)]:
         return [printable(f"unfinished, still running or interrupted: trials of {', '.join(open_ones)}")]
-    if not any(one["best"] for one in summary["subjects"]):
+    if not any(one["best"] for one in summary["candidates"]):
         return []  # the final study never comes
     if done is None:
         return ["unfinished: all trials ended, the final study has not begun"]
     return [] if all(done) else [f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"]
 
 
-def _unended(subject: Mapping[str, Any]) -> int:
-    return sum(subject["trials"][state] for state in _OPEN)
+def _unended(candidate: Mapping[str, Any]) -> int:
+    return sum(candidate["trials"][state] for state in _OPEN)
 
 
-def _subjects(summary: Mapping[str, Any]) -> Section:
+def _candidates(summary: Mapping[str, Any]) -> Section:
     """How each was searched, its trials by state, what they consumed, and the best one."""
-    subjects, settings = summary["subjects"], summary["settings"]
-    states = (*_TOLD, *(("unfinished",) if any(map(_unended, subjects)) else ()))
+    candidates, settings = summary["candidates"], summary["settings"]
+    states = (*_TOLD, *(("unfinished",) if any(map(_unended, candidates)) else ()))
     cells = [
         {
-            "subject": printable(one["label"]),
-            "searcher": settings["searcher"],
-            "scheduler": settings["scheduler"],
+            "candidate": printable(one["label"]),
+            "sampler": settings["sampler"],
+            "pruner": settings["pruner"],
             "dims": str(one["dimensions"]),
             **{state: str(one["trials"].get(state, _unended(one))) for state in states},
             "steps": f"{one['steps']:,}",
@@ -102,17 +102,17 @@ def _subjects(summary: Mapping[str, Any]) -> Section:
             "best validation": _best(one) if one["best"] else DASH,
             "winning point": _winner(one) if one["best"] else DASH,
         }
-        for one in subjects
+        for one in candidates
     ]
     numeric = ("dims", *states, "steps", "FLOPs", "seconds")
     columns = (
-        *(Column("subject"), Column("searcher", rank=NEVER), Column("scheduler", rank=NEVER)),
+        *(Column("candidate"), Column("sampler", rank=NEVER), Column("pruner", rank=NEVER)),
         *(Column(name, numeric=True) for name in numeric),
         Column("best validation", numeric=True, rank=NEVER),
         Column("winning point", rank=NEVER),
     )
-    lines = [printable(f"{one['label']}: {line}") for one in subjects for line in _lines(one)]
-    return Section(title="Subjects", table=Table.of(columns, cells), lines=tuple(lines))
+    lines = [printable(f"{one['label']}: {line}") for one in candidates for line in _lines(one)]
+    return Section(title="Candidates", table=Table.of(columns, cells), lines=tuple(lines))
 
 
 def _best(one: Mapping[str, Any]) -> str:
@@ -130,26 +130,26 @@ def point_text(point: Mapping[str, Any]) -> str:
     return printable(" ".join(told)) or "nothing was searched"
 
 
-def _lines(subject: Mapping[str, Any]) -> list[str]:
+def _lines(candidate: Mapping[str, Any]) -> list[str]:
     """The best trial, the front of two objectives, why trials did not run, and why there were no more."""
-    best, metric = subject["best"], subject["metric"]
+    best, metric = candidate["best"], candidate["metric"]
     lines = []
     if best:
         where = f"best trial {best['number']}, validation {metric} {best['value']:.4g} at step {best['step']}"
         lines.append(f"{where}: {point_text(best['point'])}")
-    for one in subject["front"] or ():
-        cost = f"{one['cost']:.4g} {_UNITS[subject['cost']]}"
+    for one in candidate["front"] or ():
+        cost = f"{one['cost']:.4g} {_UNITS[candidate['cost']]}"
         lines.append(
             f"front: trial {one['number']}, {metric} {one['value']:.4g} for {cost}: {point_text(one['point'])}"
         )
-    if subject["front"] == []:
+    if candidate["front"] == []:
         lines.append("front: no finished trial has both a value and a cost")
-    over = [subject["over"]] if subject["over"] not in ("", "budget used") else []
-    return [*lines, *subject["reasons"], *over]
+    over = [candidate["over"]] if candidate["over"] not in ("", "budget used") else []
+    return [*lines, *candidate["reasons"], *over]
 
 
 def _record(one: Mapping[str, Any]) -> dict[str, Any]:
     best = one["best"] and {**one["best"], "point": point_text(one["best"]["point"])}
     told = ("dimensions", "trials", "steps", "flops", "seconds", "metric")
     values = {**{name: one[name] for name in told}, "best": best or {}, "over": one["over"]}
-    return {"kind": "search", "subject": one["label"], **flat_record(values)}
+    return {"kind": "search", "candidate": one["label"], **flat_record(values)}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from subquad.search.budget import Budget
+from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
 from subquad.search.points import first_points
 from subquad.search.prepare import Prepared, base_trial
-from subquad.search.search import searcher_of
-from subquad.search.subjects import Subject
+from subquad.search.search import sampler_of
+from subquad.search.settings import Budget
 
 FIRST, DRAWN = 5, 20
 """Points that are shown, and that are looked at."""
@@ -19,19 +19,19 @@ FIRST, DRAWN = 5, 20
 def estimate(prepared: Prepared) -> dict[str, Any]:
     """What a search would do, as plain values; seconds are of training, by a few timed steps on this machine.
 
-    `at_least`: a scheduler ends trials early, which leaves room for more of them than are counted.
+    `at_least`: a pruner ends trials early, which leaves room for more of them than are counted.
     """
-    rows = [_subject(prepared, one) for one in prepared.search.subjects]
+    rows = [_candidate(prepared, one) for one in prepared.search.candidates]
     settings = prepared.search.settings
     seconds = sum(row["seconds"] for row in rows)
-    resources = prepared.search.subjects[0].checked.experiment.resources
+    resources = prepared.search.candidates[0].checked.experiment.resources
     gpus = resources.workers * resources.gpus_per_worker
     return {
         "name": prepared.search.plan.name,
         "settings": settings.plain(),
-        "subjects": rows,
+        "candidates": rows,
         "trials": sum(row["trials"] for row in rows),
-        "at_least": settings.scheduler != "none" and settings.limit.unit != "trials",
+        "at_least": settings.pruner != "none" and settings.limit.unit != "trials",
         "seconds": seconds,
         "final_runs": settings.final_seeds * len(rows),
         "gpus": gpus,
@@ -39,15 +39,15 @@ def estimate(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _subject(prepared: Prepared, subject: Subject) -> dict[str, Any]:
+def _candidate(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
     search = prepared.search
-    space = search.spaces[subject.label]
-    base = base_trial(prepared, subject)
+    space = search.spaces[candidate.label]
+    base = base_trial(prepared, candidate)
     trials = _trials(search.settings.limit, base, space.size() if space.is_finite else None)
-    points = list(islice(first_points(searcher_of(search, subject), prepared.fitters[subject.label]), DRAWN))
+    points = list(islice(first_points(sampler_of(search, candidate), prepared.fitters[candidate.label]), DRAWN))
     final = search.settings.final_seeds * base.seconds
     return {
-        "label": subject.label,
+        "label": candidate.label,
         "trials": trials,
         "dimensions": space.dimensions,
         "grid": space.size(),
@@ -56,7 +56,7 @@ def _subject(prepared: Prepared, subject: Subject) -> dict[str, Any]:
         "flops": base.flops,
         "trial_seconds": base.seconds,
         "seconds": trials * base.seconds + final,
-        "timing": search.measured.get(subject.label),
+        "timing": search.measured.get(candidate.label),
         "drawn": len(points),
         "infeasible": sum(one.state == "infeasible" for one in points),
         "points": [
@@ -66,7 +66,7 @@ def _subject(prepared: Prepared, subject: Subject) -> dict[str, Any]:
 
 
 def _trials(budget: Budget, base: Fitted, size: int | None) -> int:
-    """How many trials of the subject's own cost fit; no more than there are points."""
+    """How many trials of the candidate's own cost fit; no more than there are points."""
     cost = {"trials": 1.0, "flops": base.flops, "seconds": base.seconds}[budget.unit]
     number = int(budget.amount / cost + 1e-9)
     return number if size is None else min(number, size)

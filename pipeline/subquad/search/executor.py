@@ -8,7 +8,7 @@ from collections.abc import Callable
 from subquad.engine.group import Group
 from subquad.engine.run import fail
 from subquad.engine.ticket import Ticket
-from subquad.search.judge import Judge
+from subquad.search.pruner import Pruning
 
 NextTicket = Callable[[], Ticket | None]
 """The next trial to start; None: none now, ask again when another one has ended."""
@@ -20,7 +20,7 @@ class Executor(ABC):
     """Trains trials until there are no more. Both callbacks are called in the driver's process, one at a time."""
 
     @abstractmethod
-    def run(self, next_ticket: NextTicket, judge: Judge | None, ended: Ended) -> int:
+    def run(self, next_ticket: NextTicket, judge: Pruning | None, ended: Ended) -> int:
         """Train what `next_ticket` gives, as many at once as there is room; done when it gives none and none runs.
 
         A trial goes on from its newest checkpoint, as any run; one that cannot be trained gets a result all the same:

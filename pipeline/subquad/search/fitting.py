@@ -1,4 +1,4 @@
-"""From a point of a space to the experiment of a trial: settings laid over the subject's, and what `--match` adds."""
+"""From a point of a space to the experiment of a trial: settings laid over the candidate's, and what `--match` adds."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from subquad.cost import Cost
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Checked
 from subquad.experiment.settings import Origin, Setting
+from subquad.search.candidates import Candidate
 from subquad.search.matching import TOLERANCE, Values, evaluations, of_length, steps_for, steps_of_flops, width_for
 from subquad.search.materials import Materials
 from subquad.search.settings import MatchBy
-from subquad.search.subjects import Subject
 from subquad.search.timing import Timing
 from subquad.space import Point, Space, builder
 
 
 @dataclass(frozen=True)
 class Target:
-    """What each trial of each subject gets alike.
+    """What each trial of each candidate gets alike.
 
     Attributes:
         by: what is meant.
-        amount: FLOPs of a trial, parameters of a model, or seconds of a trial; of the reference subject.
+        amount: FLOPs of a trial, parameters of a model, or seconds of a trial; of the reference candidate.
     """
 
     by: MatchBy = "none"
@@ -37,7 +37,7 @@ class Fitted:
 
     Attributes:
         checked: its experiment.
-        values: all that is laid over the subject's experiment, by dotted key.
+        values: all that is laid over the candidate's experiment, by dotted key.
         steps: of the whole trial.
         cost: of a step; None where the model could not be built here, which the trial itself will tell.
         seconds: expected; 0 where nothing was measured.
@@ -59,20 +59,20 @@ class Fitted:
 
 
 class Fitter:
-    """Makes experiments of one subject's points.
+    """Makes experiments of one candidate's points.
 
     Args:
-        subject: whose.
+        candidate: whose.
         space: its own.
-        materials: data and costs, shared by all subjects.
+        materials: data and costs, shared by all candidates.
         target: what is matched.
-        timing: measured on the subject's own experiment; None where it was not.
+        timing: measured on the candidate's own experiment; None where it was not.
         counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
     """
 
     def __init__(
         self,
-        subject: Subject,
+        candidate: Candidate,
         space: Space,
         materials: Materials,
         target: Target,
@@ -80,13 +80,13 @@ class Fitter:
         *,
         counted: bool = False,
     ):
-        self.subject = subject
+        self.candidate = candidate
         self.space = space
         self._materials = materials
         self._target = target
         self._timing = timing
         self._counted = counted
-        self._build = builder(subject.checked)
+        self._build = builder(candidate.checked)
 
     def fit(self, point: Point) -> Fitted:
         """The trial of a point.
@@ -133,10 +133,10 @@ class Fitter:
             return None
 
     def _seconds(self, cost: Cost | None) -> tuple[float, float]:
-        """Expected seconds of a step and of an evaluation: the subject's own, in proportion to the counted FLOPs."""
+        """Expected seconds of a step and of an evaluation: the candidate's own, in proportion to the counted FLOPs."""
         if self._timing is None:
             return 0.0, 0.0
-        own = self._materials.cost(self.subject.checked).flops_per_step
+        own = self._materials.cost(self.candidate.checked).flops_per_step
         scale = cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0
         return self._timing["step"] * scale, self._timing["evaluation"] * scale
 
@@ -164,7 +164,7 @@ class Fitter:
         return steps_for(left, of_step)
 
     def _width(self, values: Values) -> Values:
-        key, target = width_key(self.subject.checked), int(self._target.amount)
+        key, target = width_key(self.candidate.checked), int(self._target.amount)
 
         def count(width: int) -> int:
             return self._materials.parameters(self._laid({**values, key: width}))

@@ -3,9 +3,9 @@
 runs/<name>-search/<stamp>-<hash>/
     search.yaml                    the experiment or study, the spaces and the search's settings
     lock, owner.json               one driver at a time
-    trials/<subject>/00007/        an ordinary run, and trial.json: which point it is, or why it never ran
+    trials/<candidate>/00007/        an ordinary run, and trial.json: which point it is, or why it never ran
     search.json                    what came of it so far: made anew after each trial
-    best/<subject>.yaml            the winner as an experiment that `train` runs as is
+    best/<candidate>.yaml            the winner as an experiment that `train` runs as is
     final.yaml, final/             the winners over the final seeds: an ordinary study
 """
 
@@ -33,8 +33,7 @@ from subquad.runs import (
     read_records,
     write_json,
 )
-from subquad.search.searcher import Goal
-from subquad.search.trial import ENDED, Evaluation, State, Trial
+from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
 BEST = "best"
 
@@ -43,12 +42,12 @@ def is_search(folder: Path) -> bool:
     return (folder / SEARCH).exists()
 
 
-def trial_folder(search: Path, subject: str, number: int) -> Path:
-    return search / TRIALS / subject / f"{number:05d}"
+def trial_folder(search: Path, candidate: str, number: int) -> Path:
+    return search / TRIALS / candidate / f"{number:05d}"
 
 
 def place_of(trial: Path) -> tuple[Path, str, int]:
-    """The search, subject and number of a trial's folder."""
+    """The search, candidate and number of a trial's folder."""
     return trial.parent.parent.parent, trial.parent.name, int(trial.name)
 
 
@@ -56,11 +55,11 @@ def write_trial(search: Path, trial: Trial, settings: Mapping[str, Any], flops_p
     """Write down which point a trial is, before it starts; of an infeasible point also why it never will.
 
     Args:
-        settings: what is laid over the subject's experiment, by dotted key.
+        settings: what is laid over the candidate's experiment, by dotted key.
         flops_per_step: counted; None where it is not known.
     """
     data: dict[str, Any] = {
-        "subject": trial.subject,
+        "candidate": trial.candidate,
         "number": trial.number,
         "point": trial.point,
         "settings": dict(settings),
@@ -69,11 +68,11 @@ def write_trial(search: Path, trial: Trial, settings: Mapping[str, Any], flops_p
     }
     if trial.state == "infeasible":
         data |= {"state": trial.state, "reason": trial.reason}
-    write_json(trial_folder(search, trial.subject, trial.number) / TRIAL, data)
+    write_json(trial_folder(search, trial.candidate, trial.number) / TRIAL, data)
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """What a trial lays over its subject's experiment, by dotted key."""
+    """What a trial lays over its candidate's experiment, by dotted key."""
     return (read_json(folder / TRIAL) or {})["settings"]
 
 
@@ -90,11 +89,11 @@ def read_trial(folder: Path, metric: str) -> Trial | None:
     records = _records(folder)
     steps = int(result.get("steps") or (records[-1].step if records else 0))
     return Trial(
-        subject=data["subject"],
+        candidate=data["candidate"],
         number=data["number"],
         point=data["point"],
         state=_state(folder, data, result),
-        curve=_curve(records, metric),
+        curves=(curve,) if (curve := _curve(records, metric)) else (),
         total_steps=data["total_steps"],
         steps=steps,
         flops=float(steps * (data["flops_per_step"] or 0)),
@@ -106,7 +105,7 @@ def read_trial(folder: Path, metric: str) -> Trial | None:
 class _Written(BaseModel):
     """The contents of trial.json."""
 
-    subject: str
+    candidate: str
     number: int
     point: dict[str, Any]
     settings: dict[str, Any]
@@ -128,8 +127,8 @@ def _begun(folder: Path) -> dict[str, Any] | None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _damaged(path, f"{dotted(first['loc'])}: {first['msg']}") from None
-    if (written.subject, written.number) != (folder.parent.name, int(folder.name)):
-        raise _damaged(path, f"is of trial {written.number} of {written.subject}")
+    if (written.candidate, written.number) != (folder.parent.name, int(folder.name)):
+        raise _damaged(path, f"is of trial {written.number} of {written.candidate}")
     return data
 
 
@@ -169,7 +168,7 @@ def _state(folder: Path, data: Mapping[str, Any], result: Mapping[str, Any]) -> 
     return "running" if (folder / ATTEMPTS).exists() else "waiting"
 
 
-def _curve(records: list[Record], metric: str) -> tuple[Evaluation, ...]:
+def _curve(records: list[Record], metric: str) -> Curve:
     return tuple(
         Evaluation(step=one.step, value=one.metrics.get(metric, math.nan), loss=one.metrics.get("loss", math.nan))
         for one in records
@@ -189,30 +188,30 @@ class Trials:
 
     Attributes:
         search: the folder.
-        goals: of each subject, by label.
+        goals: of each candidate, by label.
     """
 
     search: Path
     goals: Mapping[str, Goal]
     _ended: dict[tuple[str, int], Trial] = field(default_factory=dict, repr=False, compare=False)
 
-    def of(self, subject: str) -> list[Trial]:
-        """A subject's trials by number. A folder that a kill left without its trial.json is none.
+    def of(self, candidate: str) -> list[Trial]:
+        """A candidate's trials by number. A folder that a kill left without its trial.json is none.
 
         Raises:
             RunError: a folder is none of a search, or a file in it is damaged.
         """
-        folders = sorted((self.search / TRIALS / subject).glob("[0-9]*"), key=_number)
-        return [one for folder in folders if (one := self._read(subject, folder)) is not None]
+        folders = sorted((self.search / TRIALS / candidate).glob("[0-9]*"), key=_number)
+        return [one for folder in folders if (one := self._read(candidate, folder)) is not None]
 
-    def one(self, subject: str, number: int) -> Trial | None:
-        return self._read(subject, trial_folder(self.search, subject, number))
+    def one(self, candidate: str, number: int) -> Trial | None:
+        return self._read(candidate, trial_folder(self.search, candidate, number))
 
-    def _read(self, subject: str, folder: Path) -> Trial | None:
-        key = (subject, _number(folder))
+    def _read(self, candidate: str, folder: Path) -> Trial | None:
+        key = (candidate, _number(folder))
         if key in self._ended:
             return self._ended[key]
-        trial = read_trial(folder, self.goals[subject].metric)
+        trial = read_trial(folder, self.goals[candidate].metric)
         if trial is not None and trial.ended:
             self._ended[key] = trial
         return trial

@@ -9,13 +9,13 @@ from subquad.engine.ticket import Ticket
 from subquad.errors import RunError, SubquadError
 from subquad.runs import read_result
 from subquad.search.executor import Ended, Executor, NextTicket, failed
-from subquad.search.judge import Judge
+from subquad.search.pruner import Pruning
 
 
 class LocalExecutor(Executor):
     """One trial at a time, without Ray."""
 
-    def run(self, next_ticket: NextTicket, judge: Judge | None, ended: Ended) -> int:
+    def run(self, next_ticket: NextTicket, judge: Pruning | None, ended: Ended) -> int:
         with listening() as between:  # of a signal while no trial runs
             while not between.signum and (ticket := next_ticket()):
                 signum = _train(ticket, judge)
@@ -26,7 +26,7 @@ class LocalExecutor(Executor):
         return between.signum
 
 
-def _train(ticket: Ticket, judge: Judge | None) -> int:
+def _train(ticket: Ticket, judge: Pruning | None) -> int:
     experiment = ticket.checked.experiment
     system = experiment.tracking.enabled and experiment.tracking.system_metrics
     try:

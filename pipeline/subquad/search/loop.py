@@ -1,4 +1,4 @@
-"""Which trial comes next: interrupted ones first, then a new point for the subject that has had the fewest."""
+"""Which trial comes next: interrupted ones first, then a new point for the candidate that has had the fewest."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from subquad.engine import attempts
 from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, PluginError
 from subquad.runs import IDENTITY, read_json
-from subquad.search.budget import Budget
 from subquad.search.executor import failed
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.folder import Trials, settings_of, trial_folder, write_trial
-from subquad.search.searcher import Searcher
+from subquad.search.sampler import Sampler
+from subquad.search.settings import Budget
 from subquad.search.trial import Trial
 
 MAX_FRUITLESS = 50
-"""Infeasible points and failed trials in a row, after which a subject's search ends."""
+"""Infeasible points and failed trials in a row, after which a candidate's search ends."""
 
 MAX_STARTS = 10
 """Drivers that may die while one trial trains, without it coming any further; then it has failed."""
@@ -31,17 +31,17 @@ MakeTicket = Callable[[Path, str, Fitted], Ticket]
 
 @dataclass
 class Lane:
-    """Where one subject stands.
+    """Where one candidate stands.
 
     Attributes:
-        label: of the subject.
-        searcher: suggests its points.
+        label: of the candidate.
+        sampler: suggests its points.
         fitter: makes experiments of them.
         over: why no further trial is started; "" while there may be.
     """
 
     label: str
-    searcher: Searcher
+    sampler: Sampler
     fitter: Fitter
     over: str = ""
 
@@ -52,7 +52,7 @@ class Agenda:
     Args:
         folder: the search's.
         trials: reads it.
-        lanes: the subjects in the order of the study.
+        lanes: the candidates in the order of the study.
         budget: of each.
         ticket: makes a trial's ticket.
         ended: told of each trial that ends here: infeasible ones, and those that are given up.
@@ -78,7 +78,7 @@ class Agenda:
             return ticket
         open_lanes = [lane for lane in self._lanes if not lane.over]
         while open_lanes:
-            # the subject with the fewest trials, so that a search that is cut short is still fair
+            # the candidate with the fewest trials, so that a search that is cut short is still fair
             lane = min(open_lanes, key=self._started)
             given = self._advance(lane)
             if isinstance(given, Ticket):
@@ -89,7 +89,7 @@ class Agenda:
         return None
 
     def _close(self, lane: Lane, reason: str) -> None:
-        """Start no more of the subject's trials, unless one that runs may still leave some of what it is charged."""
+        """Start no more of the candidate's trials, unless one that runs may still leave some of what it is charged."""
         if all(trial.ended for trial in self._trials.of(lane.label)):
             lane.over = reason
 
@@ -119,7 +119,7 @@ class Agenda:
         return sum(one.state != "infeasible" for one in self._trials.of(lane.label))
 
     def _advance(self, lane: Lane) -> Ticket | str:
-        """The subject's next trial; or why there is none, "" where only its point was infeasible."""
+        """The candidate's next trial; or why there is none, "" where only its point was infeasible."""
         known = self._trials.of(lane.label)
         number = known[-1].number + 1 if known else 0
         if reason := _hopeless(known):
@@ -127,7 +127,7 @@ class Agenda:
         if self._budget.unit == "trials" and not self._budget.admits(known, _new(lane.label, number)):
             return "budget used"  # before a point is drawn that would never be tried
         try:
-            point = lane.searcher.suggest(number, known)
+            point = lane.sampler.suggest(number, known)
         except ConfigError as error:  # constraints that leave hardly a point
             return str(error)
         if point is None:
@@ -160,8 +160,8 @@ class Agenda:
         return ticket
 
 
-def _new(subject: str, number: int) -> Trial:
-    return Trial(subject=subject, number=number, point={}, state="waiting")
+def _new(candidate: str, number: int) -> Trial:
+    return Trial(candidate=candidate, number=number, point={}, state="waiting")
 
 
 def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
@@ -174,7 +174,7 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
 
 
 def _hopeless(known: Sequence[Trial]) -> str:
-    """Why a subject's search ends though its budget is not used; "" where it need not."""
+    """Why a candidate's search ends though its budget is not used; "" where it need not."""
     ended = [one for one in known if one.ended]
     fruitless = list(takewhile(lambda one: one.state in ("infeasible", "failed"), reversed(ended)))
     if len(fruitless) < MAX_FRUITLESS:

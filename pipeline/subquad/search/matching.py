@@ -1,4 +1,4 @@
-"""What trials of different subjects are given alike: the FLOPs of a trial, its time, or the parameters of the model."""
+"""What trials of all candidates are given alike: the FLOPs of a trial, its time, or the parameters of the model."""
 
 from __future__ import annotations
 

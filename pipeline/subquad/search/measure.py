@@ -42,17 +42,17 @@ class _Round:
     evaluation: float
 
 
-def timings(subjects: Mapping[str, Checked], materials: Materials) -> dict[str, Timing]:
+def timings(candidates: Mapping[str, Checked], materials: Materials) -> dict[str, Timing]:
     """What steps and evaluations take with one worker, a batch's fetching included: medians of several rounds.
 
-    In each round every subject has its turn, so that what else the machine does meets all of them alike. Nothing is
+    In each round every candidate has its turn, so that what else the machine does meets all of them alike. Nothing is
     written, and nothing of it stays: a trial seeds the generators itself.
 
     Args:
-        subjects: their own experiments, by label.
+        candidates: their own experiments, by label.
     """
-    rounds = [{label: _round(one, materials) for label, one in subjects.items()} for _ in range(ROUNDS)]
-    return {label: _timing([one[label] for one in rounds]) for label in subjects}
+    rounds = [{label: _round(one, materials) for label, one in candidates.items()} for _ in range(ROUNDS)]
+    return {label: _timing([one[label] for one in rounds]) for label in candidates}
 
 
 def _timing(rounds: Sequence[_Round]) -> Timing:

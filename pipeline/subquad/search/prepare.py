@@ -8,14 +8,14 @@ from itertools import islice
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.settings import one_line
+from subquad.search.candidates import Candidate, base_plan
 from subquad.search.fitting import Fitted, Fitter, Target
 from subquad.search.loop import MAX_FRUITLESS
 from subquad.search.matching import evaluated_every
 from subquad.search.materials import Materials
 from subquad.search.measure import check_metric, timings
 from subquad.search.points import first_points
-from subquad.search.search import Search, scheduler_of, searcher_of
-from subquad.search.subjects import Subject, base_plan
+from subquad.search.search import Search, pruner_of, sampler_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Prepared:
     Attributes:
         search: with what was measured for it.
         materials: data and costs.
-        fitters: of each subject, by label.
+        fitters: of each candidate, by label.
         target: what all trials have alike.
     """
 
@@ -36,7 +36,7 @@ class Prepared:
 
 
 def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool = True) -> Prepared:
-    """Look at data, models, searcher, scheduler and budget.
+    """Look at data, models, sampler, pruner and budget.
 
     Args:
         local: without Ray.
@@ -47,28 +47,28 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
         UserError: what cannot work, in one line.
     """
     settings = search.settings
-    for one in search.subjects:
-        searcher_of(search, one)
-        scheduler_of(search, one)
-        _refuse_idle_scheduler(one, settings.scheduler)
-    preflight(base_plan(search.plan, search.subjects), local=local)
+    for one in search.candidates:
+        sampler_of(search, one)
+        pruner_of(search, one)
+        _refuse_idle_pruner(one, settings.pruner)
+    preflight(base_plan(search.plan, search.candidates), local=local)
     materials = Materials()
     if fresh:
-        for one in search.subjects:
+        for one in search.candidates:
             check_metric(one.checked, materials)
         if measure or settings.match == "time" or settings.limit.unit == "seconds":
-            search = replace(search, measured=timings({one.label: one.checked for one in search.subjects}, materials))
+            search = replace(search, measured=timings({one.label: one.checked for one in search.candidates}, materials))
     target = _target(search, materials)
     counted = settings.limit.unit == "flops"
     fitters = {
         one.label: Fitter(
             one, search.spaces[one.label], materials, target, search.measured.get(one.label), counted=counted
         )
-        for one in search.subjects
+        for one in search.candidates
     }
     prepared = Prepared(search, materials, fitters, target)
     if fresh:
-        for one in search.subjects:
+        for one in search.candidates:
             fitted = base_trial(prepared, one)
             _refuse_small_budget(prepared, one, fitted)
             _refuse_late_evaluations(prepared, one, fitted)
@@ -76,18 +76,18 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
     return prepared
 
 
-def _refuse_idle_scheduler(subject: Subject, name: str) -> None:
-    train = subject.checked.experiment.train
+def _refuse_idle_pruner(candidate: Candidate, name: str) -> None:
+    train = candidate.checked.experiment.train
     if name != "none" and train.eval_every_epochs is None and train.eval_every_steps is None:
         raise ConfigError(
-            f"--scheduler {name}: never sees an evaluation before a trial's last step, as train.eval_every_epochs and "
-            "train.eval_every_steps are null; give one of them, or --scheduler none"
+            f"--pruner {name}: never sees an evaluation before a trial's last step, as train.eval_every_epochs and "
+            "train.eval_every_steps are null; give one of them, or --pruner none"
         )
 
 
 def _target(search: Search, materials: Materials) -> Target:
-    """What the reference subject, the first one, has as it stands."""
-    by, first = search.settings.match, search.subjects[0]
+    """What the reference candidate, the first one, has as it stands."""
+    by, first = search.settings.match, search.candidates[0]
     if by == "none":
         return Target()
     if by == "params":
@@ -99,46 +99,46 @@ def _target(search: Search, materials: Materials) -> Target:
     return Target(by, steps * _counted(first, materials, "--match flops"))
 
 
-def _counted(subject: Subject, materials: Materials, option: str) -> int:
-    cost = materials.cost(subject.checked)
+def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
+    cost = materials.cost(candidate.checked)
     if not cost.flops_per_step:
         why = "; ".join(cost.uncounted)
-        raise ConfigError(one_line(f"{option}: the FLOPs of {subject.label} cannot be counted ({why})"))
+        raise ConfigError(one_line(f"{option}: the FLOPs of {candidate.label} cannot be counted ({why})"))
     return cost.flops_per_step
 
 
-def _refuse_small_budget(prepared: Prepared, subject: Subject, fitted: Fitted) -> None:
+def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
     budget = prepared.search.settings.limit
     if budget.unit == "flops":
-        _counted(subject, prepared.materials, f"--budget {prepared.search.settings.budget}")
+        _counted(candidate, prepared.materials, f"--budget {prepared.search.settings.budget}")
     needed = {"trials": 1.0, "flops": fitted.flops, "seconds": fitted.seconds}[budget.unit]
     if needed > budget.amount:
         unit = "FLOPs" if budget.unit == "flops" else "s of training"
         raise ConfigError(
             one_line(
-                f"--budget {prepared.search.settings.budget}: too small for one trial of {subject.label}, which takes "
-                f"about {needed:.3g} {unit}; give more, or shorten it with train.steps"
+                f"--budget {prepared.search.settings.budget}: too small for one trial of {candidate.label}, "
+                f"which takes about {needed:.3g} {unit}; give more, or shorten it with train.steps"
             )
         )
 
 
-def _refuse_late_evaluations(prepared: Prepared, subject: Subject, fitted: Fitted) -> None:
-    name = prepared.search.settings.scheduler
+def _refuse_late_evaluations(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
+    name = prepared.search.settings.pruner
     _, per_epoch = prepared.materials.steps(fitted.checked)
     every = evaluated_every(fitted.checked.experiment.train, per_epoch)
     if name != "none" and every is not None and every >= fitted.steps:
         raise ConfigError(
             one_line(
-                f"--scheduler {name}: never sees an evaluation before a trial's last step, as {subject.label} is "
+                f"--pruner {name}: never sees an evaluation before a trial's last step, as {candidate.label} is "
                 f"evaluated every {every:,} steps and has {fitted.steps:,}; lower train.eval_every_epochs or "
-                "train.eval_every_steps, or use --scheduler none"
+                "train.eval_every_steps, or use --pruner none"
             )
         )
 
 
-def _refuse_hopeless(prepared: Prepared, subject: Subject) -> None:
+def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
     """Refuse a search whose first points, as many as would end it, cannot run."""
-    source, fitter = searcher_of(prepared.search, subject), prepared.fitters[subject.label]
+    source, fitter = sampler_of(prepared.search, candidate), prepared.fitters[candidate.label]
     count, reason = 0, ""
     for trial in islice(first_points(source, fitter), MAX_FRUITLESS):
         if trial.state != "infeasible":
@@ -147,21 +147,21 @@ def _refuse_hopeless(prepared: Prepared, subject: Subject) -> None:
     which = f"the first {count} points" if count == MAX_FRUITLESS else f"all {count} points"
     raise ConfigError(
         one_line(
-            f"space {prepared.search.settings.space}: {which} of {subject.label} are infeasible, such as: {reason}"
+            f"space {prepared.search.settings.space}: {which} of {candidate.label} are infeasible, such as: {reason}"
         )
     )
 
 
-def base_trial(prepared: Prepared, subject: Subject) -> Fitted:
-    """The trial of the subject's own settings, matched as all are.
+def base_trial(prepared: Prepared, candidate: Candidate) -> Fitted:
+    """The trial of the candidate's own settings, matched as all are.
 
     Raises:
         ConfigError: it cannot be matched.
     """
-    fitter = prepared.fitters[subject.label]
+    fitter = prepared.fitters[candidate.label]
     try:
         return fitter.matched({})
     except UserError as error:
         if prepared.target.by == "none":
             raise
-        raise ConfigError(one_line(f"--match {prepared.target.by}: {subject.label}: {error}")) from error
+        raise ConfigError(one_line(f"--match {prepared.target.by}: {candidate.label}: {error}")) from error

@@ -15,15 +15,15 @@ from subquad.engine.state import CHECKPOINTS
 from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
 from subquad.search import executor
 from subquad.search.folder import Trials, place_of, trial_folder
-from subquad.search.judge import Judge
 from subquad.search.loop import Agenda, Lane
-from subquad.search.pictures import Drawn
+from subquad.search.plots import Drawn
 from subquad.search.prepare import Prepared
-from subquad.search.search import Search, same_sources, scheduler_of, searcher_of, tickets, trials_of
+from subquad.search.pruner import Pruning
+from subquad.search.search import Search, pruner_of, same_sources, sampler_of, tickets, trials_of
 from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
-from subquad.search.trial import Trial
-from subquad.search.winner import Winners, final_plan, same_winners, winner_of, write_best
+from subquad.search.trial import Trial, winner_of
+from subquad.search.winner import Winners, final_plan, same_winners, write_best
 from subquad.tracking.upload import Summary as Tracked
 
 
@@ -99,7 +99,7 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ende
 
 def _lanes(prepared: Prepared) -> list[Lane]:
     search = prepared.search
-    return [Lane(one.label, searcher_of(search, one), prepared.fitters[one.label]) for one in search.subjects]
+    return [Lane(one.label, sampler_of(search, one), prepared.fitters[one.label]) for one in search.candidates]
 
 
 def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> None:
@@ -109,7 +109,7 @@ def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> N
         RunError: the trials have other winners than the final study.
     """
     same_winners(folder, search.plan, _winners(search, trials), search.settings.final_seeds)
-    written = (read_json(folder / SUMMARY) or {}).get("subjects", [])
+    written = (read_json(folder / SUMMARY) or {}).get("candidates", [])
     reasons = {one["label"]: one["over"] for one in written}
     for lane in lanes:
         lane.over = reasons.get(lane.label) or "the final study has begun"
@@ -121,23 +121,23 @@ def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], 
     def ended(trial: Path) -> None:
         _forget_weights(trial)
         _summarize(search, folder, trials, lanes)
-        _, subject, number = place_of(trial)
-        if (found := trials.one(subject, number)) is not None:
+        _, candidate, number = place_of(trial)
+        if (found := trials.one(candidate, number)) is not None:
             watch.trial(found)
 
     agenda = Agenda(folder, trials, lanes, search.settings.limit, tickets(search, folder), ended)
     return executor.make(local=local).run(agenda.next, _judge(search, trials), lambda ticket: ended(ticket.folder))
 
 
-def _judge(search: Search, trials: Trials) -> Judge | None:
-    if search.settings.scheduler == "none":
+def _judge(search: Search, trials: Trials) -> Pruning | None:
+    if search.settings.pruner == "none":
         return None
-    return Judge(trials, {one.label: scheduler_of(search, one) for one in search.subjects})
+    return Pruning(trials, {one.label: pruner_of(search, one) for one in search.candidates})
 
 
 def _tidy(search: Search, trials: Trials, folder: Path) -> None:
     """Remove weights of trials that ended, where a kill came between the two."""
-    for one in search.subjects:
+    for one in search.candidates:
         for trial in trials.of(one.label):
             if trial.ended:
                 _forget_weights(trial_folder(folder, one.label, trial.number))
@@ -154,7 +154,7 @@ def _summarize(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) 
 
 
 def _winners(search: Search, trials: Trials) -> Winners:
-    found = [(one, winner_of(trials.of(one.label), one.goal())) for one in search.subjects]
+    found = [(one, winner_of(trials.of(one.label), one.goal())) for one in search.candidates]
     return [(one, pair and pair[0]) for one, pair in found]
 
 
@@ -163,9 +163,9 @@ def _conclude(
 ) -> Ended:
     """Write the winners down and train them anew over the final seeds; begun before, it goes on."""
     seeds, place = search.settings.final_seeds, folder / FINAL
-    for subject, trial in winners:
+    for candidate, trial in winners:
         if trial is not None:
-            write_best(folder, subject, trial, seeds)
+            write_best(folder, candidate, trial, seeds)
     if is_study(place):
         session = reopen(place)
     else:

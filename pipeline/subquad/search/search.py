@@ -1,4 +1,4 @@
-"""A search as it was asked for and as it lies on disk: subjects, spaces, settings; made, written down, read back."""
+"""A search as it was asked for and as it lies on disk: candidates, spaces, settings; made, written down, read back."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import dotted, one_line
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import SEARCH, TRIALS, new_folder, write_text
+from subquad.search.candidates import Candidate, axes_of, candidates_of
 from subquad.search.fitting import Fitted
 from subquad.search.folder import Trials, is_search
 from subquad.search.matching import LENGTH_KEYS
-from subquad.search.scheduler import Scheduler
-from subquad.search.schedulers import scheduler
-from subquad.search.searcher import Goal, Searcher
-from subquad.search.searchers import searcher
+from subquad.search.pruner import Pruner
+from subquad.search.sampler import Sampler
 from subquad.search.settings import Settings
 from subquad.search.stored import load_text
-from subquad.search.subjects import Subject, axes_of, subjects_of
 from subquad.search.timing import Timing
-from subquad.search.written import empty_space, plain_space, read_space
-from subquad.space import NothingToSearch, Space, check, declared
+from subquad.search.trial import Goal
+from subquad.space import NothingToSearch, Space, check_space, empty_space, find_space, plain_space, read_space
 
 FORMAT = 1
 
@@ -41,21 +39,21 @@ class Search:
     Attributes:
         plan: the experiment or study.
         settings: the search's.
-        subjects: in the order of the study.
-        spaces: what is searched of each subject, by label.
-        measured: what steps and evaluations of each subject's own experiment take, by label; empty where no setting
+        candidates: in the order of the study.
+        spaces: what is searched of each candidate, by label.
+        measured: what steps and evaluations of each candidate's own experiment take, by label; empty where no setting
             needs them.
     """
 
     plan: Plan
     settings: Settings
-    subjects: tuple[Subject, ...]
+    candidates: tuple[Candidate, ...]
     spaces: Mapping[str, Space]
     measured: Mapping[str, Timing] = field(default_factory=dict)
 
     @property
     def goals(self) -> dict[str, Goal]:
-        return {one.label: one.goal(self.settings.cost) for one in self.subjects}
+        return {one.label: one.goal(self.settings.cost) for one in self.candidates}
 
 
 def plan_search(plan: Plan, settings: Settings, *, cwd: Path | None = None) -> Search:
@@ -64,21 +62,21 @@ def plan_search(plan: Plan, settings: Settings, *, cwd: Path | None = None) -> S
     Raises:
         ConfigError: a space is unknown or wrong, there is nothing to search, or the protocol has no validation split.
     """
-    subjects = subjects_of(plan)
-    several = len(subjects) > 1
-    spaces = {one.label: _space(one, settings.space, several=several, cwd=cwd) for one in subjects}
+    candidates = candidates_of(plan)
+    several = len(candidates) > 1
+    spaces = {one.label: _space(one, settings.space, several=several, cwd=cwd) for one in candidates}
     if not any(space.dims for space in spaces.values()):
         raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any cell of the study"))
-    search = Search(plan, settings, subjects, spaces)
+    search = Search(plan, settings, candidates, spaces)
     _refuse_owned(search)
     return search
 
 
-def _space(subject: Subject, names: str, *, several: bool, cwd: Path | None) -> Space:
-    """The subject's own space. In a study the space of one mixer may leave another one nothing to search."""
-    said = declared(names, subject.checked, cwd=cwd)
+def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None) -> Space:
+    """The candidate's own space. In a study the space of one mixer may leave another one nothing to search."""
+    said = find_space(names, candidate.checked, cwd=cwd)
     try:
-        return check(said, subject.checked, drop=several)
+        return check_space(said, candidate.checked, drop=several)
     except NothingToSearch:
         if several:
             return empty_space(said.name)
@@ -114,7 +112,7 @@ def write_down(search: Search, root: Path) -> Path:
         "study": search.plan.study,
         "settings": search.settings.plain(),
         "measured": dict(search.measured),
-        "spaces": {label: plain_space(space) for label, space in search.spaces.items()},
+        "spaces": {label: plain_space(space.dims, space.constraints) for label, space in search.spaces.items()},
         "experiment": parse_yaml(search.plan.text, search.plan.source).data,
     }
     text = to_yaml(data)
@@ -139,9 +137,9 @@ def read_search(folder: Path) -> Search:
         raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
     try:
         plan, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
-        subjects = subjects_of(plan)
-        spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in subjects}
-        return Search(plan, settings, subjects, spaces, data["measured"])
+        candidates = candidates_of(plan)
+        spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in candidates}
+        return Search(plan, settings, candidates, spaces, data["measured"])
     except UserError as error:
         raise type(error)(one_line(f"{path}: {error}")) from error
     except (KeyError, TypeError) as error:  # only where the folder has another name, which the hash is part of
@@ -164,7 +162,7 @@ def same_sources(search: Search, folder: Path) -> None:
     Raises:
         RunError: the first trial that has another one.
     """
-    for one in search.subjects:
+    for one in search.candidates:
         source = one.checked.mixer.source
         for kept in sorted((folder / TRIALS / one.label).glob("*/source/[0-9a-f]*")) if source else ():
             if source and not kept.name.startswith(source.sha256[:12]):
@@ -174,7 +172,7 @@ def same_sources(search: Search, folder: Path) -> None:
 def tickets(search: Search, folder: Path) -> Callable[[Path, str, Fitted], Ticket]:
     """What makes the tickets of one driver's trials."""
     session = uuid.uuid4().hex
-    axes = {one.label: one.axes for one in search.subjects}
+    axes = {one.label: one.axes for one in search.candidates}
     runs_root = next((parent for parent in folder.parents if parent.name == "runs"), folder.parent)
 
     def ticket(trial: Path, label: str, fitted: Fitted) -> Ticket:
@@ -219,22 +217,23 @@ def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
     )
 
 
-def searcher_of(search: Search, subject: Subject) -> Searcher:
-    """What suggests the subject's points.
+def sampler_of(search: Search, candidate: Candidate) -> Sampler:
+    """What suggests the candidate's points.
 
     Raises:
-        UserError: there is no such searcher, it cannot search this space, or its library is missing.
+        ConfigError: there is no such sampler, a setting is wrong, or it cannot search this space.
     """
-    settings = search.settings
-    goal, space = subject.goal(settings.cost), search.spaces[subject.label]
-    return searcher(settings.searcher, space, goal, settings.seed, settings.searcher_settings)
+    settings, label = search.settings, candidate.label
+    goal, space = candidate.goal(settings.cost), search.spaces[label]
+    return Sampler(settings.sampler, space, goal, settings.seed, candidate=label, settings=settings.sampler_settings)
 
 
-def scheduler_of(search: Search, subject: Subject) -> Scheduler:
-    """What ends the subject's trials early.
+def pruner_of(search: Search, candidate: Candidate) -> Pruner:
+    """What ends the candidate's trials early.
 
     Raises:
-        ConfigError: there is no such scheduler, or it cannot judge by this goal.
+        ConfigError: there is no such pruner, a setting is wrong, or it cannot judge by this goal.
     """
     settings = search.settings
-    return scheduler(settings.scheduler, subject.goal(settings.cost), settings.scheduler_settings)
+    goal = candidate.goal(settings.cost)
+    return Pruner(settings.pruner, goal, candidate=candidate.label, settings=settings.pruner_settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subquad.search.folder import Trials
-from subquad.search.pictures import PLOTS, Drawn, Pictured, draw
+from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.search import Search
 from subquad.tracking.publisher import NullPublisher, Publisher, open_publisher
 
@@ -22,13 +22,13 @@ def publisher_of(search: Search, folder: Path) -> Publisher | NullPublisher:
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed.
     """
-    return open_publisher(search.subjects[0].checked.experiment.tracking, folder, name=search.plan.name)
+    return open_publisher(search.candidates[0].checked.experiment.tracking, folder, name=search.plan.name)
 
 
 def draw_search(search: Search, trials: Trials, folder: Path) -> Drawn:
     """Draw a search's pictures into its folder; never raises."""
-    subjects = [
+    candidates = [
         Pictured(one.label, search.spaces[one.label], one.goal(search.settings.cost), trials.of(one.label))
-        for one in search.subjects
+        for one in search.candidates
     ]
-    return draw(subjects, folder / PLOTS)
+    return draw(candidates, folder / PLOTS)

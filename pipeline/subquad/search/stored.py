@@ -26,4 +26,4 @@ def load_text(text: str) -> Plan:
         ConfigError: it does not load.
         PluginError: a plugin cannot be used.
     """
-    return load("search", recipes=lambda: {"search": _Stored(text)})
+    return load("search", recipes=lambda: {"search": _Stored(text)})  # pyright: ignore[reportArgumentType]

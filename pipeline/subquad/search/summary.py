@@ -1,4 +1,4 @@
-"""What came of a search so far, made of its folder: counts, what each subject consumed, and the best trial."""
+"""What came of a search so far, made of its folder: counts, what each candidate consumed, and the best trial."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from subquad.runs import SUMMARY, read_json
+from subquad.search.candidates import Candidate
 from subquad.search.folder import Trials
-from subquad.search.objective import cost_of, pareto
 from subquad.search.search import Search, read_search, trials_of
-from subquad.search.searcher import Goal
-from subquad.search.subjects import Subject
-from subquad.search.trial import State, Trial, best_of
-from subquad.search.winner import winner_of
+from subquad.search.trial import Goal, State, Trial, pareto, winner_of
 
 FORMAT = 1
 
@@ -23,19 +20,21 @@ def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, 
     """The contents of search.json.
 
     Args:
-        over: why no further trial of a subject is started, by label.
+        over: why no further trial of a candidate is started, by label.
     """
     return {
         "format": FORMAT,
         "name": search.plan.name,
         "folder": str(folder),
         "settings": search.settings.plain(),
-        "subjects": [_subject(search, one, trials.of(one.label), over.get(one.label, "")) for one in search.subjects],
+        "candidates": [
+            _candidate(search, one, trials.of(one.label), over.get(one.label, "")) for one in search.candidates
+        ],
     }
 
 
-def _subject(search: Search, subject: Subject, trials: Sequence[Trial], over: str) -> dict[str, Any]:
-    goal = subject.goal(search.settings.cost)
+def _candidate(search: Search, candidate: Candidate, trials: Sequence[Trial], over: str) -> dict[str, Any]:
+    goal = candidate.goal(search.settings.cost)
     states = Counter(one.state for one in trials)
     found = winner_of(trials, goal)
     best = None
@@ -49,11 +48,11 @@ def _subject(search: Search, subject: Subject, trials: Sequence[Trial], over: st
             "loss": evaluation.loss,
         }
     return {
-        "label": subject.label,
-        "axes": subject.axes,
+        "label": candidate.label,
+        "axes": candidate.axes,
         "metric": goal.metric,
         "mode": goal.mode,
-        "dimensions": search.spaces[subject.label].dimensions,
+        "dimensions": search.spaces[candidate.label].dimensions,
         "trials": {state: states[state] for state in get_args(State)},
         "steps": sum(one.steps for one in trials),
         "flops": sum(one.flops for one in trials),
@@ -68,9 +67,9 @@ def _subject(search: Search, subject: Subject, trials: Sequence[Trial], over: st
 
 def _on_front(trial: Trial, goal: Goal) -> dict[str, Any]:
     """A trial that no other one beats in both objectives; `cost` is in seconds or FLOPs."""
-    best = best_of(trial.curve, goal.mode)
+    best = trial.best(goal.mode)
     assert best is not None
-    return {"number": trial.number, "point": trial.point, "value": best.value, "cost": cost_of(trial, goal)}
+    return {"number": trial.number, "point": trial.point, "value": best.value, "cost": trial.cost(goal)}
 
 
 def reasons(trials: Iterable[Trial], limit: int = 3) -> list[str]:
@@ -96,5 +95,5 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """
     search = read_search(folder)
     written = read_json(folder / SUMMARY) or {}
-    over = {one["label"]: one["over"] for one in written.get("subjects", [])}  # only its driver knows
+    over = {one["label"]: one["over"] for one in written.get("candidates", [])}  # only its driver knows
     return summary_of(search, folder, trials_of(search, folder), over)

@@ -1,4 +1,4 @@
-"""What steps and evaluations of subjects take on this machine, as search.yaml keeps it."""
+"""What steps and evaluations of candidates take on this machine, as search.yaml keeps it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOISY = 0.1
 
 
 class Timing(TypedDict):
-    """Of a subject's own experiment, with one worker.
+    """Of a candidate's own experiment, with one worker.
 
     Attributes:
         step: seconds of a training step.

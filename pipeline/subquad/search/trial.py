@@ -1,16 +1,41 @@
-"""What is known of a trial."""
+"""What is known of a trial, what is after in a search, and which trial is better."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
 from subquad.space import Point
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "infeasible"]
-
 ENDED: tuple[State, ...] = ("finished", "pruned", "failed", "infeasible")
+
+Mode = Literal["max", "min"]
+CostBy = Literal["none", "seconds", "flops"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a search is after.
+
+    Attributes:
+        metric: of the task, on the validation split.
+        mode: whether more or less of it is better.
+        cost: a second objective, less of it is better: training seconds or counted FLOPs of a trial.
+    """
+
+    metric: str
+    mode: Mode
+    cost: CostBy = "none"
+
+    @property
+    def directions(self) -> list[Literal["maximize", "minimize"]]:
+        """Of its objectives, in Optuna's words."""
+        return ["maximize" if self.mode == "max" else "minimize", *(["minimize"] if self.cost != "none" else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,28 +53,31 @@ class Evaluation:
     loss: float = math.nan
 
 
+Curve = tuple[Evaluation, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One trial of a search, as its folder has it.
 
     Attributes:
-        subject: what is searched for, a cell of the study without its seed; "" for a single experiment.
-        number: 0, 1, 2, ... within the subject, in the order of suggestion.
+        candidate: what is searched for, a cell of the study without its seed; "" for a single experiment.
+        number: 0, 1, 2, ... within the candidate, in the order of suggestion.
         point: the point of the space.
         state: "waiting" before its first step; "infeasible": the plugin or the data refuse the point.
-        curve: its evaluations so far, by step.
-        total_steps: steps of the whole trial.
-        steps: steps done.
+        curves: evaluations by step, one curve for each seed that has begun.
+        total_steps: steps of a whole run.
+        steps: steps done, of all seeds.
         flops: consumed, by the model's counted cost; 0 where not known.
         seconds: training time consumed.
         reason: why it was pruned, failed or is infeasible.
     """
 
-    subject: str
+    candidate: str
     number: int
     point: Point
     state: State
-    curve: tuple[Evaluation, ...] = ()
+    curves: tuple[Curve, ...] = ()
     total_steps: int = 0
     steps: int = 0
     flops: float = 0.0
@@ -60,20 +88,74 @@ class Trial:
     def ended(self) -> bool:
         return self.state in ENDED
 
+    @property
+    def curve(self) -> Curve:
+        """Of the newest seed."""
+        return self.curves[-1] if self.curves else ()
 
-def better(one: Evaluation, other: Evaluation, mode: Literal["max", "min"]) -> bool:
-    """Whether `one` is the better evaluation: by value, of equal ones by loss; NaN is worse than anything."""
-    if math.isnan(one.value) or math.isnan(other.value):
-        return math.isnan(other.value) and not math.isnan(one.value)
-    if one.value != other.value:
-        return one.value > other.value if mode == "max" else one.value < other.value
-    return one.loss < other.loss
+    def best(self, mode: Mode) -> Evaluation | None:
+        """The best evaluation, of several seeds the mean of each one's; None where one has no value."""
+        each = [_best_of(curve, mode) for curve in self.curves]
+        found = [one for one in each if one is not None]
+        if not found or len(found) < len(each):
+            return None
+        if len(found) == 1:
+            return found[0]
+        value, loss = fmean(one.value for one in found), fmean(one.loss for one in found)
+        return Evaluation(step=round(fmean(one.step for one in found)), value=value, loss=loss)
+
+    def cost(self, goal: Goal) -> float:
+        """What it took, in the units of the goal's second objective; 0 where it is not known or there is none."""
+        return {"none": 0.0, "seconds": self.seconds, "flops": self.flops}[goal.cost]
 
 
-def best_of(curve: tuple[Evaluation, ...], mode: Literal["max", "min"]) -> Evaluation | None:
-    """The best evaluation of a curve, the earlier one of equals; None where none has a value."""
-    best: Evaluation | None = None
-    for one in curve:
-        if not math.isnan(one.value) and (best is None or better(one, best, mode)):
-            best = one
-    return best
+def _best_of(curve: Curve, mode: Mode) -> Evaluation | None:
+    """The best evaluation of a curve, the earlier one of equals."""
+    valued = [one for one in curve if not math.isnan(one.value)]
+    return min(valued, key=lambda one: merit(one, mode), default=None)
+
+
+def merit(one: Evaluation, mode: Mode) -> tuple[float, float]:
+    """What sorts evaluations that have a value, the better one first: by value, of equal ones by loss."""
+    return (-one.value if mode == "max" else one.value, math.inf if math.isnan(one.loss) else one.loss)
+
+
+def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
+    """The finished trial with the best evaluation: of equal values the lower loss, then the lower number.
+
+    Trials that were pruned do not win: nobody knows what they would have become.
+    """
+    finished = [(one, best) for one in trials if one.state == "finished" and (best := one.best(goal.mode))]
+    return min(finished, key=lambda pair: merit(pair[1], goal.mode), default=None)
+
+
+def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
+    """The finished trials of which none other is better in one objective and as good in the other; the cheapest first.
+
+    Of equal trials the first one stays. Without a metric or a cost a trial is not compared.
+
+    Raises:
+        ValueError: the goal has no second objective.
+    """
+    if goal.cost == "none":
+        raise ValueError("a front needs a goal with a cost, seconds or flops")
+    rows = sorted(
+        (trial.cost(goal), merit(best, goal.mode)[0], trial.number, trial)
+        for trial in trials
+        if trial.state == "finished" and trial.cost(goal) > 0 and (best := trial.best(goal.mode))
+    )
+    front: list[Trial] = []
+    least = math.inf
+    for _, value, _, trial in rows:
+        if value < least:
+            front.append(trial)
+            least = value
+    return front
+
+
+def identity(point: Mapping[str, Any]) -> str:
+    """A text that two points share where they set the same things: 1 and 1.0 do, 1 and true do not."""
+    whole = {
+        key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in point.items()
+    }
+    return json.dumps(whole, sort_keys=True)

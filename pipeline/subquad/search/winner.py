@@ -1,4 +1,4 @@
-"""The best trial of each subject, and the study that trains it anew over several seeds."""
+"""The best trial of each candidate, and the study that trains it anew over several seeds."""
 
 from __future__ import annotations
 
@@ -13,45 +13,31 @@ from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import Origin, Setting, Tree, one_line, overlay
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import FINAL, STUDY, write_text
+from subquad.search.candidates import SEED, Candidate
 from subquad.search.folder import BEST, settings_of, trial_folder
-from subquad.search.searcher import Goal
 from subquad.search.stored import load_text
-from subquad.search.subjects import SEED, Subject
-from subquad.search.trial import Evaluation, Trial, best_of, better
+from subquad.search.trial import Trial
 from subquad.space import builder
 
 
-def winner_of(trials: Sequence[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
-    """The finished trial with the best evaluation: of equal values the lower loss, then the lower number.
-
-    Trials that were ended early do not win: nobody knows what they would have become.
-    """
-    best: tuple[Trial, Evaluation] | None = None
-    for trial in trials:
-        found = best_of(trial.curve, goal.mode) if trial.state == "finished" else None
-        if found and (best is None or better(found, best[1], goal.mode)):
-            best = trial, found
-    return best
-
-
-def write_best(search: Path, subject: Subject, trial: Trial, seeds: int) -> Path:
+def write_best(search: Path, candidate: Candidate, trial: Trial, seeds: int) -> Path:
     """Write the winner as a study over the final seeds that `subquad train` runs as is."""
-    checked = builder(subject.checked)(_laid(settings_of(trial_folder(search, trial.subject, trial.number))))
+    checked = builder(candidate.checked)(_laid(settings_of(trial_folder(search, trial.candidate, trial.number))))
     data = checked.experiment.model_dump(mode="json") | {"matrix": {"seed": list(range(seeds))}}
-    path = search / BEST / f"{subject.label}.yaml"
+    path = search / BEST / f"{candidate.label}.yaml"
     write_text(path, to_yaml(data))
     return path
 
 
-Winners = Sequence[tuple[Subject, Trial | None]]
+Winners = Sequence[tuple[Candidate, Trial | None]]
 
 
 def final_plan(search: Path, plan: Plan, winners: Winners, seeds: int) -> Plan:
-    """The study of all winners over the final seeds; subjects without a winner are left out.
+    """The study of all winners over the final seeds; candidates without a winner are left out.
 
     Args:
         plan: what was searched.
-        winners: of every subject, one trial at least.
+        winners: of every candidate, one trial at least.
         seeds: how many.
     """
     path = search / f"{FINAL}.yaml"
@@ -95,17 +81,17 @@ def _final_text(search: Path, plan: Plan, winners: Winners, seeds: int) -> str:
 def _single(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:
     ((_, trial),) = winners
     assert trial is not None
-    return overlay(Tree(data, {}), _laid(settings_of(trial_folder(search, trial.subject, trial.number)))).data
+    return overlay(Tree(data, {}), _laid(settings_of(trial_folder(search, trial.candidate, trial.number)))).data
 
 
 def _study(search: Path, data: dict[str, Any], winners: Winners) -> dict[str, Any]:
     """The study with one more case for each winner: settings of a case lie over those of the axes."""
     cases, exclude = list(data.get("cases", [])), list(data.get("exclude", []))
-    for subject, trial in winners:
+    for candidate, trial in winners:
         if trial is None:
-            exclude.append(dict(subject.axes))
-        elif values := settings_of(trial_folder(search, trial.subject, trial.number)):
-            cases.append(({"when": dict(subject.axes)} if subject.axes else {}) | {"set": values})
+            exclude.append(dict(candidate.axes))
+        elif values := settings_of(trial_folder(search, trial.candidate, trial.number)):
+            cases.append(({"when": dict(candidate.axes)} if candidate.axes else {}) | {"set": values})
     return data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {})
 
 

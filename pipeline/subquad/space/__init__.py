@@ -1,17 +1,20 @@
 """Search spaces: read their files, merge them, check them against an experiment, draw points, walk grids.
 
-`check(declared("agf+optimizer", experiment), experiment)` is a `Space`. Imports neither torch, Ray nor a tuner.
+`check_space(find_space("agf+optimizer", experiment), experiment)` is a `Space`. Imports neither torch nor Ray.
 """
 
-from subquad.space.auto import auto
-from subquad.space.check import NothingToSearch, check
-from subquad.space.constraint import Constraint
-from subquad.space.declared import Declared, merge
-from subquad.space.dimension import Condition, Dimension
-from subquad.space.feasible import builder
-from subquad.space.named import declared
-from subquad.space.read import parse_space
-from subquad.space.space import Point, Space
+from subquad.errors import UserError
+
+try:
+    import optuna  # noqa: F401
+except ImportError as error:
+    raise UserError("a search needs Optuna: pip install 'subquad[tune]'") from error
+
+from subquad.space.check import NothingToSearch, builder, check_space, empty_space, read_space
+from subquad.space.dimension import Condition, Constraint, Dimension
+from subquad.space.files import Declared, merge_spaces, parse_space, plain_space
+from subquad.space.named import auto_space, find_space
+from subquad.space.space import Point, Space, seed_of
 
 __all__ = [
     "Condition",
@@ -21,10 +24,14 @@ __all__ = [
     "NothingToSearch",
     "Point",
     "Space",
-    "auto",
+    "auto_space",
     "builder",
-    "check",
-    "declared",
-    "merge",
+    "check_space",
+    "empty_space",
+    "find_space",
+    "merge_spaces",
     "parse_space",
+    "plain_space",
+    "read_space",
+    "seed_of",
 ]

@@ -1,22 +1,24 @@
-"""Hold a space against an experiment, before anything starts: settings, values, conditions, constraints."""
+"""Hold a space against an experiment, before anything starts; then make experiments of its points."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+
 from subquad.errors import ConfigError
-from subquad.experiment.checked import Checked
+from subquad.experiment.canonical import to_yaml
+from subquad.experiment.checked import Checked, check, parse
 from subquad.experiment.refusals import shown
-from subquad.experiment.settings import KeyPath, Origin, dotted, one_line, problem
-from subquad.space.conditions import ever_active, parents_first
-from subquad.space.constraint import Constraint
-from subquad.space.declared import Declared
-from subquad.space.dimension import Dimension, is_number
+from subquad.experiment.settings import KeyPath, Origin, Setting, Tree, dotted, one_line, overlay, problem
+from subquad.plugin import Site
+from subquad.registry import Resolved
+from subquad.registry.loaded import check_site
+from subquad.space.dimension import Constraint, Dimension, is_number
 from subquad.space.fields import Fields
-from subquad.space.forbidden import never_searched
-from subquad.space.space import Space
-from subquad.space.suits import suiting
+from subquad.space.files import Declared, parse_space
+from subquad.space.space import Space, ever_active, parents_first
 
 PROBED = 10
 """Points that are drawn before a space is taken for one that can be searched."""
@@ -26,7 +28,7 @@ class NothingToSearch(ConfigError):
     """A space that leaves an experiment no dimension."""
 
 
-def check(declared: Declared, experiment: Checked, *, drop: bool = False) -> Space:
+def check_space(declared: Declared, experiment: Checked, *, drop: bool = False) -> Space:
     """A space that can be searched, of what files say and one experiment.
 
     Args:
@@ -39,7 +41,7 @@ def check(declared: Declared, experiment: Checked, *, drop: bool = False) -> Spa
         ConfigError: the first of what is wrong, with file, line and setting.
     """
     fields = Fields(experiment)
-    dims, constraints = suiting(declared, experiment, drop=drop)
+    dims, constraints = _suiting(declared, experiment, drop=drop)
     for dim in dims:
         _check_setting(dim, fields)
         _check_values(dim, fields)
@@ -61,30 +63,44 @@ def check(declared: Declared, experiment: Checked, *, drop: bool = False) -> Spa
     return space
 
 
+def _suiting(
+    declared: Declared, experiment: Checked, *, drop: bool
+) -> tuple[tuple[Dimension, ...], tuple[Constraint, ...]]:
+    """The dimensions and constraints for the experiment's mixer; those for another one are left out or refused."""
+    found = experiment.mixer.found
+    names = {None, found.name, found.full_name, experiment.experiment.mixer.name}
+    strange = next((one for one in (*declared.dims, *declared.constraints) if one.mixer not in names), None)
+    if strange is not None and not drop:
+        raise ConfigError(
+            one_line(
+                f"{strange.origin}: is for mixer {strange.mixer!r}, and the experiment has {found.name!r}; "
+                f"use another space, or mixer={strange.mixer}"
+            )
+        )
+    dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
+    return tuple(dims.values()), tuple(one for one in declared.constraints if one.mixer in names)
+
+
 def _check_setting(dim: Dimension, fields: Fields) -> None:
-    if reason := never_searched(dim.key_path, fields.experiment):
+    if reason := fields.never_searched(dim.key_path):
         raise _wrong(dim, dim.key_path, f"cannot be searched: {reason}")
     if fault := fields.fault(dim.key_path):
         raise _wrong(dim, fault.path, fault.message)
 
 
 def _check_values(dim: Dimension, fields: Fields) -> None:
-    if dim.count == 0 or (not dim.is_listed and dim.low >= dim.high):
-        raise _wrong(dim, dim.key_path, "has no values to try")  # files are refused before: a plugin's own range
-    if dim.log and dim.low <= 0:
-        raise _wrong(dim, dim.key_path, f"starts at {dim.low:g}, which has no logarithm")
-    if dim.kind in ("uniform", "loguniform"):
-        _check_fraction(dim, fields)
+    if isinstance(dim.distribution, FloatDistribution):
+        _check_fraction(dim, dim.distribution, fields)
     for value in _probes(dim):
         if fault := fields.fault(dim.key_path, value):
             raise _wrong(dim, fault.path, fault.message)
 
 
-def _check_fraction(dim: Dimension, fields: Fields) -> None:
+def _check_fraction(dim: Dimension, values: FloatDistribution, fields: Fields) -> None:
     """A range of fractions for a setting of whole numbers is refused for what it is, not for its ends."""
-    inside = dim.low + (dim.high - dim.low) * 0.3819660113
+    inside = values.low + (values.high - values.low) * 0.3819660113
     if fields.fault(dim.key_path, inside) and not any(
-        fields.fault(dim.key_path, int(end)) for end in (dim.low, dim.high)
+        fields.fault(dim.key_path, int(end)) for end in (values.low, values.high)
     ):
         words = fields.words(dim.key_path) or "no fractions"
         raise _wrong(dim, dim.key_path, f"{dim.kind} draws fractions, must be {words}; use int or choice")
@@ -92,11 +108,12 @@ def _check_fraction(dim: Dimension, fields: Fields) -> None:
 
 def _probes(dim: Dimension) -> Sequence[Any]:
     """Values that tell whether all are allowed; limits and steps of a schema are regular."""
-    if dim.is_listed:
-        return dim.values
-    if dim.kind != "int":
-        return dim.low, dim.high
-    return sorted({int(dim.low), int(dim.low) + dim.step, int(dim.high)})
+    values = dim.distribution
+    if isinstance(values, CategoricalDistribution):
+        return values.choices
+    if isinstance(values, FloatDistribution):
+        return values.low, values.high
+    return sorted({values.low, values.low + values.step, values.high})
 
 
 def _check_conditions(dim: Dimension, fields: Fields) -> None:
@@ -168,8 +185,8 @@ def _numbers(key: str, dim: Dimension | None, fields: Fields) -> Iterator[Any]:
     """The values that a constraint meets."""
     if dim is None:
         yield fields.value(_path(key))
-    elif dim.is_listed:
-        yield from (value for value in dim.values if value is not None)
+    elif isinstance(dim.distribution, CategoricalDistribution):
+        yield from (value for value in dim.distribution.choices if value is not None)
 
 
 def _path(key: str) -> KeyPath:
@@ -186,3 +203,55 @@ def _bad(constraint: Constraint, message: str) -> ConfigError:
 
 def _at(origin: Origin, path: KeyPath, message: str) -> ConfigError:
     return problem(path, message, {(): origin})
+
+
+Build = Callable[[Sequence[Setting]], Checked]
+"""An experiment with settings laid over it; it raises `UserError` where that cannot run."""
+
+
+def builder(experiment: Checked, *, max_len: int = 0, causal: bool = False) -> Build:
+    """What makes the experiments of points. Nothing heavy is imported, and no plugin is looked for again.
+
+    Args:
+        experiment: what the points are laid over.
+        max_len: longest sequence of its data, prefix tokens included; 0: not known, so that limits of length are not
+            looked at.
+        causal: whether its backbone asks for a causal mixer.
+    """
+    data = experiment.experiment.model_dump(mode="json")
+
+    def resolve(kind: str, name: str, **more: Any) -> Resolved:
+        return getattr(experiment, kind)
+
+    def build(settings: Sequence[Setting]) -> Checked:
+        tree = overlay(Tree(data, {}), settings)
+        checked = check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, resolve=resolve)
+        if site := _site(checked, max_len, causal):
+            check_site(checked.mixer, checked.mixer_config, site)
+        return checked
+
+    return build
+
+
+def _site(checked: Checked, max_len: int, causal: bool) -> Site | None:
+    """A place in the network, as far as it is known; None where the backbone does not say its width."""
+    dim, heads = (getattr(checked.backbone_config, key, None) for key in ("dim", "num_heads"))
+    if not isinstance(dim, int):
+        return None
+    return Site(dim=dim, num_heads=heads if isinstance(heads, int) else 1, max_len=max_len, causal=causal)
+
+
+def read_space(data: dict[str, Any], name: str, experiment: Checked) -> Space:
+    """The space that `plain_space` wrote down, for the same experiment.
+
+    Raises:
+        ConfigError: the data were edited into something that is none.
+    """
+    if not data.get("dims"):
+        return empty_space(name)
+    return check_space(parse_space(to_yaml(data), name, source="search.yaml"), experiment)
+
+
+def empty_space(name: str) -> Space:
+    """The space of a candidate for which a study's space says nothing: its only point is the experiment itself."""
+    return Space(name, (), (), {})

@@ -1,15 +1,20 @@
-"""One dimension of a search space: a setting, the values it may take, and when it is searched at all."""
+"""One dimension of a search space, and relations between dimensions.
+
+The values of a dimension are an Optuna distribution, so that Optuna's samplers take it as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
 from subquad.experiment.settings import KeyPath, Origin
 
-Kind = Literal["choice", "grid", "uniform", "loguniform", "int"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 
 @dataclass(frozen=True)
@@ -32,29 +37,16 @@ class Condition:
 class Dimension:
     """A setting that is searched.
 
-    `choice` and `grid` are categorical, `uniform` and `loguniform` floats, `int` whole numbers with a step or on a log
-    scale: one to one what samplers such as Optuna's know.
-
     Attributes:
         path: the setting, dotted.
-        kind: how its values are given. A `grid` is a list meant for a grid search, elsewhere a choice.
-        values: of choice and grid.
-        low: smallest value of a range, included.
-        high: largest value of a range, included.
-        step: between the values of an int.
-        log: whether equal ratios are equally likely.
+        distribution: its values.
         when: conditions that must all hold.
         mixer: the plugin it is for; None where it is for any.
         origin: where it was given.
     """
 
     path: str
-    kind: Kind
-    values: tuple[Any, ...] = ()
-    low: float = 0
-    high: float = 0
-    step: int = 1
-    log: bool = False
+    distribution: Distribution
     when: tuple[Condition, ...] = ()
     mixer: str | None = None
     origin: Origin = field(default=Origin("space"), compare=False)
@@ -64,30 +56,28 @@ class Dimension:
         return tuple(self.path.split("."))
 
     @property
-    def is_listed(self) -> bool:
-        """Whether its values are a list."""
-        return self.kind in ("choice", "grid")
+    def kind(self) -> str:
+        """What a space file calls it: choice, int, uniform or loguniform."""
+        if isinstance(self.distribution, FloatDistribution):
+            return "loguniform" if self.distribution.log else "uniform"
+        return "int" if isinstance(self.distribution, IntDistribution) else "choice"
 
     @property
-    def count(self) -> int | None:
-        """How many values it has; None where it is continuous."""
-        if self.is_listed:
-            return len(self.values)
-        return int(self.high - self.low) // self.step + 1 if self.kind == "int" else None
-
-    @property
-    def options(self) -> Sequence[Any]:
-        """The values of one that is not continuous, in order."""
-        assert self.count is not None
-        return self.values if self.is_listed else range(int(self.low), int(self.high) + 1, self.step)
+    def options(self) -> Sequence[Any] | None:
+        """Its values in order; None where it is continuous."""
+        values = self.distribution
+        if isinstance(values, CategoricalDistribution):
+            return values.choices
+        return range(values.low, values.high + 1, values.step) if isinstance(values, IntDistribution) else None
 
     def can_be(self, value: Any) -> bool:
         """Whether a search may give it this value."""
-        if self.is_listed:
-            return any(same(value, one) for one in self.values)
-        if not is_number(value) or not self.low <= value <= self.high:
+        values = self.distribution
+        if isinstance(values, CategoricalDistribution):
+            return any(same(value, one) for one in values.choices)
+        if not is_number(value) or not values.low <= value <= values.high:
             return False
-        return self.kind != "int" or (value - self.low) % self.step == 0
+        return isinstance(values, FloatDistribution) or (value - values.low) % values.step == 0
 
 
 def same(a: Any, b: Any) -> bool:
@@ -99,3 +89,56 @@ def same(a: Any, b: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+Relation = Literal["less", "less_equal", "divides", "sum_not_in"]
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
+"""A closed list, so that a space stays data and no code of a file ever runs."""
+
+_Numbers = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A relation between numbers that every point keeps. What a plugin itself refuses needs none.
+
+    Attributes:
+        relation: `less` and `less_equal` order two numbers, `divides` says that the first divides the second,
+            `sum_not_in` that the sum of all is none of `values`.
+        keys: settings, dotted.
+        values: of `sum_not_in`.
+        mixer: the plugin it is for; None where it is for any.
+        origin: where it was given.
+    """
+
+    relation: Relation
+    keys: tuple[str, ...]
+    values: tuple[float, ...] = ()
+    mixer: str | None = None
+    origin: Origin = field(default=Origin("space"), compare=False)
+
+    def __str__(self) -> str:
+        """As it would stand in a file, and where it does."""
+        keys = ", ".join(self.keys)
+        said = f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}" if self.values else f"[{keys}]"
+        return f"{self.relation}: {said}" + (f" at {self.origin}" if self.origin.line else "")
+
+    def holds(self, numbers: _Numbers) -> bool:
+        """Whether numbers, one for each key, keep it."""
+        return _HOLDS[self.relation](numbers, self.values)
+
+
+def _divides(numbers: _Numbers, values: _Numbers) -> bool:
+    return numbers[0] != 0 and math.fmod(numbers[1], numbers[0]) == 0
+
+
+def _sum_not_in(numbers: _Numbers, values: _Numbers) -> bool:
+    return not any(math.isclose(sum(numbers), value, abs_tol=1e-9) for value in values)
+
+
+_HOLDS: dict[Relation, Callable[[_Numbers, _Numbers], bool]] = {
+    "less": lambda numbers, values: numbers[0] < numbers[1],
+    "less_equal": lambda numbers, values: numbers[0] <= numbers[1],
+    "divides": _divides,
+    "sum_not_in": _sum_not_in,
+}

@@ -1,4 +1,4 @@
-"""What an experiment's schemas say about the settings of a space: unknown ones, wrong values, defaults."""
+"""What an experiment says about settings that a space names: wrong ones, their defaults, and those never searched."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from pydantic_core import to_jsonable_python
 from subquad.experiment.checked import Checked
 from subquad.experiment.refusals import Fault, Known, allowed, known_keys, validated
 from subquad.experiment.schema import Experiment
-from subquad.experiment.settings import COMPONENTS, KeyPath
+from subquad.experiment.settings import COMPONENTS, KeyPath, path_fields
 from subquad.registry.foreign import blamed
 
 _MISSING = object()
 _RULE = 3
 """Rank of a fault that is about several settings; below are unknown, missing and mistyped ones."""
+
+_NO_EFFECT = "it does not change what a run learns"
+_SECTIONS = {
+    "name": _NO_EFFECT,
+    "format": _NO_EFFECT,
+    "protocol": "it says how a run is measured",
+    "tracking": _NO_EFFECT,
+    "resources": "it says where a run is computed",
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,25 @@ class Fields:
         """What a setting may be."""
         model, at, _ = self._schema(path)
         return allowed(model, path[len(at) :])
+
+    def never_searched(self, path: KeyPath) -> str | None:
+        """Why a setting may not be searched; None where it may, or where there is no such setting."""
+        kind, last = str(path[0]), str(path[-1])
+        if kind in _SECTIONS:
+            return _SECTIONS[kind]
+        if last == "seed":
+            return "seeds are repeated, not chosen; list them in the study's matrix"
+        if path == ("train",) or (kind in COMPONENTS and path[1:] == ("params",)):
+            return "it holds several settings; name one of them"
+        if kind in COMPONENTS and path[1:] in ((), ("name",)):
+            return "plugins are compared, not searched; list them in the study's matrix"
+        if kind in COMPONENTS and path[1] == "params" and self._is_place(kind, last):
+            return "it says where files are"
+        return None
+
+    def _is_place(self, kind: str, name: str) -> bool:
+        config = getattr(self.experiment, f"{kind}_config")
+        return (kind, name) == ("dataset", "path") or name in path_fields(type(config))
 
     def _schema(self, path: KeyPath) -> tuple[type[BaseModel], KeyPath, Mapping[str, Any]]:
         """The schema that a setting belongs to, where that stands in the experiment, and its data."""

@@ -6,17 +6,19 @@ has its default instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any
 
-from subquad.errors import ConfigError, UserError
-from subquad.experiment.settings import Setting, one_line
-from subquad.space.conditions import parents_first
-from subquad.space.constraint import Constraint
-from subquad.space.dimension import Dimension, is_number
+from optuna.samplers import RandomSampler
+
+from subquad.errors import ConfigError
+from subquad.experiment.settings import Setting, one_line, problem
+from subquad.space.dimension import Condition, Constraint, Dimension, is_number
 
 Point = dict[str, Any]
 
@@ -24,11 +26,18 @@ MAX_ATTEMPTS = 1000
 """Draws for one point before the values that keep its constraints are listed."""
 MAX_COUNTED = 1_000_000
 """Combinations of dimensions that depend on each other; more are not counted or listed."""
+_MAX_COMBINATIONS = 10_000
+"""Of values that conditions name; with more, a condition is taken as possible."""
+
+
+def seed_of(*parts: int | str) -> int:
+    """A seed of 32 bits that follows from parts such as a search's seed and a trial's number."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched. Made by `subquad.space.check`, which has refused everything that cannot work.
+    """What is searched. Made by `subquad.space.check_space`, which has refused everything that cannot work.
 
     Attributes:
         name: as the user gave it, `agf+optimizer`.
@@ -48,11 +57,11 @@ class Space:
     @property
     def dimensions(self) -> int:
         """How many settings are searched: those with more than one value."""
-        return sum(dim.count != 1 for dim in self.dims)
+        return sum(dim.options is None or len(dim.options) != 1 for dim in self.dims)
 
     @property
     def is_finite(self) -> bool:
-        return all(dim.count is not None for dim in self.dims)
+        return all(dim.options is not None for dim in self.dims)
 
     @cached_property
     def ordered(self) -> tuple[Dimension, ...]:
@@ -67,32 +76,44 @@ class Space:
         """What a setting has at a point."""
         return point[key] if key in point else self.rest[key]
 
-    def draw(self, seed: int, number: int) -> Point:
-        """A random point: a pure function of the dimensions, `seed` and `number`, each from 0 to 2**64 - 1.
+    def holds(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point has a possible value for each dimension that is active in it, and nothing else."""
+        active = [dim for dim in self.dims if self.is_active(dim, point)]
+        return point.keys() == {dim.path for dim in active} and all(dim.can_be(point[dim.path]) for dim in active)
 
-        Where a constraint is broken, the dimensions of constraints are drawn again, all others keep their values. Where
-        hardly any draw keeps them, those that do are listed, each as likely as the others.
+    def draw(self, seed: int, number: int, given: Mapping[str, Any] | None = None) -> Point:
+        """A random point, each value by Optuna's random sampler: a function of the dimensions and the arguments.
+
+        A value depends on its dimension's name, so it stays when other dimensions join or leave. Where a constraint is
+        broken, the dimensions of constraints are drawn again, all others keep their values. Where hardly any draw
+        keeps them, those that do are listed, each as likely as the others.
+
+        Args:
+            seed: of the search.
+            number: of the point, from 0.
+            given: values that are not drawn, by dotted setting.
 
         Raises:
             ConfigError: the constraints leave no point; or hardly one, and there are too many to list.
         """
-        from subquad.space import draw
-
+        given = given or {}
         bound = {dim.path for dim in self._bound}
 
         def drawn(dim: Dimension, attempt: int = 0) -> Any:
-            return draw.value(dim, draw.word(seed, number, dim.path, attempt if dim.path in bound else 0))
+            if dim.path in given:
+                return given[dim.path]
+            return _drawn(dim, seed_of(seed, number, dim.path, attempt if dim.path in bound else 0))
 
         for attempt in range(MAX_ATTEMPTS):
             point = self.compose(lambda dim, attempt=attempt: drawn(dim, attempt))
             if self.keeps(point):
                 return point
-        if not self._kept:
+        if given or not self._kept:
             names = "; ".join(map(str, self.constraints))
             raise ConfigError(
                 one_line(f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})")
             )
-        kept = self._kept[draw.word(seed, number, "kept", 0) % len(self._kept)]
+        kept = self._kept[seed_of(seed, number, "kept") % len(self._kept)]
         return self.compose(lambda dim: kept[dim.path] if dim.path in bound else drawn(dim))
 
     @cached_property
@@ -107,7 +128,7 @@ class Space:
     @cached_property
     def _kept(self) -> list[Point]:
         """All values of these that keep the constraints; none where there are too many to look at."""
-        if any(dim.count is None for dim in self._bound) or prod(dim.count or 0 for dim in self._bound) > MAX_COUNTED:
+        if any(dim.options is None for dim in self._bound) or _combinations(self._bound) > MAX_COUNTED:
             return []
         return list(self._walk(self._bound, {}))
 
@@ -137,7 +158,7 @@ class Space:
         Raises:
             ConfigError: a dimension is continuous.
         """
-        continuous = [dim for dim in self.dims if dim.count is None]
+        continuous = [dim for dim in self.dims if dim.options is None]
         if continuous:
             first = continuous[0]
             more = f" (and {len(continuous) - 1} more)" if len(continuous) > 1 else ""
@@ -158,7 +179,7 @@ class Space:
         if not self.is_active(first, point):
             yield from self._walk(tuple(others), point)
             return
-        for option in first.options:
+        for option in first.options or ():
             yield from self._walk(tuple(others), {**point, first.path: option})
 
     def size(self) -> int | None:
@@ -166,10 +187,9 @@ class Space:
         if not self.is_finite:
             return None
         linked = tuple(dim for dim in self.ordered if self._is_linked(dim))
-        free = prod(dim.count or 0 for dim in self.dims if dim not in linked)
-        if prod(dim.count or 0 for dim in linked) > MAX_COUNTED:
+        if _combinations(linked) > MAX_COUNTED:
             return None
-        return free * sum(1 for _ in self._walk(linked, {}))
+        return _combinations([dim for dim in self.dims if dim not in linked]) * sum(1 for _ in self._walk(linked, {}))
 
     def _is_linked(self, dim: Dimension) -> bool:
         """Whether its values decide about others, or others about it."""
@@ -181,20 +201,82 @@ class Space:
         """What to lay over the experiment for a point; dimensions that are not in it go back to their defaults."""
         return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
 
-    def refusal(self, point: Mapping[str, Any], check: Callable[[list[Setting]], object]) -> str | None:
-        """Why the experiment cannot run at a point, in one line; None where it can.
 
-        Args:
-            point: of this space.
-            check: builds the experiment with settings laid over it, as `subquad.space.builder` does; a `UserError` of
-                it is the reason.
-        """
-        try:
-            check(self.settings(point))
-        except UserError as error:
-            return str(error)
-        return None
+def _drawn(dim: Dimension, seed: int) -> Any:
+    nothing: Any = None  # the sampler looks at the distribution alone
+    return RandomSampler(seed=seed).sample_independent(nothing, nothing, dim.path, dim.distribution)
 
-    def feasible(self, point: Mapping[str, Any], check: Callable[[list[Setting]], object]) -> bool:
-        """Whether the experiment can run at a point: see `refusal`."""
-        return self.refusal(point, check) is None
+
+def _combinations(dims: Sequence[Dimension]) -> int:
+    return prod(len(dim.options or ()) for dim in dims)
+
+
+def parents_first(dims: Sequence[Dimension]) -> tuple[Dimension, ...]:
+    """The dimensions in their order, but each after those that its conditions name.
+
+    Raises:
+        ConfigError: conditions in a circle.
+    """
+    by_path = {dim.path: dim for dim in dims}
+    done: dict[str, Dimension] = {}
+
+    def visit(dim: Dimension, above: tuple[str, ...]) -> None:
+        if dim.path in above:
+            circle = " -> ".join((*above[above.index(dim.path) :], dim.path))
+            raise problem(dim.key_path, f"when goes in a circle ({circle})", {(): dim.origin})
+        for condition in dim.when:
+            if condition.key in by_path and condition.key not in done:
+                visit(by_path[condition.key], (*above, dim.path))
+        done.setdefault(dim.path, dim)
+
+    for dim in dims:
+        visit(dim, ())
+    return tuple(done.values())
+
+
+def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, Any]) -> bool:
+    """Whether some values of the other dimensions make all conditions of `dim` hold.
+
+    Args:
+        dim: one of `dims`.
+        dims: all, without circles.
+        rest: what settings have where no dimension gives them a value.
+    """
+    chain = [one for one in parents_first(dims) if one.path in _ancestors(dim, dims)]
+    lists = [_telling(one, dims) for one in chain]
+    if prod(map(len, lists)) > _MAX_COMBINATIONS:
+        return True
+    return any(_active(dim, chain, values, rest) for values in product(*lists))
+
+
+def _active(dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], rest: Mapping[str, Any]) -> bool:
+    """Whether `dim` is searched where its ancestors, as far as they are searched themselves, take these values."""
+    point: dict[str, Any] = {}
+
+    def all_hold(one: Dimension) -> bool:
+        return all(each.holds(point[each.key] if each.key in point else rest.get(each.key)) for each in one.when)
+
+    for one, value in zip(chain, values, strict=True):
+        if all_hold(one):
+            point[one.path] = value
+    return all_hold(dim)
+
+
+def _ancestors(dim: Dimension, dims: Sequence[Dimension]) -> set[str]:
+    by_path = {one.path: one for one in dims}
+    found: set[str] = set()
+    waiting = [condition.key for condition in dim.when]
+    while waiting:
+        key = waiting.pop()
+        if key in by_path and key not in found:
+            found.add(key)
+            waiting += [condition.key for condition in by_path[key].when]
+    return found
+
+
+def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:
+    """Values that conditions tell apart: those they name and it can have, and one more if there is any."""
+    named = [value for one in dims for condition in one.when if condition.key == dim.path for value in condition.values]
+    is_told = Condition(dim.path, tuple(named)).holds
+    others = [] if dim.kind == "choice" and all(map(is_told, dim.options or ())) else [object()]
+    return [*(value for value in named if dim.can_be(value)), *others]

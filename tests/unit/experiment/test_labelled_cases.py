@@ -6,7 +6,7 @@ import pytest
 
 from subquad.errors import ConfigError
 from subquad.experiment import digest
-from subquad.search.subjects import subjects_of
+from subquad.search.candidates import candidates_of
 
 HEAD = """\
 name: table
@@ -177,5 +177,5 @@ def test_what_the_command_line_gives_is_never_dropped_in_silence(loaded, refused
 
 def test_a_search_does_not_take_it(loaded):
     with pytest.raises(ConfigError, match=r"^cases with a label are for subquad train, which trains each"):
-        subjects_of(loaded(STUDY))
-    assert len(subjects_of(loaded(STUDY, "matrix.case=[base]"))) == 2
+        candidates_of(loaded(STUDY))
+    assert len(candidates_of(loaded(STUDY, "matrix.case=[base]"))) == 2

@@ -1,4 +1,4 @@
-"""Reports of searches, at whatever point they stand: subjects, winners, pictures, the final study."""
+"""Reports of searches, at whatever point they stand: candidates, winners, pictures, the final study."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Folder:
     def __init__(self, path: Path):
         self.path = path
 
-    def trial(self, subject: str, number: int, status: str = "", value: float = 0.5, reason: str = "") -> None:
+    def trial(self, candidate: str, number: int, status: str = "", value: float = 0.5, reason: str = "") -> None:
         """A trial of 20 steps; without a status it runs."""
         state = "infeasible" if status == "infeasible" else "waiting"
         point = {"train.lr": 0.001 * (number + 1)}
-        trial = Trial(subject=subject, number=number, point=point, state=state, total_steps=20, reason=reason)
+        trial = Trial(candidate=candidate, number=number, point=point, state=state, total_steps=20, reason=reason)
         write_trial(self.path, trial, point, 1000)
-        folder = trial_folder(self.path, subject, number)
+        folder = trial_folder(self.path, candidate, number)
         if status == "infeasible":
             return
         metrics = {"accuracy": value, "loss": 1.0}
@@ -62,11 +62,11 @@ class Folder:
         if status:
             write_json(folder / RESULT, {"status": status, "steps": 20, "seconds": 2.0, "reason": reason})
 
-    def over(self, *subjects: str) -> None:
+    def over(self, *candidates: str) -> None:
         """What search.json says: these have no further trial."""
         labels = ("agf", "softmax")
-        told = [{"label": label, "over": "budget used" if label in subjects else ""} for label in labels]
-        write_json(self.path / SUMMARY, {"subjects": told})
+        told = [{"label": label, "over": "budget used" if label in candidates else ""} for label in labels]
+        write_json(self.path / SUMMARY, {"candidates": told})
 
     def picture(self, *names: str) -> None:
         (self.path / "plots").mkdir(exist_ok=True)
@@ -80,9 +80,7 @@ def search(tmp_path: Path) -> Folder:
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
     plan = load(str(tmp_path / "small.yaml"))
-    settings = Settings(
-        str(tmp_path / "space.yaml"), searcher="tpe", scheduler="asha", budget="3-trials", final_seeds=1
-    )
+    settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", pruner="asha", budget="3-trials", final_seeds=1)
     return Folder(write_down(plan_search(plan, settings), tmp_path))
 
 
@@ -102,10 +100,10 @@ def ended(search: Folder, factory) -> Folder:
     return search
 
 
-def test_a_search_that_ended_has_its_subjects_and_its_final_study(ended: Folder, capsys: pytest.CaptureFixture[str]):
+def test_a_search_that_ended_has_its_candidates_and_its_final_study(ended: Folder, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(ended.path)]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].endswith("searcher tpe, scheduler asha, 3 trials for each of 2 subjects, seed 0; selected on the "
+    assert shown[0].endswith("sampler tpe, pruner asha, 3 trials for each of 2 candidates, seed 0; selected on the "
                              "validation split")  # fmt: skip
     assert [line.split() for line in shown if line.startswith(("agf  ", "softmax  "))] == [
         ["agf", "1", "2", "1", "0", "0", "60", "6e+04", "6.0"],
@@ -128,13 +126,13 @@ def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
         in text
     )
     assert "loss &lt;b&gt;is&lt;/b&gt; \\| infinite" in text
-    assert text.index("## Subjects") < text.index("## Final study: Results")
+    assert text.index("## Candidates") < text.index("## Final study: Results")
 
 
-def test_a_record_for_each_subject_and_then_the_final_study(ended: Folder):
+def test_a_record_for_each_candidate_and_then_the_final_study(ended: Folder):
     write_document(document_in(ended.path), ended.path, ["csv"])
     records = list(csv.DictReader(io.StringIO((ended.path / "report.csv").read_text())))
-    assert [(one["kind"], one["subject"] or one["mixer"]) for one in records] == [
+    assert [(one["kind"], one["candidate"] or one["mixer"]) for one in records] == [
         ("search", "agf"), ("search", "softmax"), ("mixer", "agf"), ("mixer", "softmax")
     ]  # fmt: skip
     first = records[0]
@@ -159,7 +157,7 @@ def test_json_has_the_summary_and_the_final_report(ended: Folder, capsys: pytest
     assert main(["report", str(ended.path), "--json", "--format", "md"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["finished"] is True
-    assert found["search"]["subjects"][0]["best"]["value"] == 0.75
+    assert found["search"]["candidates"][0]["best"]["value"] == 0.75
     assert [row["score"]["mean"] for row in found["final"]["rows"]] == [0.9, 0.9]
     assert [Path(path).name for path in found["pictures"]] == ["best-so-far.png", "agf-slice.png"]
     assert found["files"] == [str(ended.path / "report.md")]
@@ -176,12 +174,12 @@ def test_the_same_search_gives_the_same_bytes(ended: Folder, tmp_path: Path):
 def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
-    settings = Settings(str(tmp_path / "space.yaml"), searcher="tpe", cost="flops")
+    settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", cost="flops")
     search = Folder(write_down(plan_search(load(str(tmp_path / "small.yaml")), settings), tmp_path))
     search.trial("agf", 0, "finished", 0.5)
     search.trial("agf", 1, "finished", 0.75)
     report = document_in(search.path)
-    agf, softmax = report.values["search"]["subjects"]
+    agf, softmax = report.values["search"]["candidates"]
     assert agf["front"] == [{"number": 1, "point": {"train.lr": 0.002}, "value": 0.75, "cost": 20_000.0}]
     assert softmax["front"] == []
     write_document(report, search.path, ["md"])

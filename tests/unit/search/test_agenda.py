@@ -1,4 +1,4 @@
-"""Which trial is given out next, and when a subject's search is over."""
+"""Which trial is given out next, and when a candidate's search is over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from subquad.experiment import load
 from subquad.runs import RESULT, write_json
 from subquad.search.loop import MAX_FRUITLESS, Agenda, Lane
 from subquad.search.prepare import Prepared, base_trial, prepare
-from subquad.search.search import plan_search, searcher_of, tickets, trials_of
+from subquad.search.search import plan_search, sampler_of, tickets, trials_of
 from subquad.search.settings import Settings
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
@@ -36,8 +36,8 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
 def driver(prepared: Prepared, folder: Path) -> tuple[Agenda, Lane]:
     """What a driver that starts on this folder asks for trials."""
     search = prepared.search
-    (subject,) = search.subjects
-    lane = Lane(subject.label, searcher_of(search, subject), prepared.fitters[subject.label])
+    (candidate,) = search.candidates
+    lane = Lane(candidate.label, sampler_of(search, candidate), prepared.fitters[candidate.label])
     trials = trials_of(search, folder)
     return Agenda(folder, trials, [lane], search.settings.limit, tickets(search, folder), lambda _: None), lane
 
@@ -71,7 +71,7 @@ def test_one_that_ends_otherwise_starts_the_count_anew(prepared, tmp_path):
 
 def test_what_running_trials_leave_of_the_budget_is_given_out(prepared, tmp_path):
     ready = prepared(RATES, budget="1e15flops")
-    one = base_trial(ready, ready.search.subjects[0]).flops
+    one = base_trial(ready, ready.search.candidates[0]).flops
     ready = prepared(RATES, budget=f"{2.5 * one:.6e}flops")
     agenda, lane = driver(ready, tmp_path)
     running = [agenda.next(), agenda.next()]
@@ -117,29 +117,24 @@ class Uncounted(TokenMixer):
 '''
 
 
-@pytest.mark.parametrize(("budget", "states"), [("1e9flops", ["infeasible", "waiting"]), ("3-trials", ["waiting"])])
-def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget, states):
+@pytest.mark.parametrize(("budget", "state"), [("1e9flops", "infeasible"), ("3-trials", "waiting")])
+def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget, state):
     (tmp_path / "uncounted.py").write_text(UNCOUNTED)
     space = "dims: {mixer.params.counts: {grid: [false, true]}}"
-    ready = prepared(
-        space,
-        "mixer=./uncounted.py:Uncounted",
-        budget=budget,
-        searcher="grid",
-        searcher_settings={"shuffle": False},
-    )
+    ready = prepared(space, "mixer=./uncounted.py:Uncounted", budget=budget, sampler="grid")
     agenda, lane = driver(ready, tmp_path)
-    assert agenda.next()
-    found = trials_of(ready.search, tmp_path).of(lane.label)
-    assert [one.state for one in found] == states
-    if states[0] == "infeasible":
-        assert found[0].reason == (
+    while agenda.next():
+        pass
+    found = {one.point["mixer.params.counts"]: one for one in trials_of(ready.search, tmp_path).of(lane.label)}
+    assert {counts: one.state for counts, one in found.items()} == {True: "waiting", False: state}
+    if state == "infeasible":
+        assert found[False].reason == (
             "its FLOPs cannot be counted (RuntimeError: needs a GPU), and the budget is one of FLOPs"
         )
 
 
 @pytest.mark.ci
-def test_constraints_that_leave_hardly_a_point_end_the_subject_with_the_reason(prepared, tmp_path):
+def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason(prepared, tmp_path):
     """A continuous setting cannot be listed; about one draw in 180 keeps the constraint, so most points are found."""
     space = "dims: {backbone.params.dropout: {uniform: [0.0, 0.9]}, train.lr: {uniform: [1.0e-3, 0.0095]}}\n"
     bound = "constraints: [{less: [backbone.params.dropout, train.lr]}]"

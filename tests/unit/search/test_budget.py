@@ -3,12 +3,12 @@
 import pytest
 
 from subquad.errors import ConfigError
-from subquad.search.budget import Budget, parse_budget
+from subquad.search.settings import Budget, parse_budget
 from subquad.search.trial import Trial
 
 
 def trial(number, state="finished", **used):
-    return Trial(subject="", number=number, point={}, state=state, **used)
+    return Trial(candidate="", number=number, point={}, state=state, **used)
 
 
 @pytest.mark.parametrize(

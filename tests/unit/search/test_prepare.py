@@ -22,7 +22,7 @@ from subquad.search.timing import Timing, timing_lines
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 HEADS = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.num_heads: {choice: [3, 5, 7]}}"
 MIXERS = "matrix: {mixer: [softmax, agf]}\n"
-ASHA = {"scheduler": "asha", "budget": "1e9flops"}
+ASHA = {"pruner": "asha", "budget": "1e9flops"}
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def ready(search: Callable[..., Search]) -> Callable[..., Prepared]:
 @pytest.mark.parametrize("every", ["train.eval_every_epochs=3", "train.eval_every_steps=39"])
 def test_a_scheduler_that_sees_the_last_evaluation_only_is_refused(ready, every):
     off = [] if "epochs" in every else ["train.eval_every_epochs=null"]
-    message = r"^--scheduler asha: never sees an evaluation .* as small is evaluated every 39 steps and has 39; lower"
+    message = r"^--pruner asha: never sees an evaluation .* as small is evaluated every 39 steps and has 39; lower"
     with pytest.raises(ConfigError, match=message):
         ready(RATES, every, *off, **ASHA)
 
@@ -66,7 +66,7 @@ def test_a_space_of_which_no_point_can_run_is_refused(ready):
 
 def test_a_dry_run_tells_how_many_points_are_infeasible(ready):
     found = estimate(ready(HEADS.replace("7]", "2]"), budget="7-trials"))
-    (row,) = found["subjects"]
+    (row,) = found["candidates"]
     assert row["drawn"] == 20
     assert 0 < row["infeasible"] < 20
     assert len(row["points"]) == 5
@@ -95,23 +95,23 @@ def test_flops_that_whole_steps_match(ready):
 
 
 def test_time_is_matched_with_its_evaluations(search):
-    """Per step and evaluation 2 and 10 s, and another subject's 1 and 30 s: 39 * 2 + 3 * 10 = 18 * 1 + 3 * 30."""
+    """Per step and evaluation 2 and 10 s, and another candidate's 1 and 30 s: 39 * 2 + 3 * 10 = 18 * 1 + 3 * 30."""
     one = search(RATES)
-    (subject,) = one.subjects
+    (candidate,) = one.candidates
     own, other = Timing(step=2.0, evaluation=10.0, spread=0.0), Timing(step=1.0, evaluation=30.0, spread=0.0)
-    materials, space = Materials(), one.spaces[subject.label]
-    whole = Fitter(subject, space, materials, Target(), own).fitted({})
+    materials, space = Materials(), one.spaces[candidate.label]
+    whole = Fitter(candidate, space, materials, Target(), own).fitted({})
     assert whole.seconds == 39 * 2 + 3 * 10
-    matched = Fitter(subject, space, materials, Target("time", whole.seconds), other).fit({"train.lr": 1e-3})
+    matched = Fitter(candidate, space, materials, Target("time", whole.seconds), other).fit({"train.lr": 1e-3})
     assert (matched.steps, matched.seconds) == (18, 108)
     slow = Timing(step=1.0, evaluation=40.0, spread=0.0)
     with pytest.raises(ConfigError, match=r"^its 3 evaluations alone take 120 s, and a trial has 108 s; evaluate less"):
-        Fitter(subject, space, materials, Target("time", whole.seconds), slow).fit({"train.lr": 1e-3})
+        Fitter(candidate, space, materials, Target("time", whole.seconds), slow).fit({"train.lr": 1e-3})
 
 
 def test_steps_and_evaluations_are_timed(search):
-    subjects = {one.label: one.checked for one in search(RATES, more=MIXERS).subjects}
-    found = timings(subjects, Materials())
+    candidates = {one.label: one.checked for one in search(RATES, more=MIXERS).candidates}
+    found = timings(candidates, Materials())
     assert list(found) == ["softmax", "agf"]
     assert all(one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values())
 

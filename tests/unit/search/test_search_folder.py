@@ -7,14 +7,13 @@ import pytest
 from subquad.errors import RunError
 from subquad.runs import METRICS, Record, write_json, write_text
 from subquad.search.folder import Trials, place_of, read_trial, trial_folder, write_trial
-from subquad.search.searcher import Goal
-from subquad.search.trial import Trial
+from subquad.search.trial import Goal, Trial
 
 GOAL = Goal("accuracy", "max")
 
 
 def begun(root, number, **more):
-    trial = Trial(subject="agf", number=number, point={"train.lr": 0.1}, state="waiting", total_steps=40, **more)
+    trial = Trial(candidate="agf", number=number, point={"train.lr": 0.1}, state="waiting", total_steps=40, **more)
     write_trial(root, trial, {"train.lr": 0.1}, 1000)
     return trial_folder(root, "agf", number)
 
@@ -57,7 +56,7 @@ def test_a_trial_that_runs_and_one_whose_last_line_is_torn(tmp_path):
 def test_only_evaluations_on_the_validation_split_count(tmp_path):
     folder = begun(tmp_path, 0)
     evaluated(folder, (10, {"accuracy": 0.5}), split="test")
-    assert read_trial(folder, "accuracy").curve == ()
+    assert read_trial(folder, "accuracy").curves == ()
 
 
 def test_a_trial_that_ended_is_read_once(tmp_path):
@@ -82,7 +81,7 @@ def test_a_failed_trial_is_charged_what_it_did(tmp_path):
 
 
 def test_an_infeasible_point(tmp_path):
-    trial = Trial(subject="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2")
+    trial = Trial(candidate="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2")
     write_trial(tmp_path, trial, {}, None)
     assert read_trial(trial_folder(tmp_path, "agf", 3), "accuracy") == trial
 
@@ -98,7 +97,7 @@ def test_trials_are_told_by_number(tmp_path):
     ("name", "text", "message"),
     [
         ("trial.json", "{", r"agf/00000/trial\.json: is no JSON object; put it back"),
-        ("trial.json", "{}", r"agf/00000/trial\.json: subject: Field required; put it back"),
+        ("trial.json", "{}", r"agf/00000/trial\.json: candidate: Field required; put it back"),
         ("result.json", "[]", r"agf/00000/result\.json: is no JSON object"),
         ("result.json", "{}", r"agf/00000/result\.json: does not say how the trial ended"),
         ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl: holds a line that is no record"),

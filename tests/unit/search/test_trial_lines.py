@@ -4,11 +4,11 @@ from subquad.cli.tune_text import MAX_REASON, _infeasible_line
 from subquad.search.trial import Trial
 
 
-def infeasible(number: int, reason: str, subject: str = "agf") -> Trial:
-    return Trial(subject=subject, number=number, point={"train.lr": 0.1}, state="infeasible", reason=reason)
+def infeasible(number: int, reason: str, candidate: str = "agf") -> Trial:
+    return Trial(candidate=candidate, number=number, point={"train.lr": 0.1}, state="infeasible", reason=reason)
 
 
-def test_a_reason_is_told_once_for_each_subject_and_without_the_point():
+def test_a_reason_is_told_once_for_each_candidate_and_without_the_point():
     told = {}
     trials = [infeasible(0, "heads 3"), infeasible(2, "heads 3"), infeasible(3, "order"), infeasible(1, "order", "cur")]
     lines = [_infeasible_line(one, told) for one in [*trials, infeasible(5, "heads 3")]]

@@ -9,7 +9,7 @@ import pytest
 
 from subquad.errors import UserError
 from subquad.experiment import Checked, load
-from subquad.space import Space, check, declared
+from subquad.space import Space, check_space, find_space
 
 BASE = """\
 dataset: {name: recall, params: {train_size: 64, validation_size: 32, test_size: 32}}
@@ -38,7 +38,7 @@ def space(tmp_path: Path, experiment: Callable[..., Checked]) -> Callable[..., S
     def one(text: str, *overrides: str, mixer: str = "agf", drop: bool = False) -> Space:
         (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
         given = experiment(mixer, *overrides)
-        return check(declared("./s.yaml", given, cwd=tmp_path), given, drop=drop)
+        return check_space(find_space("./s.yaml", given, cwd=tmp_path), given, drop=drop)
 
     return one
 

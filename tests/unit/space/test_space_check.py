@@ -8,7 +8,7 @@ from subquad.errors import ConfigError
 from subquad.experiment import load
 from subquad.plugin import Config, MixerConfig, MixerPlugin, Range, param
 from subquad.registry import Found, Resolved, resolve
-from subquad.space import auto, check
+from subquad.space import auto_space, check_space
 
 P = "mixer.params"
 BASIS = f"{P}.basis: {{choice: [jacobi, legendre]}}"
@@ -206,4 +206,4 @@ def test_a_search_that_a_plugin_got_wrong_is_blamed_on_it(tmp_path, config: type
     (tmp_path / "e.yaml").write_text(text)
     experiment = load("e.yaml", cwd=tmp_path, resolve=find).cells[0].experiment
     with pytest.raises(ConfigError, match=f"^{message}$"):
-        check(auto(experiment), experiment)
+        check_space(auto_space(experiment), experiment)

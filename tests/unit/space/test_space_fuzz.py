@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from subquad.errors import UserError
 from subquad.experiment import Checked, load
-from subquad.space import Space, check, parse_space
+from subquad.space import Space, check_space, parse_space
 
 PLAIN = st.sampled_from([None, True, 0, 1, 3, -2, 0.5, 1e300, 2**62, "", "jacobi", "svd", "a b", "mixer.params.order"])
 VALUES = st.lists(PLAIN, max_size=3) | PLAIN | st.just([2, 8]) | st.just([0.1, 2.5])
@@ -78,7 +78,7 @@ def experiment(tmp_path_factory) -> Checked:
 def made(text: str, experiment: Checked, drop: bool) -> Space | str:
     """The space, or the message."""
     try:
-        return check(parse_space(text, "fuzz"), experiment, drop=drop)
+        return check_space(parse_space(text, "fuzz"), experiment, drop=drop)
     except UserError as error:
         return str(error)
 

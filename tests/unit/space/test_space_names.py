@@ -15,7 +15,7 @@ from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Checked
 from subquad.registry import find_plugins, recipes
 from subquad.registry.files import package_folder
-from subquad.space import auto, check, declared, merge, parse_space
+from subquad.space import auto_space, check_space, find_space, merge_spaces, parse_space
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -25,40 +25,40 @@ RATES = "dims:\n  train.lr: {loguniform: [1e-4, 1e-2]}\n"
 
 def test_the_order_of_names_shows_in_the_name_alone(experiment):
     a, b = parse_space(ORDERS, "a"), parse_space(RATES, "b")
-    one, other = merge([a, b]), merge([b, a])
+    one, other = merge_spaces([a, b]), merge_spaces([b, a])
     assert (one.name, other.name) == ("a+b", "b+a")
     assert (one.dims, one.constraints) == (other.dims, other.constraints)
     given = experiment()
-    assert check(one, given).draw(3, 7) == check(other, given).draw(3, 7)
+    assert check_space(one, given).draw(3, 7) == check_space(other, given).draw(3, 7)
 
 
 def test_equal_definitions_are_one_and_different_ones_name_both_lines():
     a, same = parse_space(RATES, "a"), parse_space("# rates\n" + RATES, "b")
-    assert len(merge([a, same]).dims) == 1
+    assert len(merge_spaces([a, same]).dims) == 1
     other = parse_space(RATES.replace("1e-2", "1e-3"), "b")
     with pytest.raises(
         ConfigError,
         match=r"^space b:2: train\.lr: says something else than space a:2 about it; leave it out of one of the spaces$",
     ):
-        merge([other, a])
+        merge_spaces([other, a])
 
 
 def test_one_setting_of_two_mixers_is_no_conflict(experiment):
     """A study of several mixers takes the space of each."""
     agf, sfpc = parse_space(ORDERS, "agf"), parse_space(ORDERS.replace("agf", "sfpc").replace("5", "8"), "sfpc")
-    merged = merge([agf, sfpc])
-    sizes = {name: check(merged, experiment(name), drop=True).size() for name in ("agf", "sfpc")}
+    merged = merge_spaces([agf, sfpc])
+    sizes = {name: check_space(merged, experiment(name), drop=True).size() for name in ("agf", "sfpc")}
     assert sizes == {"agf": 4, "sfpc": 7}
     anybody = parse_space(ORDERS.removeprefix("mixer: agf\n"), "any")
-    assert check(merge([agf, anybody]), experiment()).size() == 4
+    assert check_space(merge_spaces([agf, anybody]), experiment()).size() == 4
     with pytest.raises(ConfigError, match=r"^space sfpc:3: mixer\.params\.order: says something else than space any:2"):
-        merge([anybody, sfpc])
+        merge_spaces([anybody, sfpc])
 
 
 def test_spaces_load_nothing_heavy():
-    heavy = "[name for name in ('torch', 'ray', 'optuna', 'mlflow') if name in sys.modules]"
+    heavy = "[name for name in ('torch', 'ray', 'mlflow') if name in sys.modules]"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", f"import sys, subquad.space.draw; print({heavy})"],
+        [sys.executable, "-P", "-c", f"import sys, subquad.space; print({heavy})"],
         capture_output=True,
         text=True,
         check=True,
@@ -76,7 +76,7 @@ def test_spaces_load_nothing_heavy():
 )
 def test_names_that_cannot_be_used(experiment, tmp_path, names, message):
     with pytest.raises(ConfigError, match=f"^{message}$"):
-        declared(names, experiment(), cwd=tmp_path)
+        find_space(names, experiment(), cwd=tmp_path)
 
 
 def test_two_files_of_one_name_are_two_spaces_and_one_file_is_one(experiment, tmp_path):
@@ -84,17 +84,17 @@ def test_two_files_of_one_name_are_two_spaces_and_one_file_is_one(experiment, tm
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "agf.yaml").write_text(text)
     given = experiment()
-    merged = declared("./one/agf.yaml+two/agf.yaml", given, cwd=tmp_path)
+    merged = find_space("./one/agf.yaml+two/agf.yaml", given, cwd=tmp_path)
     assert [dim.path for dim in merged.dims] == ["mixer.params.order", "train.lr"]
-    assert merged.dims == declared("two/agf.yaml+./one/agf.yaml", given, cwd=tmp_path).dims
+    assert merged.dims == find_space("two/agf.yaml+./one/agf.yaml", given, cwd=tmp_path).dims
     with pytest.raises(ConfigError, match=r"^space agf: given twice; leave one out$"):
-        declared("./one/agf.yaml+one/../one/agf.yaml", given, cwd=tmp_path)
+        find_space("./one/agf.yaml+one/../one/agf.yaml", given, cwd=tmp_path)
 
 
 def test_a_file_with_a_plus_in_its_name_is_told(experiment, tmp_path):
     (tmp_path / "a+b.yaml").write_text(RATES)
     with pytest.raises(ConfigError, match=r"^space \./a\+b\.yaml: \+ joins spaces; give the file a name without it$"):
-        declared("./a+b.yaml", experiment(), cwd=tmp_path)
+        find_space("./a+b.yaml", experiment(), cwd=tmp_path)
 
 
 @pytest.fixture
@@ -114,11 +114,11 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("installed")
 def test_spaces_of_an_entry_point_are_merged_by_name(experiment):
     given = experiment()
-    space = check(declared("third:agf+rates", given), given)
+    space = check_space(find_space("third:agf+rates", given), given)
     assert space.name == "third:agf+rates"
     assert {"mixer.params.order", "train.lr"} <= set(space.draw(0, 0))
     with pytest.raises(PluginError, match=r"unknown space 'rate'; did you mean 'rates'\?"):
-        declared("rate", given)
+        find_space("rate", given)
 
 
 @pytest.mark.skipif(not (REPO / "pyproject.toml").is_file(), reason="runs beside the sources only")
@@ -136,11 +136,11 @@ def test_the_package_offers_its_folder():
 def test_the_shipped_spaces_are_installed(experiment):
     assert {"agf", "agf-paper-grid", "cur", "sfpc", "mdfwa", "optimizer"} <= set(recipes("space"))
     given = experiment()
-    assert check(declared("agf+optimizer", given), given).dimensions == 9
+    assert check_space(find_space("agf+optimizer", given), given).dimensions == 9
 
 
 def searched(given: Checked) -> dict[str, str]:
-    return {dim.path.removeprefix("mixer.params."): dim.kind for dim in auto(given).dims}
+    return {dim.path.removeprefix("mixer.params."): dim.kind for dim in auto_space(given).dims}
 
 
 def test_a_space_follows_from_the_fields(experiment):
@@ -155,7 +155,7 @@ def test_a_space_follows_from_the_fields(experiment):
 def test_a_control_has_nothing_to_search_and_takes_the_optimizer(experiment, tmp_path):
     (tmp_path / "rates.yaml").write_text(RATES)
     given = experiment("softmax")
-    assert auto(given).dims == ()
-    assert check(declared("auto+./rates.yaml", given, cwd=tmp_path), given).dimensions == 1
+    assert auto_space(given).dims == ()
+    assert check_space(find_space("auto+./rates.yaml", given, cwd=tmp_path), given).dimensions == 1
     with pytest.raises(ConfigError, match=re.escape("space auto: nothing of it can be searched in this experiment")):
-        check(declared("auto", given), given)
+        check_space(find_space("auto", given), given)

@@ -8,14 +8,13 @@ from small_run import SMALL
 from subquad.errors import ConfigError
 from subquad.experiment import load
 from subquad.runs import write_json
+from subquad.search.candidates import candidates_of
 from subquad.search.folder import trial_folder
 from subquad.search.search import plan_search
-from subquad.search.searcher import Goal
 from subquad.search.settings import Settings
-from subquad.search.subjects import subjects_of
-from subquad.search.trial import Evaluation, Trial
-from subquad.search.winner import final_plan, winner_of, write_best
-from subquad.search.written import plain_space, read_space
+from subquad.search.trial import Evaluation, Goal, Trial, winner_of
+from subquad.search.winner import final_plan, write_best
+from subquad.space import plain_space, read_space
 
 
 @pytest.fixture
@@ -39,16 +38,16 @@ def study(tmp_path):
         ("mixer: [agf, softmax], seed: [{value: 3, label: first}, 4]", ["agf-first", "softmax-first"]),
     ],
 )
-def test_subjects_are_the_cells_without_their_seeds(study, matrix, labels):
-    found = subjects_of(study(f"matrix: {{{matrix}}}\n"))
+def test_candidates_are_the_cells_without_their_seeds(study, matrix, labels):
+    found = candidates_of(study(f"matrix: {{{matrix}}}\n"))
     assert [one.label for one in found] == labels
     assert all("seed" not in one.axes for one in found)
     if "seed" in matrix:
         assert {one.checked.experiment.train.seed for one in found} == {3}
 
 
-def test_a_single_experiment_is_one_subject_with_its_name(study):
-    (found,) = subjects_of(study())
+def test_a_single_experiment_is_one_candidate_with_its_name(study):
+    (found,) = candidates_of(study())
     assert (found.label, found.axes, found.goal()) == ("small", {}, Goal("accuracy", "max"))
 
 
@@ -57,23 +56,23 @@ def test_a_space_that_was_written_down_draws_the_same_points(study, name):
     mixer = name if name in ("cur", "sfpc", "mdfwa") else "agf"
     plan = study("", f"mixer={mixer}")
     space = plan_search(plan, Settings(name)).spaces["small"]
-    again = read_space(plain_space(space), name, plan.cells[0].experiment)
+    again = read_space(plain_space(space.dims, space.constraints), name, plan.cells[0].experiment)
     assert [again.draw(3, number) for number in range(30)] == [space.draw(3, number) for number in range(30)]
     assert [one.value for one in again.settings(again.draw(0, 1))] == [
         one.value for one in space.settings(space.draw(0, 1))
     ]
 
 
-def test_a_subject_may_have_nothing_to_search(study):
+def test_a_candidate_may_have_nothing_to_search(study):
     search = plan_search(study("matrix: {mixer: [agf, softmax]}\n"), Settings("agf"))
     assert search.spaces["agf"].dimensions > 0
     assert search.spaces["softmax"].draw(0, 0) == {}
-    assert read_space(plain_space(search.spaces["softmax"]), "agf", search.subjects[1].checked).dims == ()
+    assert read_space(plain_space((), ()), "agf", search.candidates[1].checked).dims == ()
 
 
 def finished(number, value, loss=1.0, state="finished", step=10):
     curve = (Evaluation(step=step, value=value, loss=loss),)
-    return Trial(subject="agf", number=number, point={}, state=state, curve=curve)
+    return Trial(candidate="agf", number=number, point={}, state=state, curves=(curve,))
 
 
 def test_the_winner_is_a_finished_trial_of_equals_the_one_with_the_lower_loss():
@@ -84,15 +83,15 @@ def test_the_winner_is_a_finished_trial_of_equals_the_one_with_the_lower_loss():
     assert winner_of(trials[5:], Goal("accuracy", "max")) is None
 
 
-def won(search: Path, subject: str, **settings):
-    folder = trial_folder(search, subject, 0)
+def won(search: Path, candidate: str, **settings):
+    folder = trial_folder(search, candidate, 0)
     write_json(folder / "trial.json", {"settings": {key.replace("__", "."): value for key, value in settings.items()}})
-    return Trial(subject=subject, number=0, point={}, state="finished")
+    return Trial(candidate=candidate, number=0, point={}, state="finished")
 
 
 def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tmp_path):
     plan = study("matrix: {mixer: [{name: agf, params: {order: 5}}, softmax], seed: [7]}\n", "train.lr=0.5")
-    agf, softmax = subjects_of(plan)
+    agf, softmax = candidates_of(plan)
     first = won(tmp_path, "agf", mixer__params__order=8, train__lr=0.1)
     second = won(tmp_path, "softmax", train__lr=0.2, train__steps=9, train__epochs=None)
     final = final_plan(tmp_path, plan, [(agf, first), (softmax, second)], 2)
@@ -105,17 +104,17 @@ def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tm
     assert [one.experiment.experiment for one in best.cells] == [one.experiment.experiment for one in final.cells[:2]]
 
 
-def test_a_subject_without_a_winner_is_left_out(study, tmp_path):
+def test_a_candidate_without_a_winner_is_left_out(study, tmp_path):
     plan = study("matrix: {mixer: [agf, softmax]}\n")
-    agf, softmax = subjects_of(plan)
+    agf, softmax = candidates_of(plan)
     final = final_plan(tmp_path, plan, [(agf, None), (softmax, won(tmp_path, "softmax", train__lr=0.2))], 1)
     assert [cell.label for cell in final.cells] == ["softmax-seed0"]
 
 
 def test_a_single_experiments_final_study(study, tmp_path):
     plan = study()
-    (subject,) = subjects_of(plan)
-    final = final_plan(tmp_path, plan, [(subject, won(tmp_path, "small", train__lr=0.2))], 3)
+    (candidate,) = candidates_of(plan)
+    final = final_plan(tmp_path, plan, [(candidate, won(tmp_path, "small", train__lr=0.2))], 3)
     assert [cell.experiment.experiment.train.seed for cell in final.cells] == [0, 1, 2]
     assert {cell.experiment.experiment.train.lr for cell in final.cells} == {0.2}
 

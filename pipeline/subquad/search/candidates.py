@@ -1,4 +1,4 @@
-"""What a study searches for: each of its cells without the seed. All subjects get the same space and budget."""
+"""What a study searches for: each of its cells without the seed. All candidates get the same space and budget."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from subquad.experiment.axes import CASE, Axis, axis_path, parse_axes, plain_lab
 from subquad.experiment.settings import KeyPath, one_line
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.plugin import TaskPlugin
-from subquad.search.searcher import Goal
-from subquad.search.settings import CostBy
+from subquad.search.trial import CostBy, Goal
 
 SEED: KeyPath = ("train", "seed")
 
 
 @dataclass(frozen=True)
-class Subject:
+class Candidate:
     """One thing that is tuned.
 
     Attributes:
@@ -39,8 +38,8 @@ class Subject:
         return Goal(task.metric, task.mode, cost)
 
 
-def subjects_of(plan: Plan) -> tuple[Subject, ...]:
-    """The subjects of a study in the order of its cells; of a single experiment itself.
+def candidates_of(plan: Plan) -> tuple[Candidate, ...]:
+    """The candidates of a study in the order of its cells; of a single experiment itself.
 
     Raises:
         ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, or it has `vary`.
@@ -49,7 +48,7 @@ def subjects_of(plan: Plan) -> tuple[Subject, ...]:
     _refuse_varied(plan)
     if not plan.study:
         (cell,) = plan.cells
-        return (Subject(cell.label, {}, cell.experiment),)
+        return (Candidate(cell.label, {}, cell.experiment),)
     _refuse_rules_of_seeds(plan)
     first: dict[str, Cell] = {}
     for cell in plan.cells:
@@ -58,14 +57,14 @@ def subjects_of(plan: Plan) -> tuple[Subject, ...]:
     labels = [_label(cell) or plan.name for cell in cells]
     unique = len({label.lower() for label in labels}) == len(labels)
     return tuple(
-        Subject(label if unique else cell.label, _without_seed(cell), cell.experiment)
+        Candidate(label if unique else cell.label, _without_seed(cell), cell.experiment)
         for label, cell in zip(labels, cells, strict=True)
     )
 
 
-def base_plan(plan: Plan, subjects: Sequence[Subject]) -> Plan:
-    """The plan with one cell for each subject, to be looked at before anything starts."""
-    return replace(plan, cells=tuple(Cell(one.label, one.axes, one.checked) for one in subjects))
+def base_plan(plan: Plan, candidates: Sequence[Candidate]) -> Plan:
+    """The plan with one cell for each candidate, to be looked at before anything starts."""
+    return replace(plan, cells=tuple(Cell(one.label, one.axes, one.checked) for one in candidates))
 
 
 def axes_of(plan: Plan) -> tuple[Axis, ...]:

@@ -1,0 +1,174 @@
+"""Which point to try next: Optuna's samplers on a study that is made anew of the trials in the search's folder.
+
+A sampler remembers nothing between calls. Its seed follows from the search's seed, the candidate and the trial's
+number, so a search that was killed goes on with the points that would have come anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.samplers import BruteForceSampler, GPSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from subquad.search.kinds import Kind, configured, quiet
+from subquad.search.trial import Goal, Trial, identity
+from subquad.space import Dimension, Point, Space, seed_of
+
+SAMPLERS = {
+    "random": Kind(RandomSampler),
+    "grid": Kind(BruteForceSampler),
+    "tpe": Kind(TPESampler, {"n_startup_trials": 3, "multivariate": True, "group": True, "constant_liar": True}),
+    "gp": Kind(GPSampler, {"n_startup_trials": 4}),
+}
+"""TPE models dimensions with a `when` in groups, and takes trials that run for bad ones, so that several differ."""
+
+MAX_ASKED = 20
+"""Points that a model is asked for before a random one is taken."""
+MAX_DRAWS = 100
+"""Random points for one number before those that are left are listed."""
+
+
+class Sampler:
+    """Suggests points of one candidate: a function of its arguments and of the trials there are.
+
+    Points that were tried, or break a constraint, are asked for again; then a random one is taken.
+
+    Args:
+        name: see `SAMPLERS`.
+        space: what is searched.
+        goal: what is better.
+        seed: of the search.
+        candidate: its label.
+        settings: of the sampler, as the user gave them, by Optuna's names.
+        first: points to begin with; settings that they leave out are drawn.
+        warm: trials of another search with the same space, told to the sampler before its own.
+
+    Raises:
+        ConfigError: there is no such sampler, a setting is wrong, or the space is none for it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        space: Space,
+        goal: Goal,
+        seed: int,
+        *,
+        candidate: str = "",
+        settings: Mapping[str, Any] | None = None,
+        first: Sequence[Point] = (),
+        warm: Sequence[Trial] = (),
+    ):
+        self.name, self.space, self.goal = name, space, goal
+        self._seed, self._candidate, self._first, self._warm = seed, candidate, first, warm
+        self._arguments = configured("sampler", name, SAMPLERS, settings or {})
+        if name == "grid":
+            space.grid()  # refuses continuous dimensions
+
+    def suggest(self, number: int, known: Sequence[Trial]) -> Point | None:
+        """The point of trial `number`; None where a finite space has no point left.
+
+        Args:
+            number: 0, 1, 2, ...
+            known: trials with smaller numbers, by number; some may still run.
+
+        Raises:
+            ConfigError: the constraints leave hardly a point.
+        """
+        if number < len(self._first):
+            return self.space.draw(self._seed, number, self._first[number])
+        seen = {identity(trial.point) for trial in known}
+        if self.name != "random" and (point := self._asked(number, [*self._warm, *known], seen)):
+            return point
+        return self._untried(number, seen)
+
+    def _asked(self, number: int, known: Sequence[Trial], seen: Set[str]) -> Point | None:
+        with quiet():
+            seed = seed_of(self._seed, self._candidate, number)
+            sampler = SAMPLERS[self.name].make(seed=seed, **self._arguments)
+            told = study_of(self.space, self.goal, known)
+            study = optuna.create_study(sampler=sampler, directions=told.directions)
+            study.add_trials(told.get_trials(deepcopy=False))
+            worst = worst_of(self.goal, [one.values for one in study.get_trials(deepcopy=False) if one.values])
+            for _ in range(MAX_ASKED):
+                asked = study.ask()
+                point = self.space.compose(lambda dim, asked=asked: _suggested(asked, dim))
+                if self.space.keeps(point) and identity(point) not in seen:
+                    return point
+                if worst and self.name != "grid":
+                    study.tell(asked, worst)  # or a model of the values would ask for it again
+        return None
+
+    def _untried(self, number: int, seen: Set[str]) -> Point | None:
+        """A random point that was not tried. A space with a continuous dimension always has one."""
+        for attempt in range(MAX_DRAWS):
+            point = self.space.draw(seed_of(self._seed, attempt) if attempt else self._seed, number)
+            if identity(point) not in seen:
+                return point
+        if not self.space.is_finite:
+            return self.space.draw(self._seed, number)
+        left = [point for point in self.space.grid() if identity(point) not in seen]
+        return left[seed_of(self._seed, number, "left") % len(left)] if left else None
+
+
+def _suggested(asked: optuna.Trial, dim: Dimension) -> Any:
+    values = dim.distribution
+    if isinstance(values, CategoricalDistribution):
+        return asked.suggest_categorical(dim.path, values.choices)
+    if isinstance(values, IntDistribution):
+        return asked.suggest_int(dim.path, values.low, values.high, log=values.log, step=values.step)
+    return asked.suggest_float(dim.path, values.low, values.high, log=values.log)
+
+
+def study_of(space: Space, goal: Goal, trials: Sequence[Trial]) -> optuna.Study:
+    """Trials as an Optuna study; those with points of another space are left out.
+
+    Failed and infeasible ones, and those without a value, are told with the worst value there is: Optuna ignores what
+    failed, and would suggest it again.
+    """
+    study = optuna.create_study(directions=goal.directions)
+    usable = [trial for trial in trials if space.holds(trial.point)]
+    values = {id(trial): found for trial in usable if (found := _values(trial, goal))}
+    worst = worst_of(goal, list(values.values()))
+    study.add_trials([_frozen(space, goal, trial, values.get(id(trial)), worst) for trial in usable])
+    return study
+
+
+def worst_of(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
+    """The worst value of each objective; none where there are no values."""
+    if not values:
+        return []
+    firsts = [one[0] for one in values]
+    return [min(firsts) if goal.mode == "max" else max(firsts), *(max(one[1] for one in values) for _ in values[0][1:])]
+
+
+def _values(trial: Trial, goal: Goal) -> list[float] | None:
+    """The objectives of a finished trial; None where one is not known."""
+    best = trial.best(goal.mode) if trial.state == "finished" else None
+    if best is None or not math.isfinite(best.value):
+        return None
+    if goal.cost == "none":
+        return [best.value]
+    return [best.value, trial.cost(goal)] if trial.cost(goal) > 0 else None
+
+
+def _frozen(
+    space: Space, goal: Goal, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]
+) -> FrozenTrial:
+    dims = [dim for dim in space.ordered if dim.path in trial.point]
+    told: dict[str, Any] = {
+        "params": {dim.path: trial.point[dim.path] for dim in dims},
+        "distributions": {dim.path: dim.distribution for dim in dims},
+        "user_attrs": {"number": trial.number},
+    }
+    if not trial.ended:
+        return optuna.create_trial(state=TrialState.RUNNING, **told)
+    learned = {one.step: one.value for one in trial.curve} if trial.state == "pruned" and goal.cost == "none" else {}
+    if values is None and (learned or not worst):
+        return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=learned, **told)
+    return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **told)
