@@ -109,6 +109,7 @@ def test_another_width_is_asked_for(tmp_path):
     assert case().seen == "(2, 13, 6) in float64 and float32"
 
 
+@pytest.mark.ci
 def test_in_a_package_of_somebody_else(tmp_path):
     (tmp_path / "test_theirs.py").write_text(THEIR_TESTS)
     done = subprocess.run(
@@ -124,6 +125,7 @@ def test_in_a_package_of_somebody_else(tmp_path):
     assert "wrong.py:PaddedLength/default/padding-amount" in done.stdout
 
 
+@pytest.mark.ci
 def test_pytest_is_not_needed_for_a_certificate():
     code = "import sys, subquad.testing; assert not {'pytest', '_pytest', 'torch._dynamo'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

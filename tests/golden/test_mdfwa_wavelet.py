@@ -34,15 +34,15 @@ def levels(arrays: dict[str, Any], prefix: str) -> int:
 
 
 @pytest.mark.parametrize(("name", "length", "wavelet", "mode", "band", "level"), matching("mdfwa_dwt*", DWT_KEY))
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
-def test_coefficients(assert_close, name, length, wavelet, mode, band, level, dtype, tolerance):
-    arrays = load_golden(name)
-    prefix = f"N{length}_{wavelet}_{mode}_"
-    depth = levels(arrays, prefix)
-    x = arrays[f"x{length}"].to(dtype)[..., None]
-    coefficients = dwt(x, wavelet, mode, depth)
-    place = 0 if band == "a" else 1 + depth - int(level)
-    assert_close(coefficients[place][..., 0], arrays[f"{prefix}{band}{level}"], tolerance)
+def test_coefficients(assert_close, name, length, wavelet, mode, band, level):
+    for dtype, tolerance in [(torch.float64, 1e-12), (torch.float32, 2e-5)]:
+        arrays = load_golden(name)
+        prefix = f"N{length}_{wavelet}_{mode}_"
+        depth = levels(arrays, prefix)
+        x = arrays[f"x{length}"].to(dtype)[..., None]
+        coefficients = dwt(x, wavelet, mode, depth)
+        place = 0 if band == "a" else 1 + depth - int(level)
+        assert_close(coefficients[place][..., 0], arrays[f"{prefix}{band}{level}"], tolerance)
 
 
 @pytest.mark.parametrize(("name", "length", "wavelet", "mode", "level"), matching("mdfwa_dwt*", DWT_APPROXIMATION))

@@ -200,6 +200,7 @@ def test_a_stop_on_a_saved_step_does_not_save_it_again(ticket, monkeypatch):
     assert steps == [13]
 
 
+@pytest.mark.ci
 def test_a_kill_between_checkpoint_and_pointer_is_mended(small, tmp_path):
     cli(["train", str(small), "--local", "--root", str(tmp_path)], tmp_path, fault="kill@save.done:3", check=-9)
     run = only_run(tmp_path)

@@ -115,6 +115,7 @@ def test_another_experiment_cannot_take_over_a_checkpoint(ticket):
         run_here(replace(other, folder=run.folder))
 
 
+@pytest.mark.ci
 def test_a_run_in_use_is_refused(small, tmp_path):
     stopped = cli(
         ["train", str(small), "--local", "--root", str(tmp_path)], tmp_path, fault="kill@step:3", check=-signal.SIGKILL

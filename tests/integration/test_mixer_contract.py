@@ -140,6 +140,7 @@ def test_a_killed_run_goes_on_bit_for_bit(small, tmp_path, name):
     assert digests(killed) == digests(whole)
 
 
+@pytest.mark.ci
 def test_state_is_in_the_checkpoint_and_moves_the_result(small, tmp_path):
     import subquad
 
@@ -148,6 +149,7 @@ def test_state_is_in_the_checkpoint_and_moves_the_result(small, tmp_path):
     assert model.blocks[0].mixer.seen.abs().max() > 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("head", ["last", "cls"])
 def test_a_length_bound_mixer_is_told_length_and_class_tokens(small, tmp_path, head):
     import subquad

@@ -80,6 +80,7 @@ def test_another_key_is_another_folder_and_the_order_of_keys_does_not_matter(tmp
     assert prepared_name(KEY) == prepared_name(dict(reversed(KEY.items())))
 
 
+@pytest.mark.ci
 def test_two_processes_build_once(tmp_path):
     one = start(tmp_path, "meet")
     assert [said(one), said(one)] == ["asking", "building"]
@@ -90,6 +91,7 @@ def test_two_processes_build_once(tmp_path):
     assert (tmp_path / "builds.log").read_text() == "built\n"
 
 
+@pytest.mark.ci
 def test_a_killed_build_leaves_nothing_to_read_and_a_rerun_completes(tmp_path):
     child = start(tmp_path, "die")
     child.communicate()

@@ -51,6 +51,7 @@ def torch_rates(steps: int, warmup: int, places: list[int]) -> list[Rates]:
     return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("task", PUBLISHED)
 def test_every_published_schedule_equals_torch(task):
     steps, warmup = PUBLISHED[task]

@@ -150,6 +150,7 @@ def test_the_digest_is_pinned(loaded):
     assert digest(experiment(loaded(text))) == hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
+@pytest.mark.ci
 def test_a_mixers_file_counts_by_its_content_not_its_place(tmp_path):
     made = []
     for folder, lines in (("one", ""), ("two", ""), ("three", "# changed\n")):

@@ -162,6 +162,7 @@ def run(folder, base_text, seeds):
     return found.count("accepted"), found.count("refused")
 
 
+@pytest.mark.ci
 def test_500_random_experiments(tmp_path, base_text):
     accepted, refused = run(tmp_path, base_text, range(500))
     assert accepted > 25

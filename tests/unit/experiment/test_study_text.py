@@ -33,9 +33,9 @@ OVERRIDES = {
     "one": ("train.batch_size=8", "name=other", "backbone.params.num_layers=1"),
     "axis": ("matrix.seed=[1, 5]", "train.epochs=2"),
 }
-VARIANTS = [
-    pytest.param(*variant, id="-".join(variant))
-    for variant in itertools.product(DATASETS, MIXERS, MORE, OVERRIDES)
+VARIANTS = [  # every fifth in the fast tier
+    pytest.param(*variant, id="-".join(variant), marks=[pytest.mark.ci] if number % 5 else [])
+    for number, variant in enumerate(itertools.product(DATASETS, MIXERS, MORE, OVERRIDES))
     if not (variant[0] == "axis" and variant[2] == "a path")
 ]
 

@@ -46,6 +46,7 @@ def outcomes():
                     yield (*parent, typo), key, suggest_key((*parent, typo), known)
 
 
+@pytest.mark.ci
 def test_at_least_95_percent_of_typos_get_the_right_suggestion(capsys):
     total = right = 0
     for _, key, said in outcomes():

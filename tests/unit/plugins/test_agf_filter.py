@@ -35,6 +35,7 @@ def plain(vectors, logits, coefficients, steps):
     return vectors * fast.polynomial(2 * torch.sigmoid(logits) - 1, coefficients, steps)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("order", [1, 2, 5])
 @pytest.mark.parametrize("recurrence", [False, True])
 def test_hand_written_gradients_pass_gradcheck(order, recurrence):

@@ -265,6 +265,7 @@ def test_the_cache_is_no_view_of_the_input():
         assert cache["past"].untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("params", [{}, {"frequencies": "learned"}, LEARNED_CHIRP], ids=str)
 def test_a_step_computes_nothing_as_long_as_the_period(params):
     sizes = []

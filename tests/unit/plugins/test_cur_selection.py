@@ -143,6 +143,7 @@ def test_random_picks_with_a_seed_depend_on_it_the_head_and_the_number_of_tokens
     assert not torch.equal(shorter, index)
 
 
+@pytest.mark.ci
 def test_random_picks_are_spread_evenly():
     x = torch.zeros(1, 1, 50, 1)
     drawn = torch.cat([select_indices(x, x, 5, "random", seed=seed)[0].flatten() for seed in range(2000)])

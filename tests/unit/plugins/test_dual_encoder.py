@@ -170,6 +170,7 @@ def test_gradients_of_both_sequences_reach_the_shared_weights():
         torch.testing.assert_close(both[name], first[name] + second[name], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, while tracing
 def test_compiled_blocks_give_the_same_outputs_and_gradients():
     torch.compiler.reset()

@@ -92,6 +92,7 @@ def value_of(search: dict[str, Any], random: np.random.Generator, *, whole: bool
     return round(value) if whole else value
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", [name for name in OWN if name not in WITHOUT])
 def test_most_points_of_the_space_are_accepted(name):
     """What is left to refuse are combinations of numbers, such as a pole of the Jacobi recurrence."""

@@ -123,6 +123,7 @@ def test_extensions_equal_pywavelets_and_each_other(mode, length, before, after)
             torch.testing.assert_close(got[0, :, channel], torch.from_numpy(padded), rtol=0, atol=1e-12)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["periodization", "symmetric", "antireflect", "smooth"])
 @pytest.mark.parametrize("length", [1, 6, 9])
 def test_gradients_of_any_order(mode, length):

@@ -45,16 +45,19 @@ def covered(seeds: int, levels, seed_spread: float, rounds: int = 250) -> float:
     return hits / rounds
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seeds", [2, 3])
 @pytest.mark.parametrize("seed_spread", [0.0, 0.2, 0.4])
 def test_the_interval_covers_the_true_difference(seeds: int, seed_spread: float):
     assert covered(seeds, (1.3, 1.0), seed_spread) >= 0.93
 
 
+@pytest.mark.ci
 def test_equal_mixers_are_rarely_told_apart():
     assert covered(5, (1.3, 1.3), 0.2) >= 0.95
 
 
+@pytest.mark.ci
 def test_one_seed_covers_only_what_samples_explain():
     """Why one seed gets no verdict: with a spread over seeds the interval is far too narrow."""
     assert covered(1, (1.3, 1.0), 0.0) >= 0.92

@@ -77,6 +77,7 @@ def test_the_description_does_not_touch_the_test_column(small):
         dataset.split("test", KEY)
 
 
+@pytest.mark.ci
 def test_sizes_of_splits_only_append_and_processes_change_nothing(small):
     few, many = small(validation_size=30, test_size=10), small(processes=2)
     for name, key in (("train", None), ("validation", None), ("test", KEY)):

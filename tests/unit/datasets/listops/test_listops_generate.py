@@ -27,6 +27,7 @@ def together(parts: list[Block]) -> tuple[bytes, list[int], list[int]]:
     return tokens.tobytes(), lengths.tolist(), labels.tolist()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("processes", [2, 3])
 def test_any_number_of_processes_draws_the_same(processes):
     alone = together([*different(SHAPE, 0, 700, 1, set())])
@@ -48,6 +49,7 @@ def test_all_are_different_also_from_those_seen_before():
     assert first[2] == [token - 1 for token in first[0]]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_does_not_exist_is_not_waited_for(monkeypatch, processes):
     monkeypatch.setattr(generate, "BARREN", 5)
@@ -66,6 +68,7 @@ def test_a_dead_process_is_an_error_not_a_shorter_data_set(monkeypatch):
         next(drawn)
 
 
+@pytest.mark.ci
 def test_no_process_is_left_behind(monkeypatch):
     started: list[subprocess.Popen[bytes]] = []
     start = generate._start
@@ -75,6 +78,7 @@ def test_no_process_is_left_behind(monkeypatch):
     assert all(worker.returncode is not None for worker in started)
 
 
+@pytest.mark.ci
 def test_a_worker_ends_quietly_when_nobody_reads_any_more():
     worker = generate._start(SHAPE, 0, 0, 1)
     output = worker.stdout

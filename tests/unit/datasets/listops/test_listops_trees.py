@@ -70,6 +70,7 @@ def test_lengths_and_the_share_of_kept_trees_follow_the_exact_law():
     assert chisquare(np.histogram(seen - 501, bins)[0], expected).pvalue > UNLIKELY
 
 
+@pytest.mark.ci
 def test_what_the_exact_law_does_not_say_agrees_with_drawing_one_by_one():
     source = random.Random(7)
     plain: list[Tree] = []
@@ -171,6 +172,7 @@ def test_the_bits_are_pinned():
     assert digest(draw_block(OFFICIAL, 0, 0)) == DIGEST
 
 
+@pytest.mark.ci
 def test_the_bits_do_not_depend_on_the_cpu():
     optional = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__.get(name)]
     if not optional:

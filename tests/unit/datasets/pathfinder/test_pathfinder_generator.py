@@ -32,6 +32,7 @@ def quick_oracle(monkeypatch):
         monkeypatch.setattr(naive, name, functools.cache(getattr(naive, name)))
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("quick_oracle")
 @pytest.mark.parametrize(
     ("resolution", "difficulty", "count"), [(32, "hard", 2), (32, "easy", 8), (64, "easy", 4), (128, "easy", 3)]
@@ -63,6 +64,7 @@ def test_seeds_and_splits_have_images_of_their_own():
     assert len({row.tobytes() for pixels in drawn for row in pixels}) == 80
 
 
+@pytest.mark.ci
 def test_one_and_two_processes_draw_the_same(monkeypatch):
     monkeypatch.setitem(IMAGES_IN_BLOCK, 32, 512)
     order = Order(32, "easy", 0, 0, 1100)
@@ -94,6 +96,7 @@ def digest(**environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.ci
 def test_images_do_not_depend_on_the_cpu():
     """Without NumPy's vector instructions, and without the mathematics library's fused ones."""
     import numpy._core._multiarray_umath as core

@@ -97,6 +97,7 @@ def test_root_that_cannot_be_written(tmp_path: Path) -> None:
         download("Epilepsy", tmp_path / "uea" / "Epilepsy")
 
 
+@pytest.mark.ci
 def test_two_processes_download_once(tmp_path: Path) -> None:
     target, log = tmp_path / "Epilepsy", tmp_path / "log.txt"
     child = f"open({str(log)!r}, 'a').write('x'); " + WRITE

@@ -43,6 +43,7 @@ def test_every_bundled_file_is_compared() -> None:
     assert {"JapaneseVowels", "BasicMotions", "PLAID", "GunPoint"} <= names
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "name", ["JapaneseVowels_TRAIN", "JapaneseVowels_TEST", "BasicMotions_TRAIN", "BasicMotions_TEST"]
 )
