@@ -35,12 +35,12 @@ _PATTERNS = {NAME_PATTERN: "at most 100 letters, digits, '.', '_' and '-', begin
 
 def allowed(model: type[BaseModel], path: KeyPath) -> str:
     """What the setting at `path` below `model` may be; "" where the schema says nothing about it."""
-    return _words(schema_at(model, path) or {}, json_schema(model))
+    return _words(_schema_at(model, path) or {}, _json_schema(model))
 
 
-def schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
+def _schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
     """The JSON schema of one setting; None where there is no such setting."""
-    root = json_schema(model)
+    root = _json_schema(model)
     node: Schema | None = root
     for key in path:
         node = _step(node, key, root) if node is not None else None
@@ -48,7 +48,7 @@ def schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
 
 
 @lru_cache(maxsize=256)
-def json_schema(model: type[BaseModel]) -> Schema:
+def _json_schema(model: type[BaseModel]) -> Schema:
     """A model's JSON schema, made once; empty where a plugin uses a type that has none."""
     try:
         return model.model_json_schema()
@@ -304,7 +304,7 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
     """The part of an error's location that is a setting, without the names of union members."""
     kept: KeyPath = ()
     for key in loc:
-        if schema_at(model, (*kept, key)) is None:
+        if _schema_at(model, (*kept, key)) is None:
             break
         kept = (*kept, key)
     return kept

@@ -42,10 +42,10 @@ def read_text(path: Path, name: str) -> str:
         raise ConfigError(one_line(f"{name}: no such file")) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise ConfigError(one_line(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}")) from None
-    return decode(content, name)
+    return _decode(content, name)
 
 
-def decode(content: bytes, name: str) -> str:
+def _decode(content: bytes, name: str) -> str:
     """UTF-8 text, without its byte-order mark.
 
     Raises:
@@ -73,7 +73,7 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
-def scalar(text: str) -> Scalar:
+def _plain_value(text: str) -> Scalar:
     """The value of a plain (unquoted) scalar.
 
     Raises:
@@ -188,7 +188,7 @@ def parse_value(text: str, name: str) -> Any:
         if text[:1] in ("[", "{", '"', "'"):
             return _parse(text, name, None).data
         _refuse_unprintable(text)
-        return scalar(text.strip())
+        return _plain_value(text.strip())
     except _Refused as error:
         raise ConfigError(one_line(f"{name}: {error.reason}")) from None
     except ValueError as error:
@@ -233,7 +233,7 @@ def _scalar(event: events.ScalarEvent) -> Any:
     if not event.implicit[0]:  # quoted, or a block of text
         return _text(event)
     try:
-        return scalar(event.value)
+        return _plain_value(event.value)
     except ValueError as error:
         raise _refuse(event, str(error)) from None
 
@@ -325,7 +325,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 def _is_plain(text: str) -> bool:
     try:
-        return text.isprintable() and type(scalar(text)) is str
+        return text.isprintable() and type(_plain_value(text)) is str
     except ValueError:
         return False
 

@@ -31,19 +31,32 @@ DESCRIPTORS: dict[Kind, type[Plugin]] = {
 }
 
 
-def check_descriptor(found: Found, thing: Any) -> Plugin:
+def check_plugin(found: Found, thing: Any) -> Plugin:
+    """The descriptor that an entry point stands for; a mixer class is given one.
+
+    Raises:
+        PluginError: it breaks the contract.
+    """
+    if found.kind == "mixer" and isinstance(thing, type):
+        plugin = _check_descriptor(found, _described(found, thing))
+        check_class(found, thing)
+        return plugin
+    return _check_descriptor(found, thing)
+
+
+def _check_descriptor(found: Found, thing: Any) -> Plugin:
     """`thing`, once it is known to be the right descriptor with values of the right types.
 
     Raises:
         PluginError: what is wrong, in one line.
     """
-    check_api(found, getattr(thing, "api", API_VERSION))
+    _check_api(found, getattr(thing, "api", API_VERSION))
     wanted = DESCRIPTORS[found.kind]
     if not isinstance(thing, wanted):
         also = " or a TokenMixer or AttentionCore class" if found.kind == "mixer" else ""
         given = thing.__name__ if isinstance(thing, type) else type(thing).__name__
         raise PluginError(f"{found}: {plain(found.target)} is a {plain(given)}, not a {wanted.__name__}{also}")
-    check_config(found, thing.config)
+    _check_config(found, thing.config)
     _check_fields(found, thing, wanted)
     if isinstance(thing, MixerPlugin):
         _check_fields(found, thing.facts, Facts, "facts.")
@@ -52,7 +65,7 @@ def check_descriptor(found: Found, thing: Any) -> Plugin:
     return thing
 
 
-def check_api(found: Found, api: Any) -> None:
+def _check_api(found: Found, api: Any) -> None:
     """Refuse a plugin written for another version of the plugin contract.
 
     Raises:
@@ -65,7 +78,7 @@ def check_api(found: Found, api: Any) -> None:
         raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: {hint}")
 
 
-def check_config(found: Found, config: Any) -> None:
+def _check_config(found: Found, config: Any) -> None:
     """Refuse a parameter schema that would let unknown keys or later changes through.
 
     Raises:
@@ -123,7 +136,7 @@ def check_class(found: Found, cls: Any) -> type:
     return cls
 
 
-def describe_class(found: Found, cls: Any) -> MixerPlugin:
+def _described(found: Found, cls: Any) -> MixerPlugin:
     """The descriptor of a mixer that was given as a class with `Config` and `facts` of its own.
 
     Raises:

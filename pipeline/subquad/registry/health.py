@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import IO, Any, Literal
 
 from subquad.errors import SubquadError
-from subquad.registry.contract import bases
+from subquad.registry.contract import bases, check_plugin
 from subquad.registry.files import package_folder
 from subquad.registry.foreign import flush_output, plain
 from subquad.registry.found import (
@@ -38,7 +38,7 @@ from subquad.registry.found import (
     metadata_faults,
     namesakes,
 )
-from subquad.registry.loaded import Resolved, build_class, check_plugin, load_plugin
+from subquad.registry.loaded import Resolved, build_class, load_plugin
 
 BASE_LIMIT = 300.0
 """Seconds that starting Python and importing torch may take; a plugin's own limit does not count them."""
@@ -211,7 +211,7 @@ def _printed(stream: IO[bytes]) -> list[str]:
     return [f"prints to stdout when imported: {line!r}"] if (line := _last_line(stream)) else []
 
 
-def probe(found: Found, say: Callable[[Any], None], *, preload: bool) -> dict[str, Any]:
+def _probed(found: Found, say: Callable[[Any], None], *, preload: bool) -> dict[str, Any]:
     """Load a plugin, check it, import and check its class.
 
     Args:
@@ -280,7 +280,7 @@ def _main(arguments: list[str]) -> None:
     def say(message: Any) -> None:
         os.write(pipe, json.dumps(message).encode() + b"\n")
 
-    say(probe(found, say, preload="preload" in arguments[2:]))
+    say(_probed(found, say, preload="preload" in arguments[2:]))
     flush_output()
     os._exit(0)
 
@@ -313,10 +313,10 @@ class VersionCheck:
 
 def check_versions() -> list[VersionCheck]:
     """Python and each installed package that has a floor."""
-    return [check_python(sys.version_info[:3]), *filter(None, map(_check_package, FLOORS))]
+    return [_check_python(sys.version_info[:3]), *filter(None, map(_check_package, FLOORS))]
 
 
-def check_python(running: tuple[int, int, int]) -> VersionCheck:
+def _check_python(running: tuple[int, int, int]) -> VersionCheck:
     """The interpreter against the floor of its own series; a series newer than all known ones passes."""
     minor, micro = running[:2], running[2]
     floor = _PYTHON.get(minor, 0)
@@ -330,10 +330,10 @@ def _check_package(package: str) -> VersionCheck | None:
     except PackageNotFoundError:
         return None
     floor, why = FLOORS[package]
-    return VersionCheck(package, installed, floor, release(installed) >= release(floor), why)
+    return VersionCheck(package, installed, floor, _release(installed) >= _release(floor), why)
 
 
-def release(text: str) -> tuple[int, ...]:
+def _release(text: str) -> tuple[int, ...]:
     """The numbers of a version, without trailing zeros, pre-release and local parts: "2.13.0+cpu" is (2, 13)."""
     match = re.match(r"(?:\d+!)?(\d+(?:\.\d+)*)", text)
     numbers = [int(part) for part in match.group(1).split(".")] if match else []

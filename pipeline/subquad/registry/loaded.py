@@ -18,31 +18,23 @@ from typing import TYPE_CHECKING, Any
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.registry.foreign import blamed, plain, state_kept
 from subquad.registry.found import Found, Kind, blocked, canonical, choose_plugin, find_plugins
-from subquad.registry.source import SourceFile, is_file_name, read_source, run_source
+from subquad.registry.source import SourceFile
 
 if TYPE_CHECKING:
     from subquad.nn import TokenMixer
     from subquad.plugin import Config, Plugin, Site
 
 
-def load_plugin(found: Found) -> Any:
-    """What a plugin's entry point stands for, not checked yet.
+def load_plugin(found: Found, target: str = "") -> Any:
+    """What a plugin's entry point, or another "module:attribute" of it, stands for, not checked yet.
 
     Raises:
         PluginError: it is not "module:attribute", or importing it fails in any way.
     """
-    return load_target(found, found.target)
-
-
-def load_target(found: Found, target: str) -> Any:
-    """Import "module:attribute" on behalf of a plugin.
-
-    Raises:
-        PluginError: as `load`.
-    """
-    module, _, attributes = target.partition("[")[0].strip().partition(":")
+    module, _, attributes = (target or found.target).partition("[")[0].strip().partition(":")
     if not module or not attributes:
-        raise PluginError(f"{found} cannot be loaded: {plain(target)!r} is not of the form module:attribute")
+        given = plain(target or found.target)
+        raise PluginError(f"{found} cannot be loaded: {given!r} is not of the form module:attribute")
     with blamed(f"{found} cannot be loaded"):
         thing = importlib.import_module(module)
         for attribute in attributes.split("."):
@@ -78,10 +70,12 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
     """
     if kind in ("recipe", "space", "published"):
         raise PluginError(f"a {kind} is a YAML file, not a plugin that can be loaded")
-    if is_file_name(name):
+    if ".py:" in name:
         if kind != "mixer":
             raise PluginError(f"{kind} {name!r}: only a mixer may be given as a file")
-        return load_source(read_source(name, base))
+        return load_source(SourceFile.read(name, base))
+    from subquad.registry.contract import check_plugin
+
     found = choose_plugin(kind, name)
     with state_kept():
         return Resolved(check_plugin(found, load_plugin(found)), found)
@@ -93,28 +87,13 @@ def load_source(source: SourceFile) -> Resolved:
     Raises:
         PluginError: the text was changed, or it is no mixer.
     """
+    from subquad.registry.contract import check_plugin
+
     with state_kept():
-        plugin = check_plugin(source.found, run_source(source))
+        plugin = check_plugin(source.found, source.run())
     if not isinstance(plugin.build, type):
         raise PluginError(f"{source.found}: in a file, build must be the class itself, not {plugin.build!r}")
     return Resolved(plugin, source.found, source)
-
-
-def check_plugin(found: Found, thing: Any) -> Plugin:
-    """The descriptor that an entry point stands for; a mixer class is given one.
-
-    Raises:
-        PluginError: it breaks the contract.
-    """
-    from subquad.registry.contract import check_descriptor
-
-    if found.kind == "mixer" and isinstance(thing, type):
-        from subquad.registry.contract import check_class, describe_class
-
-        plugin = check_descriptor(found, describe_class(found, thing))
-        check_class(found, thing)
-        return plugin
-    return check_descriptor(found, thing)
 
 
 def build_class(resolved: Resolved) -> type:
@@ -127,7 +106,7 @@ def build_class(resolved: Resolved) -> type:
 
     build = resolved.plugin.build
     with state_kept():
-        return check_class(resolved.found, load_target(resolved.found, build) if isinstance(build, str) else build)
+        return check_class(resolved.found, load_plugin(resolved.found, build) if isinstance(build, str) else build)
 
 
 def check_site(resolved: Resolved, config: Config, site: Site) -> None:

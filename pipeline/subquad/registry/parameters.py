@@ -100,7 +100,7 @@ def _row(name: str, field: FieldInfo) -> ParameterRow:
     return ParameterRow(
         name=name,
         symbol=str(extra.get("symbol") or ""),
-        type=type_text(field.annotation),
+        type=_type_text(field.annotation),
         range=", ".join(dict.fromkeys(_limits(field.metadata, field.annotation))),
         default=None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
         required=field.is_required(),
@@ -110,7 +110,7 @@ def _row(name: str, field: FieldInfo) -> ParameterRow:
     )
 
 
-def type_text(annotation: Any) -> str:
+def _type_text(annotation: Any) -> str:
     """A type in a reader's words."""
     if annotation is None or annotation is type(None):
         return "null"
@@ -118,14 +118,14 @@ def type_text(annotation: Any) -> str:
         return "any"
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return type_text(arguments[0])
+        return _type_text(arguments[0])
     if origin is Literal:
         return " | ".join(str(value) for value in arguments)
     if origin in _UNIONS:
-        return " or ".join(type_text(one) for one in arguments)
+        return " or ".join(_type_text(one) for one in arguments)
     if origin is not None:
-        inside = ", ".join("..." if one is ... else type_text(one) for one in arguments)
-        return f"{type_text(origin)} of {inside}"
+        inside = ", ".join("..." if one is ... else _type_text(one) for one in arguments)
+        return f"{_type_text(origin)} of {inside}"
     return getattr(annotation, "__name__", str(annotation))
 
 

@@ -40,33 +40,43 @@ class SourceFile:
         name = f"{self.path}:{self.attribute}"
         return Found("mixer", name, "file", f"sha256:{self.sha256[:12]}", name)
 
+    @staticmethod
+    def read(name: str, base: Path | None = None) -> SourceFile:
+        """Read `./file.py:Class`.
 
-def is_file_name(name: str) -> bool:
-    """Whether a mixer's name means a file."""
-    return ".py:" in name
+        Args:
+            name: path and class.
+            base: folder a relative path starts from; the working directory where None.
 
+        Raises:
+            PluginError: it cannot be read, or does not look like Python source.
+        """
+        path, _, attribute = name.rpartition(":")
+        if not attribute.isidentifier():
+            raise PluginError(f"mixer {plain(name)!r}: {plain(attribute)!r} is not a class name, write ./file.py:Class")
+        content = _read(name, (base or Path.cwd()) / path)
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PluginError(
+                f"mixer {plain(name)!r}: the file is not UTF-8 ({error.reason} at byte {error.start})"
+            ) from None
+        return SourceFile(path, attribute, hashlib.sha256(content).hexdigest(), text)
 
-def read_source(name: str, base: Path | None = None) -> SourceFile:
-    """Read `./file.py:Class`.
+    def run(self) -> Any:
+        """The attribute that the text defines; the file itself is not needed.
 
-    Args:
-        name: path and class.
-        base: folder a relative path starts from; the working directory where None.
-
-    Raises:
-        PluginError: it cannot be read, or does not look like Python source.
-    """
-    path, _, attribute = name.rpartition(":")
-    if not attribute.isidentifier():
-        raise PluginError(f"mixer {plain(name)!r}: {plain(attribute)!r} is not a class name, write ./file.py:Class")
-    content = _read(name, (base or Path.cwd()) / path)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise PluginError(
-            f"mixer {plain(name)!r}: the file is not UTF-8 ({error.reason} at byte {error.start})"
-        ) from None
-    return SourceFile(path, attribute, hashlib.sha256(content).hexdigest(), text)
+        Raises:
+            PluginError: the text does not belong to the sha256, running it fails, or the attribute is missing.
+        """
+        if hashlib.sha256(self.text.encode("utf-8")).hexdigest() != self.sha256:
+            raise PluginError(f"{self.found}: the text was changed, its sha256 is another one")
+        module = _module(self)
+        try:
+            return getattr(module, self.attribute)
+        except AttributeError:
+            hint = did_you_mean(self.attribute, [name for name in vars(module) if not name.startswith("_")])
+            raise PluginError(f"{self.found}: {plain(self.path)} defines no {self.attribute}{hint}") from None
 
 
 def _read(name: str, path: Path) -> bytes:
@@ -81,22 +91,6 @@ def _read(name: str, path: Path) -> bytes:
     if len(content) > MAX_BYTES:
         raise PluginError(f"mixer {plain(name)!r}: {plain(path)} has more than {MAX_BYTES} bytes: not a mixer's source")
     return content
-
-
-def run_source(source: SourceFile) -> Any:
-    """The attribute a source file defines; the file itself is not needed.
-
-    Raises:
-        PluginError: the text does not belong to the sha256, running it fails, or the attribute is missing.
-    """
-    if hashlib.sha256(source.text.encode("utf-8")).hexdigest() != source.sha256:
-        raise PluginError(f"{source.found}: the text was changed, its sha256 is another one")
-    module = _module(source)
-    try:
-        return getattr(module, source.attribute)
-    except AttributeError:
-        hint = did_you_mean(source.attribute, [name for name in vars(module) if not name.startswith("_")])
-        raise PluginError(f"{source.found}: {plain(source.path)} defines no {source.attribute}{hint}") from None
 
 
 def _module(source: SourceFile) -> ModuleType:

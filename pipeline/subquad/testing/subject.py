@@ -14,8 +14,8 @@ from subquad.experiment import parameters
 from subquad.nn import AttentionCore, TokenMixer
 from subquad.plugin import Config, Facts, MixerPlugin, Site
 from subquad.registry import Found, Resolved, build_class, make_mixer, resolve
+from subquad.registry.contract import check_plugin
 from subquad.registry.foreign import blamed
-from subquad.registry.loaded import check_plugin
 
 MAX_LEN = 64
 """Positions a mixer is built for where a check says nothing else."""

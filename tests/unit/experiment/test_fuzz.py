@@ -9,7 +9,7 @@ import pytest
 from subquad.errors import ConfigError, DataError, PluginError
 from subquad.experiment import load
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.refusals import known_keys, schema_at
+from subquad.experiment.refusals import _schema_at, known_keys
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
@@ -124,7 +124,7 @@ def plausible(rng, text):
 
 
 def typed_value(rng, path, before):
-    schema = schema_at(Experiment, path) or schema_at(CONFIGS.get(path[0], Experiment), path[2:]) or {}
+    schema = _schema_at(Experiment, path) or _schema_at(CONFIGS.get(path[0], Experiment), path[2:]) or {}
     option = rng.choice(schema.get("anyOf", [schema]))
     numbers = {"integer": [1, 2, 4], "number": [0.5, 1, 0.0], "boolean": [True, False], "null": [None]}
     return rng.choice(option.get("enum") or numbers.get(option.get("type"), [before]))

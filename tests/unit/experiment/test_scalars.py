@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from subquad.experiment.strict_yaml import scalar
+from subquad.experiment.strict_yaml import _plain_value
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ from subquad.experiment.strict_yaml import scalar
     ],
 )
 def test_numbers_truth_and_null(text, value):
-    assert scalar(text) == value
-    assert type(scalar(text)) is type(value)
+    assert _plain_value(text) == value
+    assert type(_plain_value(text)) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_numbers_truth_and_null(text, value):
     ],
 )
 def test_everything_else_is_text(text):
-    assert scalar(text) == text
+    assert _plain_value(text) == text
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_everything_else_is_text(text):
 )
 def test_ambiguous_numbers_are_refused(text, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011  (the whole message is compared)
-        scalar(text)
+        _plain_value(text)
     assert str(caught.value) == message

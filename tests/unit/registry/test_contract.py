@@ -8,8 +8,7 @@ from subquad.errors import PluginError
 from subquad.nn import Task, TokenMixer
 from subquad.plugin import Config, DatasetPlugin, Facts, MixerConfig, MixerPlugin, TaskPlugin
 from subquad.registry import Found
-from subquad.registry.contract import check_class, check_descriptor
-from subquad.registry.loaded import check_plugin
+from subquad.registry.contract import check_class, check_plugin
 
 FOUND = Found("mixer", "toy", "owner", "1.0", "toys:PLUGIN")
 TASK = dataclasses.replace(FOUND, kind="task")
@@ -26,7 +25,7 @@ class Melting(MixerConfig, frozen=False):
 
 
 def test_a_good_descriptor_is_returned_as_it_is():
-    assert check_descriptor(FOUND, GOOD) is GOOD
+    assert check_plugin(FOUND, GOOD) is GOOD
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_a_good_descriptor_is_returned_as_it_is():
 )
 def test_a_wrong_descriptor_is_told_in_one_line(change, message):
     with pytest.raises(PluginError, match=message):
-        check_descriptor(FOUND, dataclasses.replace(GOOD, **change))
+        check_plugin(FOUND, dataclasses.replace(GOOD, **change))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_a_wrong_descriptor_is_told_in_one_line(change, message):
 )
 def test_a_thing_of_another_type(thing, message):
     with pytest.raises(PluginError, match=message):
-        check_descriptor(FOUND, thing)
+        check_plugin(FOUND, thing)
 
 
 def test_only_mixers_may_be_given_as_a_class():
@@ -84,13 +83,13 @@ def test_a_newer_plugin_is_told_by_its_api_before_its_type():
         api = 7
 
     with pytest.raises(PluginError, match=r"needs plugin API 7, this subquad has 2: upgrade subquad"):
-        check_descriptor(FOUND, FromTheFuture())
+        check_plugin(FOUND, FromTheFuture())
 
 
 def test_a_list_where_a_tuple_is_declared():
     plugin = DatasetPlugin(config=Config, build="a:B", summary="", targets=["t"], inputs="tokens")
     with pytest.raises(PluginError, match=r"targets is \['t'\]: Input should be a valid tuple"):
-        check_descriptor(DATASET, plugin)
+        check_plugin(DATASET, plugin)
 
 
 class NoForward(TokenMixer):

@@ -17,7 +17,7 @@ from subquad.registry import health as versions
     ],
 )
 def test_release_numbers(text, numbers):
-    assert versions.release(text) == numbers
+    assert versions._release(text) == numbers
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_release_numbers(text, numbers):
     [((3, 11, 13), False), ((3, 11, 14), True), ((3, 12, 11), False), ((3, 13, 13), True), ((3, 15, 0), True)],
 )
 def test_python_is_measured_against_its_own_series(running, ok):
-    assert versions.check_python(running).ok is ok
+    assert versions._check_python(running).ok is ok
 
 
 @pytest.mark.parametrize(("installed", "ok"), [("2.10.9", False), ("2.11.0", True), ("2.11", True), ("10.0", True)])
@@ -42,4 +42,4 @@ def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
 
 
 def test_every_floor_can_be_compared():
-    assert all(versions.release(floor) and why for floor, why in versions.FLOORS.values())
+    assert all(versions._release(floor) and why for floor, why in versions.FLOORS.values())
