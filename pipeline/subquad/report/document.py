@@ -16,7 +16,7 @@ from subquad.report.published import Beside, published_faults, source_title, var
 from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
-from subquad.report.values import report_records, report_values
+from subquad.report.values import flat_records, report_values
 
 NEVER = 99
 """Rank of columns that a terminal never shows: its lines say the same."""
@@ -104,14 +104,15 @@ def document_of(report: Report) -> Document:
     """The report of runs and studies."""
     parts = [_results(report), _means(report), _curve_sections(report), _published(report), _pairs(report)]
     training = Section(title="While training", charts=tuple(training_charts(report)), brief=())
+    values = report_values(report)
     datasets = list(dict.fromkeys(row.dataset for row in report.rows))
     shown = ", ".join(datasets[:3]) + (f" and {len(datasets) - 3} more" if len(datasets) > 3 else "")
     return Document(
         title=f"Token mixers on {shown}",
         sections=tuple(one for part in parts for one in part) + ((training,) if training.charts else ()),
         origins=tuple(map(provenance_of, report.runs)),
-        records=tuple(report_records(report)),
-        values=report_values(report),
+        records=tuple(flat_records(values)),
+        values=values,
     )
 
 
@@ -203,7 +204,7 @@ def _unfinished(report: Report) -> list[str]:
 
 def _notes(report: Report) -> list[str]:
     """What each protocol means, and what runs say a reader of their numbers must know, with the rows it is said of."""
-    protocols = sorted({(row.protocol, row.runs[0].protocol_label) for row in report.rows})
+    protocols = sorted({(row.protocol, row.protocol_label) for row in report.rows})
     found: dict[tuple[str, str], list[str]] = {}
     for row in report.rows:
         for note in row.notes:

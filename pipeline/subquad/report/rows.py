@@ -93,6 +93,11 @@ class TableRow:
         return tuple(result.best.epoch for result in self._results if result.best)
 
     @property
+    def protocol_label(self) -> str:
+        """What the protocol means."""
+        return self.runs[0].protocol_label
+
+    @property
     def samples(self) -> int | None:
         """Samples of the test split."""
         return next((run.test_samples for run in self.counted), None)

@@ -6,13 +6,12 @@ Metrics are as in the runs' files: fractions, not percent, and not rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from subquad.report.compare import Comparison
 from subquad.report.curves import Curve
-from subquad.report.means import Mean
 from subquad.report.published import Beside, varied_beside
 from subquad.report.references import REFERENCE_METRIC, Reference
 from subquad.report.report import Report
@@ -20,30 +19,33 @@ from subquad.report.rows import TableRow
 from subquad.report.text import Spread
 
 _FORMAT = 2
+_ROW = ("dataset", "mixer", "setting", "protocol", "protocol_label", "status", "metric", "seeds", "samples", "score")
+_ROW += ("last_score", "macro_f1", "seconds", "parameters", "flops_per_step", "best_epochs", "notes")
 
 
 def report_values(report: Report) -> dict[str, Any]:
     """Everything in the report, for `--json` and notebooks."""
+    means = [
+        {"kind": "reference mean" if one.is_reference else "mean", "mixer": one.name}
+        | _picked(one, ("protocol", "metric", "datasets", "score"))
+        for one in report.means
+    ]
     return {
         "format": _FORMAT,
         "baseline": report.baseline,
         "headlines": list(report.headlines),
-        "rows": [_row(row, report.published(row)) for row in report.rows],
+        "rows": [{**_row(row), "published": _beside(report.published(row))} for row in report.rows],
         "references": [_reference(one) for one in report.references],
-        "means": [_mean(one) for one in report.means],
+        "means": means,
         "curves": [_curve(one) for one in report.curves],
         "comparisons": [_comparison(one) for one in report.comparisons],
     }
 
 
-def report_records(report: Report) -> list[dict[str, Any]]:
-    """A record for each row of the tables: mixers and references family by family, means, values of settings."""
-    found = list[dict[str, Any]]()
-    for family in dict.fromkeys(row.family for row in report.rows):
-        found += [_row(row, report.published(row)) for row in report.rows if row.family == family]
-        found += [_reference(one) for one in report.references if one.family == family]
-    found += [_mean(one) for one in report.means]
-    return [flat_record(one) for one in (*found, *(value for one in report.curves for value in _values(one)))]
+def flat_records(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A record for each row of the tables: mixers, reference scores, means, values of settings."""
+    along = [value for curve in values["curves"] for value in curve["values"]]
+    return [flat_record(one) for one in (*values["rows"], *values["references"], *values["means"], *along)]
 
 
 def flat_record(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -51,7 +53,7 @@ def flat_record(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        if key in ("setting", "at") and isinstance(value, Mapping):
+        if key in ("setting", "at"):
             found[name] = "; ".join(f"{one}={other}" for one, other in value.items())
         elif isinstance(value, Mapping):
             found.update(flat_record(value, f"{name}_"))
@@ -66,124 +68,74 @@ def _listed(values: Iterable[Any]) -> str:
     return "; ".join(_listed(one) if isinstance(one, list) else "" if one is None else str(one) for one in values)
 
 
-def _row(row: TableRow, published: Sequence[Beside]) -> dict[str, Any]:
-    return {
-        "kind": "mixer",
-        "dataset": row.dataset,
-        "mixer": row.label,
-        "setting": dict(row.setting),
-        "protocol": row.protocol,
-        "protocol_label": row.runs[0].protocol_label,
-        "status": row.status(),
-        "metric": row.metric,
-        "seeds": list(row.seeds),
-        "samples": row.samples,
-        "score": _spread(row.score),
-        "last_score": _spread(row.last_score),
-        "macro_f1": _spread(row.macro_f1),
-        "seconds": _spread(row.seconds),
-        "parameters": row.parameters,
-        "flops_per_step": row.flops_per_step,
-        "best_epochs": list(row.best_epochs),
-        "runs": [
-            {
-                "run": run.name,
-                "seed": run.seed,
-                "status": run.status,
-                "reason": run.result.reason if run.result else None,
-            }
-            for run in row.runs
-        ],
-        "notes": list(row.notes),
-        "published": [_beside(one) for one in published],
-    }
+def _picked(thing: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Attributes by name, as JSON has them."""
+    return {name: _plain(getattr(thing, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Spread):
+        return asdict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _row(row: TableRow) -> dict[str, Any]:
+    runs = [
+        {**_picked(run, ("name", "seed", "status")), "reason": run.result.reason if run.result else None}
+        for run in row.runs
+    ]
+    named = {"mixer": row.label, "setting": dict(row.setting), "status": row.status()}
+    return {"kind": "mixer", **{name: named.get(name, _plain(getattr(row, name))) for name in _ROW}, "runs": runs}
 
 
 def _reference(one: Reference) -> dict[str, Any]:
     low, high = one.interval
     return {
         "kind": "reference",
-        "dataset": one.dataset,
         "mixer": one.name,
         "reference": one.key,
-        "protocol": one.protocol,
         "metric": REFERENCE_METRIC,
         "score": {"mean": one.accuracy, "low": low, "high": high},
-        "samples": one.samples,
-        "runs": [{"run": run.name} for run in one.runs],
-    }
-
-
-def _mean(one: Mean) -> dict[str, Any]:
-    return {
-        "kind": "reference mean" if one.is_reference else "mean",
-        "mixer": one.name,
-        "protocol": one.protocol,
-        "metric": one.metric,
-        "datasets": list(one.datasets),
-        "score": _spread(one.score),
+        **_picked(one, ("dataset", "protocol", "samples")),
+        "runs": [{"name": run.name} for run in one.runs],
     }
 
 
 def _curve(one: Curve) -> dict[str, Any]:
-    return {
-        "dataset": one.rows[0].dataset,
-        "mixer": one.rows[0].label,
-        "protocol": one.rows[0].protocol,
-        "metric": one.metric,
-        "key": one.key,
-        "at": dict(one.at),
-        "sentence": one.sentence,
-        "values": _values(one),
-        "comparisons": [_comparison(pair) for pair in one.comparisons],
-    }
-
-
-def _values(one: Curve) -> list[dict[str, Any]]:
-    return [
+    about = {**_picked(one.rows[0], ("dataset", "mixer", "protocol", "metric")), "mixer": one.rows[0].label}
+    about |= {"key": one.key, "at": dict(one.at)}
+    values = [
         {
             "kind": "value",
-            "dataset": row.dataset,
-            "mixer": row.label,
-            "protocol": row.protocol,
-            "metric": row.metric,
-            "key": one.key,
+            **about,
             "value": row.runs[0].experiment.get(one.key),
-            "at": dict(one.at),
             "base": row.is_base,
-            "seeds": list(row.seeds),
-            "validation": _spread(row.validation),
-            "score": _spread(row.score),
-            "published": [_beside(beside) for beside in varied_beside(row, one.key)],
+            **_picked(row, ("seeds", "validation", "score")),
+            "published": _beside(varied_beside(row, one.key)),
         }
         for row in one.rows
     ]
+    pairs = [_comparison(pair) for pair in one.comparisons]
+    return {**about, "sentence": one.sentence, "values": values, "comparisons": pairs}
 
 
-def _beside(one: Beside) -> dict[str, Any]:
-    printed = {**asdict(one.published), "cautions": list(one.published.cautions)}
-    return {**printed, "comparable": not one.reasons, "reasons": list(one.reasons)}
+def _beside(found: Iterable[Beside]) -> list[dict[str, Any]]:
+    return [
+        {
+            **{name: _plain(value) for name, value in asdict(one.published).items()},
+            "comparable": not one.reasons,
+            "reasons": list(one.reasons),
+        }
+        for one in found
+    ]
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
-    estimate = {key: _finite(value) for key, value in asdict(one.estimate).items()} if one.estimate else None
+    estimate = asdict(one.estimate) if one.estimate else None
+    finite = estimate and {key: value if math.isfinite(value) else None for key, value in estimate.items()}
+    said = {"first": one.first.name, "second": one.second.name, "estimate": finite, "p_holm": one.adjusted}
     return {
-        "dataset": one.first.dataset,
-        "protocol": one.first.protocol,
-        "first": one.first.name,
-        "second": one.second.name,
-        "estimate": estimate,
-        "p_holm": one.adjusted,
-        "seeds": one.seeds,
-        "basis": one.basis,
-        "verdict": one.verdict,
-        "notes": list(one.notes),
+        **_picked(one.first, ("dataset", "protocol")),
+        **said,
+        **_picked(one, ("seeds", "basis", "verdict", "notes")),
     }
-
-
-def _spread(value: Spread | None) -> dict[str, Any] | None:
-    return asdict(value) if value else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -164,7 +164,7 @@ def test_json_has_fractions_reasons_and_runs(study):
     assert identity["published"] == []
     assert softmax["runs"] == [
         {
-            "run": "study/cells/JapaneseVowels-softmax-honest-0-x",
+            "name": "study/cells/JapaneseVowels-softmax-honest-0-x",
             "seed": 0,
             "status": "failed",
             "reason": "not finite at step 40",
