@@ -11,11 +11,11 @@ from subquad.report import text
 from subquad.report.charts import Chart, curve_chart, training_charts
 from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
-from subquad.report.provenance import Provenance, provenance_of
 from subquad.report.published import Beside, published_faults, source_title, varied_beside
 from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
+from subquad.report.run import ReportedRun
 from subquad.report.values import flat_records, report_values
 
 NEVER = 99
@@ -85,7 +85,7 @@ class Document:
         title: of the page.
         lead: lines above all sections.
         sections: the parts, in order.
-        origins: where each number comes from.
+        runs: where its numbers come from.
         pictures: PNG files, by name.
         records: for CSV, a mapping per row of the tables.
         values: for JSON.
@@ -94,7 +94,7 @@ class Document:
     title: str
     lead: tuple[str, ...] = ()
     sections: tuple[Section, ...]
-    origins: tuple[Provenance, ...] = ()
+    runs: tuple[ReportedRun, ...] = ()
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     records: tuple[Mapping[str, Any], ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def document_of(report: Report) -> Document:
     return Document(
         title=f"Token mixers on {shown}",
         sections=tuple(one for part in parts for one in part) + ((training,) if training.charts else ()),
-        origins=tuple(map(provenance_of, report.runs)),
+        runs=report.runs,
         records=tuple(flat_records(values)),
         values=values,
     )

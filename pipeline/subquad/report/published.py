@@ -1,14 +1,14 @@
 """Published rows beside our own: comparable, or not and why. The rows are other packages' (group `subquad.published`).
 
 A package offers a folder of YAML files, each a table of printed numbers with the conditions they were obtained under.
-Format: docs, "Published rows". No code of the package runs.
+The format: docs/how-to/published-table.md. No code of the package runs.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -45,21 +45,7 @@ class _Caution(_Strict):
 
 
 class _Conditions(_Strict):
-    """How the rows of some tables were obtained.
-
-    Attributes:
-        source: whose tables.
-        tables: their names.
-        models: only these rows; None: all.
-        protocol: the protocol, and what it reports in words.
-        protocols: the same for single benchmarks.
-        expect: key of experiment.yaml -> (word for it, value); a list of values means any of them.
-        exceptions: the same for single benchmarks (`except` in the file).
-        samples: benchmark -> test samples. Benchmarks that are not named here have no known conditions.
-        mixer: mixer -> benchmark -> parameter sets, any of which will do.
-        seeds: runs behind a printed mean, None where it says nothing of them.
-        never: why no run is comparable, "" where one can be.
-    """
+    """How the rows of some tables were obtained."""
 
     source: str
     tables: list[str]
@@ -75,20 +61,12 @@ class _Conditions(_Strict):
 
 
 class _Varied(_Strict):
-    """A table that changes one setting around the chosen ones.
-
-    Attributes:
-        source: whose table.
-        table: its name.
-        model: how a model's name begins before the value.
-        main: the keys of the main table's row whose conditions hold for all else.
-        variants: of the main row's parameter sets only the first so many count.
-    """
+    """A table that changes one setting around the chosen ones; `variants`: of the main row's so many count."""
 
     source: str
     table: str
     model: str
-    main: dict[Literal["source", "table", "model"], str]
+    main: dict[str, str]
     variants: int | None = None
 
 
@@ -105,25 +83,12 @@ class _File(_Strict):
     rows: str = ""
 
 
-class _Record(_Strict):
-    """One line of the rows."""
-
-    source: str
-    table: str
-    model: str
-    benchmark: str
-    metric: str
-    value: float
-    std: str = ""
-    unit: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedRow:
+class PublishedRow(_Strict):
     """One printed number.
 
     Attributes:
         value: as printed, in `unit`.
+        std: as printed; "" where none is.
         cautions: what a reader of it must know.
         target: False for a number nobody should try to reach.
     """
@@ -134,8 +99,9 @@ class PublishedRow:
     benchmark: str
     metric: str
     value: float
+    std: str = ""
     unit: str
-    cautions: tuple[str, ...] = field(default=())
+    cautions: tuple[str, ...] = ()
     target: bool = True
 
     @property
@@ -216,7 +182,7 @@ class PublishedTable:
             for one in self.rules.varied[row.mixer][key]
             if (one.source, one.table) == (published.source, published.table)
         )
-        rule = self.conditions(replace(published, **varied.main))
+        rule = self.conditions(published.model_copy(update=varied.main))
         known = rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
         variants = [{**one, key.removeprefix("mixer.params."): value} for one in known[: varied.variants]]
         return Beside(published=published, reasons=tuple(_reasons(row, published, rule, variants)))
@@ -278,28 +244,25 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
     try:
         rules = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
         text = rules.rows or path.with_suffix(".csv").read_text(encoding="utf-8")
-        records = [_Record.model_validate(record) for record in csv.DictReader(text.splitlines())]
+        rows = [PublishedRow.model_validate(record) for record in csv.DictReader(text.splitlines())]
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return f"{owner}: {path.name}: {where}: {first['msg'].lower()}"
     except (OSError, ValueError, yaml.YAMLError) as error:
         return f"{owner}: {path.name}: {' '.join(str(error).split())}"
-    return PublishedTable(tuple(_row(record, rules.cautions) for record in records), rules)
+    return PublishedTable(tuple(_cautioned(row, rules.cautions) for row in rows), rules)
 
 
-def _row(record: _Record, cautions: list[_Caution]) -> PublishedRow:
-    fitting = [one for one in cautions if _fits(one, record)]
-    return PublishedRow(
-        **record.model_dump(exclude={"std"}),
-        cautions=tuple(one.text for one in fitting),
-        target=all(one.target for one in fitting),
-    )
+def _cautioned(row: PublishedRow, cautions: list[_Caution]) -> PublishedRow:
+    fitting = [one for one in cautions if _fits(one, row)]
+    told = {"cautions": tuple(one.text for one in fitting), "target": all(one.target for one in fitting)}
+    return row.model_copy(update=told)
 
 
-def _fits(caution: _Caution, record: _Record) -> bool:
-    given = {key: getattr(caution, key) for key in ("source", "table", "benchmark", "model", "value")}
-    return all(value is None or getattr(record, key) == value for key, value in given.items())
+def _fits(caution: _Caution, row: PublishedRow) -> bool:
+    given = caution.model_dump(include={"source", "table", "benchmark", "model", "value"}, exclude_none=True)
+    return all(getattr(row, key) == value for key, value in given.items())
 
 
 def _first_run(row: TableRow) -> ReportedRun:

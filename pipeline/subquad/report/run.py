@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.report.settings import settings_of
-from subquad.report.text import printable
+from subquad.report.text import DASH, duration, printable
 from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, RESULT, STUDY, flatten, read_json, runs_below
 
 _FORMAT = 1
@@ -149,6 +151,12 @@ class ReportedRun:
         best = self.result.best if self.result else None
         return best.metrics.get(metric) if best and best.split == "validation" else None
 
+    def provenance(self) -> dict[str, str]:
+        """Where its numbers come from: experiment, source revision, versions, plugin distributions; by name."""
+        digest = hashlib.sha256((self.folder / EXPERIMENT).read_bytes()).hexdigest()
+        facts = {"experiment.yaml sha256": digest, **_run_facts(self.result), **_environment_facts(self.environment)}
+        return {name: printable(value) for name, value in facts.items() if value}
+
 
 def reported_runs(folders: Sequence[Path]) -> list[ReportedRun]:
     """The runs of all run and study folders, each once, in the order given.
@@ -173,7 +181,7 @@ def _read(run: Path, root: Path) -> ReportedRun:
     result = _result(run)
     axes = result.axes if result else _axes(run)
     mixer = result.mixer if result else experiment["mixer"]["name"].rpartition(":")[2]
-    train = experiment.get("train") or {}
+    train, study = experiment.get("train") or {}, run.parent.parent / STUDY
     return ReportedRun(
         folder=run,
         name=printable(run.resolve().relative_to(root).as_posix()),
@@ -181,7 +189,7 @@ def _read(run: Path, root: Path) -> ReportedRun:
         label=printable(str(axes["mixer"]) if isinstance(axes.get("mixer"), str) else mixer),
         mixer=printable(mixer),
         protocol=printable(result.protocol if result else str(experiment.get("protocol", "honest"))),
-        baseline=_baseline(run.parent.parent / STUDY),
+        baseline=_baseline(study, study.stat().st_mtime_ns) if study.exists() else "",
         seed=result.seed if result else int(train.get("seed", 0)),
         settings=_settings(run, experiment, axes),
         experiment=flatten(experiment),
@@ -190,10 +198,9 @@ def _read(run: Path, root: Path) -> ReportedRun:
     )
 
 
-def _baseline(study: Path) -> str:
-    """What the study of a run names, "" where there is none."""
-    if not study.exists():
-        return ""
+@lru_cache
+def _baseline(study: Path, changed: int) -> str:
+    """What a study.yaml that was `changed` then names, "" where there is none."""
     data = parse_yaml(read_text(study, str(study)), str(study)).data
     return printable(str(data.get("baseline") or "")) if isinstance(data, dict) else ""
 
@@ -267,3 +274,38 @@ def _named_like_siblings(runs: list[ReportedRun]) -> list[ReportedRun]:
 
 def _key(run: ReportedRun, prefix: str = "") -> tuple[tuple[str, str], ...]:
     return tuple(sorted(item for item in run.settings.items() if item[0].startswith(prefix)))
+
+
+def _run_facts(result: RecordedResult | None) -> dict[str, str]:
+    if result is None:
+        return {}
+    return {
+        "experiment hash": result.experiment or "",
+        "reason": result.reason or "",
+        "steps": f"{result.steps} in {duration(result.seconds)}" if result.steps is not None else "",
+        "attempts": str(result.attempts or ""),
+        "skipped steps": str(result.skipped_steps or ""),
+        "workers": str(result.workers or ""),
+        "tested": f"{result.test.checkpoint} checkpoint, {result.test.samples} samples" if result.test else "",
+    }
+
+
+def _environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    git = environment.get("git") or {}
+    commit = str(git.get("commit") or DASH)
+    return {
+        "git commit": f"{commit} with uncommitted changes" if git.get("dirty") else commit,
+        "python": str(environment.get("python") or ""),
+        "platform": str(environment.get("platform") or ""),
+        "GPUs": ", ".join(map(str, environment.get("gpus") or ())),
+        "packages": ", ".join(f"{name} {found}" for name, found in sorted((environment.get("packages") or {}).items())),
+        "plugins": "; ".join(_plugin(one) for one in environment.get("plugins") or ()),
+    }
+
+
+def _plugin(facts: Mapping[str, Any]) -> str:
+    """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
+    origin = f"{facts.get('distribution') or 'a file'} {facts.get('version') or ''}".strip()
+    marks = ["editable"] if facts.get("editable") else []
+    marks += [f"sha256 {str(facts['sha256'])[:12]}"] if facts.get("sha256") else []
+    return f"{facts.get('kind')} {facts.get('name')} from {origin}" + (f" ({', '.join(marks)})" if marks else "")

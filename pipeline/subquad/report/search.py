@@ -44,7 +44,7 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=(_asked(summary), *left),
         sections=(_candidates(summary), *map(_of_final, final.sections if final else ())),
-        origins=final.origins if final else (),
+        runs=final.runs if final else (),
         pictures={printable(path.stem): path.read_bytes() for path in pictures},
         records=(*map(_record, summary["candidates"]), *(final.records if final else ())),
         values={**values, "pictures": [str(path) for path in pictures]},

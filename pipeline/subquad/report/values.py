@@ -122,7 +122,7 @@ def _curve(one: Curve) -> dict[str, Any]:
 def _beside(found: Iterable[Beside]) -> list[dict[str, Any]]:
     return [
         {
-            **{name: _plain(value) for name, value in asdict(one.published).items()},
+            **{name: _plain(value) for name, value in one.published.model_dump().items()},
             "comparable": not one.reasons,
             "reasons": list(one.reasons),
         }
