@@ -24,7 +24,7 @@ MARKS = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
 
 @dataclass
-class Asked:
+class _Asked:
     """One mixer on the command line, and the parameters behind it."""
 
     name: str
@@ -79,7 +79,7 @@ def check_command(
     settings["device"] = _device(device)
     done: list[Certificate] = []
     broken: dict[str, str] = {}
-    for certificate in _certificates(asked, settings, jobs or (usable_cores() if slow else 1), broken, everything):
+    for certificate in _certificates(asked, settings, jobs or (_usable_cores() if slow else 1), broken, everything):
         done.append(certificate)
         if not as_json and markdown != "-":
             _print(certificate)
@@ -95,7 +95,7 @@ def check_command(
 
 
 def _certificates(
-    asked: Sequence[Asked], settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
+    asked: Sequence[_Asked], settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
 ) -> Iterator[Certificate]:
     """One certificate after the other. With --all a plugin that cannot be used is noted in `broken`."""
     from subquad.registry import stdout_to_stderr
@@ -118,7 +118,7 @@ def _certificates(
                 yield found
 
 
-def usable_cores() -> int:
+def _usable_cores() -> int:
     """Cores this process may use."""
     try:
         return len(os.sched_getaffinity(0))
@@ -126,7 +126,7 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _asked(words: Sequence[str], everything: bool) -> list[Asked]:
+def _asked(words: Sequence[str], everything: bool) -> list[_Asked]:
     """Mixers with the parameters written behind them.
 
     Raises:
@@ -137,14 +137,14 @@ def _asked(words: Sequence[str], everything: bool) -> list[Asked]:
     if everything:
         if words:
             raise ConfigError("--all checks every mixer with its own variants: leave names and parameters out")
-        return [Asked(name) for name in _installed()]
-    asked: list[Asked] = []
+        return [_Asked(name) for name in _installed()]
+    asked: list[_Asked] = []
     for word in words:
         if not _is_parameter(word):
-            asked.append(Asked(word))
+            asked.append(_Asked(word))
             continue
         if not asked:
-            raise ConfigError(f"{word}: write the mixer first, as in: subquad check agf order=4")
+            raise ConfigError(f"{word}: write the mixer first, as in: subquad check MIXER width=4")
         (setting,) = parse_overrides([word], Path.cwd())
         key = ".".join(map(str, setting.path))
         if key in asked[-1].params:

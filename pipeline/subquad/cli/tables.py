@@ -35,17 +35,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(encodable(plain(cell))) for cell in row))
+        table.add_row(*(Text(_encodable(plain(cell))) for cell in row))
     terminal = sys.stdout.isatty()
     Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
 
 
 def print_line(text: object = "") -> None:
     """One line of foreign text."""
-    click.echo(encodable(plain(text, limit=10_000)))
+    click.echo(_encodable(plain(text, limit=10_000)))
 
 
-def encodable(text: str) -> str:
+def _encodable(text: str) -> str:
     """`text` with what stdout's encoding lacks written as escapes."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -32,7 +32,7 @@ Kernels = str | Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Implementation:
+class _Implementation:
     """One way to compute an operation.
 
     Attributes:
@@ -73,17 +73,17 @@ class Operation:
 
     name: str
     reference: Callable[..., Any]
-    implementations: list[Implementation] = field(default_factory=list, init=False)
+    implementations: list[_Implementation] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.implementations.append(Implementation(name=REFERENCE, function=self.reference))
+        self.implementations.append(_Implementation(name=REFERENCE, function=self.reference))
         _OPERATIONS[self.name] = self
 
     def implementation(self, name: str, **limits: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Adds the decorated function; `limits` are `Implementation`'s devices, dtypes and when."""
+        """Adds the decorated function; `limits` are `_Implementation`'s devices, dtypes and when."""
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.implementations.insert(-1, Implementation(name=name, function=function, **limits))
+            self.implementations.insert(-1, _Implementation(name=name, function=function, **limits))
             return function
 
         return add

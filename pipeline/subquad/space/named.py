@@ -40,7 +40,7 @@ def find_space(names: str, experiment: Checked, *, cwd: Path | None = None) -> D
     """
     parts = names.split("+")
     if not all(part.strip() for part in parts):
-        raise ConfigError(one_line(f"space {names!r}: a name is missing; write them as in agf+optimizer"))
+        raise ConfigError(one_line(f"space {names!r}: a name is missing; write them as in auto+optimizer"))
     cwd = cwd or Path.cwd()
     if len(parts) > 1 and _is_path(names) and (cwd / names).exists():
         raise ConfigError(one_line(f"space {shown_target(names)}: + joins spaces; give the file a name without it"))

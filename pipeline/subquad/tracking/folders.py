@@ -290,7 +290,7 @@ class _Search(TrackedFolder):
     def _standing(self) -> Ending:
         """FINISHED where no further trial will start, FAILED where then a candidate has no winner, KILLED otherwise."""
         summary = read_json(self.folder / runs.SUMMARY) or {}
-        candidates = summary.get("candidates") or summary.get("subjects") or []
+        candidates = summary.get("candidates") or []
         over = bool(candidates) and all(one["over"] and not _unfinished(one) for one in candidates)
         status = "KILLED" if not over else "FINISHED" if all(one["best"] for one in candidates) else "FAILED"
         files = [path for name in self.texts()[1:] if (path := self.folder / name).is_file()] + [*self.plots(Path())]

@@ -20,7 +20,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 def draw_run(run: Path, out: Path) -> list[Path]:
     """Loss, evaluation metric and learning rate of a run over steps; a plot without any value is left out."""
-    result, curves = read_result(run) or {}, curves_of(run)
+    result, curves = read_result(run) or {}, _curves_of(run)
     metric = result.get("metric") or _main_metric(curves)
     title = str(result.get("label") or run.name)
     name = "".join(character if character.isalnum() or character in "-_" else "_" for character in metric)
@@ -39,7 +39,7 @@ def draw_study(runs: Sequence[Path], title: str, out: Path) -> list[Path]:
     drawn: dict[str, _Curve | None] = {}
     metric = ""
     for run in runs:
-        curves, result = curves_of(run), read_result(run) or {}
+        curves, result = _curves_of(run), read_result(run) or {}
         metric = metric or result.get("metric") or _main_metric(curves)
         splits = _of_splits(curves, metric)
         drawn[str(result.get("label") or run.name)] = splits.get("validation") or next(iter(splits.values()), None)
@@ -47,7 +47,7 @@ def draw_study(runs: Sequence[Path], title: str, out: Path) -> list[Path]:
     return [made] if made else []
 
 
-def curves_of(run: Path) -> dict[str, _Curve]:
+def _curves_of(run: Path) -> dict[str, _Curve]:
     """Finite values of a run by `train/<metric>` or `<split>/<metric>`: steps and values."""
     curves: dict[str, _Curve] = {}
     for record in read_records(run):

@@ -26,7 +26,7 @@ class SystemSampler:
         now = time.monotonic()
         if now - self._measured >= self._interval:
             self._measured = now
-            self._values = {**self._host(), **gpu_metrics()}
+            self._values = {**self._host(), **_gpu_metrics()}
         return dict(self._values)
 
     def _host(self) -> dict[str, float]:
@@ -39,7 +39,7 @@ class SystemSampler:
         }
 
 
-def gpu_metrics() -> dict[str, float]:
+def _gpu_metrics() -> dict[str, float]:
     """Use and memory of the GPU this process trains on; nothing where it has not touched one."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)

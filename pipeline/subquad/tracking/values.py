@@ -29,28 +29,28 @@ class Point:
     step: int
 
 
-def clean_name(name: str) -> str:
+def _clean_name(name: str) -> str:
     """A name MLflow takes: other characters become `_`, path segments that mean something (`..`) go."""
     segments = [part for part in _REFUSED.sub("_", name).split("/") if part not in ("", ".", "..")]
     joined = _UPWARDS.sub("__", "/".join(segments)) or "unnamed"
     return joined if len(joined) <= NAME_LIMIT else _marked(joined, name)
 
 
-def clean_names(names: Iterable[str]) -> dict[str, str]:
+def _clean_names(names: Iterable[str]) -> dict[str, str]:
     """Each name's clean form; two names never share one."""
     taken: dict[str, str] = {}
     for name in names:
-        short = clean_name(name)
+        short = _clean_name(name)
         taken[short if short not in taken else _marked(short, name)] = name
     return {name: short for short, name in taken.items()}
 
 
 def clean_params(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Parameters as MLflow takes them, and a tag for each one that had to be cut."""
-    short = clean_names(values)
+    short = _clean_names(values)
     texts = {name: _text(name, value) for name, value in values.items()}
     cut = {
-        clean_name(f"param_cut.{name}"): f"{len(text)} characters; all of them in the artefact experiment.yaml"
+        _clean_name(f"param_cut.{name}"): f"{len(text)} characters; all of them in the artefact experiment.yaml"
         for name, text in texts.items()
         if len(text) > PARAM_LIMIT
     }
@@ -59,7 +59,7 @@ def clean_params(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, s
 
 def clean_tags(values: Mapping[str, Any]) -> dict[str, str]:
     """Tags as MLflow takes them."""
-    short = clean_names(values)
+    short = _clean_names(values)
     return {short[name]: _text(name, value)[:TAG_LIMIT] for name, value in values.items()}
 
 
@@ -73,7 +73,7 @@ def points_of(record: Record) -> list[Point]:
 
 def points_under(prefix: str, metrics: Mapping[str, Any], time_ms: int, step: int) -> list[Point]:
     """Values as metrics `<prefix>/<name>`; None is no value."""
-    short = clean_names(f"{prefix}/{name}" for name in metrics)
+    short = _clean_names(f"{prefix}/{name}" for name in metrics)
     return [
         Point(short[f"{prefix}/{name}"], float(value), time_ms, step)
         for name, value in metrics.items()
@@ -91,7 +91,7 @@ def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for point in points:
         if not math.isfinite(point.value):
-            tags.setdefault(clean_name(f"nonfinite.{point.key}"), f"first at step {point.step}: {point.value}")
+            tags.setdefault(_clean_name(f"nonfinite.{point.key}"), f"first at step {point.step}: {point.value}")
     return tags
 
 

@@ -69,7 +69,7 @@ def test_spaces_load_nothing_heavy():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("agf+", r"space 'agf\+': a name is missing; write them as in agf\+optimizer"),
+        ("agf+", r"space 'agf\+': a name is missing; write them as in auto\+optimizer"),
         ("auto+auto", r"space auto: given twice; leave one out"),
         ("./gone.yaml", r"\./gone\.yaml: no such file"),
     ],

@@ -128,7 +128,7 @@ def test_markdown_goes_to_a_file_or_to_stdout(check, tmp_path):
         ((), "which mixer? write a name, ./file.py:Class, or --all"),
         (("agf", "--json", "--markdown", "-"), "--json and --markdown - would both write to stdout"),
         (("agf", "--all"), "--all checks every mixer with its own variants"),
-        (("order=3", "agf"), "order=3: write the mixer first, as in: subquad check agf order=4"),
+        (("order=3", "agf"), "order=3: write the mixer first, as in: subquad check MIXER width=4"),
         (("agf", "order=3", "order=4"), "agf: order is given twice"),
         (("agf", "order=99"), "order: got 99, must be a whole number >= 0 and <= 32"),
         (("agv",), "unknown mixer 'agv'; did you mean 'agf'"),

@@ -15,7 +15,7 @@ from subquad.plugin import Complexity, Config, Facts, MixerPlugin
 from subquad.registry import Found, Resolved, resolve
 from subquad.testing.check import CheckFailed, NotProven
 from subquad.testing.checks import CHECKS, complexity
-from subquad.testing.checks.complexity import LADDER, growth_of
+from subquad.testing.checks.complexity import LADDER, _growth_of
 from subquad.testing.subject import CheckSubject, check_subjects
 
 FLOPS, BYTES = (check.run for check in CHECKS if check.name.startswith("complexity"))
@@ -175,7 +175,7 @@ def test_a_true_claim_passes(mixer, declared, monkeypatch):
     monkeypatch.setattr(complexity, "LADDER", LADDER[2:8])
     one = subject(mixer, declared)
     assert FLOPS(one).seen.startswith(f"{declared} (exponent ")
-    assert BYTES(one).figures["lengths"] == list(growth_of(one).lengths)
+    assert BYTES(one).figures["lengths"] == list(_growth_of(one).lengths)
 
 
 @pytest.mark.parametrize("mixer", [Product, Broadcast, Expanded, Loop, OnlyWithPadding, OnlyBackward, PaddedToSite])
@@ -198,7 +198,7 @@ def test_hidden_squares_are_found(mixer):
 def test_a_square_tensor_is_named(mixer, operation, declared):
     with pytest.raises(CheckFailed, match=r"declared .*, but the largest tensor that aten::\w+ makes grows like L\^2"):
         BYTES(subject(mixer, declared))
-    assert f"aten::{operation}" in growth_of(subject(mixer)).squares
+    assert f"aten::{operation}" in _growth_of(subject(mixer)).squares
 
 
 def test_a_loop_with_growing_slices_moves_squares():
@@ -260,7 +260,7 @@ def test_fewer_than_five_lengths_prove_nothing():
 
 def test_a_limit_at_the_fifth_length_is_enough(monkeypatch):
     monkeypatch.setattr(complexity, "LADDER", LADDER)
-    assert growth_of(subject(Plain, max_length=1500)).lengths == LADDER[:5]
+    assert _growth_of(subject(Plain, max_length=1500)).lengths == LADDER[:5]
 
 
 def test_another_way_for_short_sequences_is_no_growth(monkeypatch):
@@ -271,13 +271,13 @@ def test_another_way_for_short_sequences_is_no_growth(monkeypatch):
 def test_costly_lengths_are_left_out(monkeypatch):
     monkeypatch.setattr(complexity, "LADDER", LADDER)
     monkeypatch.setattr(complexity, "LIMITS", {**complexity.LIMITS, "flops": 1.0})
-    assert growth_of(subject(Product, "L^2")).lengths == LADDER[:5]
+    assert _growth_of(subject(Product, "L^2")).lengths == LADDER[:5]
 
 
 def test_counts_are_made_once_for_both_checks(monkeypatch):
     calls = []
-    original = complexity.count_at
-    monkeypatch.setattr(complexity, "count_at", lambda one, length: calls.append(length) or original(one, length))
+    original = complexity._count_at
+    monkeypatch.setattr(complexity, "_count_at", lambda one, length: calls.append(length) or original(one, length))
     one = subject(Plain)
     for check in (FLOPS, BYTES, FLOPS):
         check(one)

@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from subquad.runs import flatten
 from subquad.tracking.address import is_secret, mask
-from subquad.tracking.values import NAME_LIMIT, clean_name, clean_names, clean_params, clean_tags
+from subquad.tracking.values import NAME_LIMIT, _clean_name, _clean_names, clean_params, clean_tags
 
 
 @given(st.text(max_size=600))
 @example("..0")
 def test_a_clean_name_is_one_that_mlflow_takes(name: str):
-    short = clean_name(name)
+    short = _clean_name(name)
     assert re.fullmatch(r"[/\w.\- ]+", short)
     assert posixpath.normpath(short) == short
     assert not short.startswith(("/", ".."))
     assert len(short) <= NAME_LIMIT
-    assert clean_name(short) == short
+    assert _clean_name(short) == short
 
 
 @given(st.lists(st.text(alphabet="a@#/.", min_size=1, max_size=4), unique=True))
 def test_names_stay_different(names: list[str]):
-    short = clean_names(names)
+    short = _clean_names(names)
     assert list(short) == names
     assert len(set(short.values())) == len(names)
 
@@ -43,7 +43,7 @@ def test_names_stay_different(names: list[str]):
     ],
 )
 def test_known_names(name: str, short: str):
-    assert clean_name(name) == short
+    assert _clean_name(name) == short
 
 
 def test_flatten_joins_keys_with_dots_and_keeps_empty_mappings():

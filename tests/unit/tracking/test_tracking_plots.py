@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.image import imread
 
-from subquad.tracking.plots import curves_of, draw_run, draw_study
+from subquad.tracking.plots import _curves_of, draw_run, draw_study
 
 
 def size(path: Path) -> tuple[int, int]:
@@ -44,7 +44,7 @@ def test_values_that_cannot_be_drawn_are_left_out(run_folder, tmp_path: Path):
     run_folder.record(2, {"loss": float("nan")})
     assert draw_run(run_folder.path, tmp_path / "out") == []
     run_folder.record(3, {"loss": 2.0})
-    assert curves_of(run_folder.path) == {"train/loss": ([3], [2.0])}
+    assert _curves_of(run_folder.path) == {"train/loss": ([3], [2.0])}
     assert [path.name for path in draw_run(run_folder.path, tmp_path / "out")] == ["loss.png"]
 
 

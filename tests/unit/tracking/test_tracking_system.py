@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from subquad.tracking.system import SystemSampler, gpu_metrics
+from subquad.tracking.system import SystemSampler, _gpu_metrics
 
 
 def test_values_are_measured_at_most_once_an_interval():
@@ -32,9 +32,9 @@ def test_what_is_handed_out_is_a_copy():
 
 def test_a_gpu_that_training_has_not_touched_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
-    assert gpu_metrics() == {}
+    assert _gpu_metrics() == {}
     monkeypatch.delitem(sys.modules, "torch")
-    assert gpu_metrics() == {}
+    assert _gpu_metrics() == {}
 
 
 def test_gpu_values_with_and_without_the_library_that_reads_use(monkeypatch: pytest.MonkeyPatch):
@@ -54,6 +54,6 @@ def test_gpu_values_with_and_without_the_library_that_reads_use(monkeypatch: pyt
         "gpu_1_memory_usage_percentage": 25.0,
         "gpu_1_memory_allocated_megabytes": 500.0,
     }
-    assert gpu_metrics() == memory
+    assert _gpu_metrics() == memory
     cuda.utilization = lambda _index: 80
-    assert gpu_metrics() == {**memory, "gpu_1_utilization_percentage": 80.0}
+    assert _gpu_metrics() == {**memory, "gpu_1_utilization_percentage": 80.0}

@@ -85,20 +85,20 @@ class Growth:
     seconds: tuple[float, ...]
 
     @property
-    def flops(self) -> Fit:
+    def flops(self) -> _Fit:
         """What the FLOPs grow like."""
         return self._fit("flops")
 
     @property
-    def moved(self) -> Fit:
+    def moved(self) -> _Fit:
         """What the bytes grow like."""
         return self._fit("moved")
 
-    def _fit(self, name: str) -> Fit:
+    def _fit(self, name: str) -> _Fit:
         """Over all lengths, or else over the longest five."""
         counts = [getattr(one, name) for one in self.counts]
-        found = fit_growth(self.lengths, counts)
-        return found if found.growth else fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
+        found = _fit_growth(self.lengths, counts)
+        return found if found.growth else _fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Growth:
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
-def growth_of(subject: CheckSubject) -> Growth:
+def _growth_of(subject: CheckSubject) -> Growth:
     """Counts of a subject, made once.
 
     Raises:
@@ -149,7 +149,7 @@ def _climb(subject: CheckSubject) -> Growth:
         if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, subject.facts.complexity):
             break
         start = time.process_time()
-        counts.append(count_at(subject, length))
+        counts.append(_count_at(subject, length))
         seconds.append(round(time.process_time() - start, 4))
     lengths = ladder[: len(counts)]
     return Growth(lengths=tuple(lengths[-KEPT:]), counts=tuple(counts[-KEPT:]), seconds=tuple(seconds[-KEPT:]))
@@ -159,12 +159,12 @@ def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
     foretold = {name: getattr(last, name) ** 2 / max(getattr(before, name), 1) for name in LIMITS}
-    found = fit_growth(ladder[: len(counts)], [one.flops for one in counts]).growth
-    patience = PATIENCE if found and exceeds(found, declared) else 1.0
+    found = _fit_growth(ladder[: len(counts)], [one.flops for one in counts]).growth
+    patience = PATIENCE if found and _exceeds(found, declared) else 1.0
     return any(foretold[name] > patience * limit for name, limit in LIMITS.items())
 
 
-def count_at(subject: CheckSubject, length: int) -> Count:
+def _count_at(subject: CheckSubject, length: int) -> Count:
     """Both passes at one length; an eighth of the tokens is padding in the second."""
     mixer = subject.build(max_len=length, dtype=torch.float32)
     x = subject.tokens(1, length, dtype=torch.float32)
@@ -182,11 +182,11 @@ def count_at(subject: CheckSubject, length: int) -> Count:
 
 @shows("operations grow with the length as declared, no slower, no faster")
 def _complexity_flops(subject: CheckSubject) -> Finding:
-    growth, declared = growth_of(subject), subject.facts.complexity
+    growth, declared = _growth_of(subject), subject.facts.complexity
     flops, moved = growth.flops, growth.moved
     figures = _figures(growth, flops, [one.flops for one in growth.counts])
     found = _judged("FLOPs", flops, declared, growth)
-    if found == declared or exceeds(str(moved.growth), declared):
+    if found == declared or _exceeds(str(moved.growth), declared):
         return Finding(f"{flops}, declared {declared}", figures)
     if moved.growth == declared:
         return Finding(f"{flops}; bytes reach the declared {declared}", figures)
@@ -195,7 +195,7 @@ def _complexity_flops(subject: CheckSubject) -> Finding:
 
 @shows("bytes moved and single tensors grow no faster than declared")
 def _complexity_bytes(subject: CheckSubject) -> Finding:
-    growth, declared = growth_of(subject), subject.facts.complexity
+    growth, declared = _growth_of(subject), subject.facts.complexity
     if declared != "L^2" and growth.squares:
         name, size = next(iter(growth.squares.items()))
         raise CheckFailed(
@@ -207,9 +207,9 @@ def _complexity_bytes(subject: CheckSubject) -> Finding:
     return Finding(f"{moved}, declared {declared}", _figures(growth, moved, [one.moved for one in growth.counts]))
 
 
-def _judged(what: str, found: Fit, declared: str, growth: Growth) -> str:
+def _judged(what: str, found: _Fit, declared: str, growth: Growth) -> str:
     """The class, if it is certain and not above the declared one. What could not be counted only adds to it."""
-    if found.growth and exceeds(found.growth, declared):
+    if found.growth and _exceeds(found.growth, declared):
         raise CheckFailed(f"{what} grow like {found}, declared {declared}")
     if growth.unknown:
         raise NotProven(
@@ -221,11 +221,11 @@ def _judged(what: str, found: Fit, declared: str, growth: Growth) -> str:
     return found.growth
 
 
-def _percent(found: Fit) -> str:
+def _percent(found: _Fit) -> str:
     return ", ".join(f"{name} {100 * distance:.1f} %" for name, distance in found.residuals.items())
 
 
-def _figures(growth: Growth, found: Fit, counts: list[int]) -> dict[str, Any]:
+def _figures(growth: Growth, found: _Fit, counts: list[int]) -> dict[str, Any]:
     return {
         "class": found.growth,
         "exponent": round(found.exponent, 3),
@@ -237,7 +237,7 @@ def _figures(growth: Growth, found: Fit, counts: list[int]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Fit:
+class _Fit:
     """What counts grow like.
 
     Attributes:
@@ -254,12 +254,12 @@ class Fit:
         return f"{self.growth or 'no class'} (exponent {self.exponent:.2f})"
 
 
-def exceeds(growth: str, limit: str) -> bool:
+def _exceeds(growth: str, limit: str) -> bool:
     """Whether one class of growth is higher than another."""
     return ORDER.index(growth) > ORDER.index(limit)
 
 
-def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
+def _fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> _Fit:
     """The class of exact counts; nothing at all counts as L.
 
     Args:
@@ -272,12 +272,12 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     if len(lengths) != len(counts) or len(set(lengths)) < MIN_LENGTHS:
         raise ValueError(f"needs counts at {MIN_LENGTHS} lengths or more, got {len(counts)} at {sorted(set(lengths))}")
     if not any(counts):
-        return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
+        return _Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
     y = np.maximum(np.asarray(counts, dtype=float), 1.0)
     models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
     residuals = {name: model.distance for name, model in models.items()}
     exponent = _exponent(lengths, y)
-    return Fit(_smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None), residuals, exponent)
+    return _Fit(_smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None), residuals, exponent)
 
 
 @dataclass(frozen=True)
