@@ -166,10 +166,10 @@ class ArraySplit(Split):
 
     def lengths(self) -> np.ndarray | None:
         masks = [self.arrays[name] for name in ("keep", "keep_b") if name in self.arrays]
-        return np.max([real_lengths(keep) for keep in masks], axis=0) if masks else None
+        return np.max([_real_lengths(keep) for keep in masks], axis=0) if masks else None
 
 
-def real_lengths(keep: np.ndarray) -> np.ndarray:
+def _real_lengths(keep: np.ndarray) -> np.ndarray:
     """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real token, 0 without any."""
     last = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
     return np.where(keep.any(axis=1), last, 0)

@@ -14,10 +14,11 @@ from golden_files import golden_files, load_golden
 from torch import Tensor
 
 from subquad_plugins.cur import Config
-from subquad_plugins.cur.attention import cur_attention, take_rows
+from subquad_plugins.cur.attention import cur_attention
 from subquad_plugins.cur.naive import attention
 from subquad_plugins.cur.selection import select_indices
 from subquad_plugins.numerics.pinv import Start, exact_inverse, pseudo_inverse
+from subquad_plugins.numerics.tensors import take_rows
 
 Arrays = dict[str, Any]
 GIVEN = {"meta", "Q", "K", "V", "idx", "q_idx", "k_idx", "key_valid", "dO"}

@@ -27,7 +27,7 @@ from subquad_plugins.causal_fourier.chirp import (
 )
 from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_scale, row_weights
 from subquad_plugins.causal_fourier.product import wide_product
-from subquad_plugins.fourier.places import places_of, take_rows, to_front
+from subquad_plugins.numerics.places import places_of, take_tokens, to_front
 from subquad_plugins.numerics.tensors import wide
 
 
@@ -63,7 +63,7 @@ class CausalFourier(TokenMixer):
                 mixed = self._mix(value)
             else:
                 places = places_of(keep)
-                mixed = take_rows(self._mix(to_front(value, keep, places)), places.rank)
+                mixed = take_tokens(self._mix(to_front(value, keep, places)), places.rank)
         return mixed if self.out is None else self.out(mixed)
 
     def parameter_rules(self) -> Mapping[str, ParameterRule]:

@@ -1,4 +1,4 @@
-"""Classification of whole sequences, or of positions where the data set labels those. Light half."""
+"""Classification of sequences, of pairs of them, or of positions where the data set labels those. Light half."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ PLUGIN = TaskPlugin(
     config=Config,
     build="subquad_plugins.classification.task:Classification",
     summary="cross entropy; accuracy, macro F1 and loss",
-    targets=("class", "positions"),
+    targets=("class", "positions", "pair"),
     metric="accuracy",
 )

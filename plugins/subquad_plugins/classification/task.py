@@ -1,4 +1,4 @@
-"""Cross entropy over whole sequences, with metrics from a confusion matrix that adds up exactly over batches and ranks.
+"""Cross entropy of sequences or pairs; metrics from a confusion matrix that adds up exactly over batches and ranks.
 
 Of a data set that labels positions, every labelled position of a batch is a case of its own; of others every sample.
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +24,6 @@ from subquad_plugins.numerics.tensors import wide
 class Classification(Task):
     """Loss weight is the number of cases.
 
-    Attributes:
-        name: of the task, for messages.
-
     Args:
         config: see `Config`.
         spec: of a data set with at least two classes.
@@ -36,14 +32,12 @@ class Classification(Task):
         DataError: it has fewer.
     """
 
-    name: ClassVar[str] = "classification"
-
     def __init__(self, config: Config, spec: DataSpec):
         super().__init__(config, spec)
         self.label_smoothing = config.label_smoothing
         if spec.num_classes < 2:
             raise DataError(
-                f"task {self.name} needs a data set with at least 2 classes, this one has {spec.num_classes}"
+                f"task classification needs a data set with at least 2 classes, this one has {spec.num_classes}"
             )
 
     @property
@@ -102,7 +96,7 @@ class Classification(Task):
         """
         if outputs.shape[:-1] != labels.shape:
             raise PluginError(
-                f"task {self.name}: outputs of shape {tuple(outputs.shape)} do not fit labels of shape "
+                f"task classification: outputs of shape {tuple(outputs.shape)} do not fit labels of shape "
                 f"{tuple(labels.shape)}"
             )
         if self.spec.target != "positions":

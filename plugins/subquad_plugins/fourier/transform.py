@@ -18,7 +18,7 @@ from torch import Tensor
 
 from subquad_plugins.fourier.chirp import sample_fft
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
-from subquad_plugins.fourier.places import Places, places_of, take_rows, to_front
+from subquad_plugins.numerics.places import Places, places_of, take_tokens, to_front
 from subquad_plugins.numerics.tensors import wide
 
 Form = Literal["re_seq", "re_2d", "hartley"]
@@ -99,7 +99,7 @@ def _nudft(z: Tensor, omega: Tensor, terms: int, places: Places | None) -> tuple
 
 
 def _rows(spectrum: Tensor, index: Tensor) -> Tensor:
-    return spectrum.index_select(1, index) if index.ndim == 1 else take_rows(spectrum, index)
+    return spectrum.index_select(1, index) if index.ndim == 1 else take_tokens(spectrum, index)
 
 
 class _Symmetric(torch.autograd.Function):
@@ -132,7 +132,7 @@ def _at_one_length(x: Tensor, form: Form, norm: Norm) -> Tensor:
 def _at_own_lengths(x: Tensor, form: Form, norm: Norm, keep: Tensor) -> Tensor:
     places = places_of(keep)
     z = sample_fft(_halved(to_front(x, keep, places), form, norm), places.lengths)
-    here, mirrored = take_rows(z, places.rank), take_rows(z, -places.rank % places.lengths[:, None])
+    here, mirrored = take_tokens(z, places.rank), take_tokens(z, -places.rank % places.lengths[:, None])
     mixed = _combined(here, mirrored, form, x.shape[2]) * _scale(norm, x, places)
     return mixed.masked_fill(~keep[..., None], 0.0)
 

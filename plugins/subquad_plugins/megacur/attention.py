@@ -15,10 +15,9 @@ from typing import Any
 from torch import Tensor
 
 from subquad_plugins.cur.attention import cur_attention
+from subquad_plugins.cur.picking import Picks
 from subquad_plugins.mega.attention import Form
 from subquad_plugins.mega.bias import bias_columns, bias_rows
-
-Picks = tuple[Tensor, Tensor | None]
 
 
 def megacur_attention(
@@ -36,26 +35,24 @@ def megacur_attention(
     """Mega's single-head attention through selected queries and keys.
 
     Args:
-        q: (B, L, z).
-        k: (B, L, z).
-        value: (B, L, v).
-        queries: q_idx (B, p), and which of them count (B, p) bool or None for all.
-        keys: k_idx (B, r), and which of them count.
+        q: (B, 1, L, z).
+        k: (B, 1, L, z).
+        value: (B, 1, L, v).
+        queries: q_idx (B, 1, p), and which of them count (B, 1, p) bool or None for all.
+        keys: k_idx (B, 1, r), and which of them count.
         distances: the bias by distance, (2 L - 1,): see `RelativeBias.distances`.
         form: f and its scale: z^-1/2, or 1 / (number of a sample's real keys) for laplace.
         keep: (B, L) bool, True = real token.
         inverse: how U is inverted and what is done to the result: see `cur_attention`.
 
     Returns:
-        (B, L, v), dtype of value.
+        (B, 1, L, v), dtype of value.
     """
-    (q_idx, q_counts), (k_idx, k_counts) = (
-        (index[:, None], None if counts is None else counts[:, None]) for index, counts in (queries, keys)
-    )
+    (q_idx, q_counts), (k_idx, k_counts) = queries, keys
     return cur_attention(
-        q[:, None],
-        k[:, None],
-        value[:, None],
+        q,
+        k,
+        value,
         q_idx,
         k_idx,
         key_keep=keep,
@@ -63,4 +60,4 @@ def megacur_attention(
         function=form,
         bias=(bias_columns(distances, k_idx), bias_rows(distances, q_idx)),
         **inverse,
-    )[:, 0]
+    )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from subquad.nn import Cache, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.fourier.places import places_of, take_rows, to_front
+from subquad_plugins.numerics.places import places_of, take_tokens, to_front
 from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.wavelet import Config, WaveletConfig
 from subquad_plugins.wavelet.atrous import atrous_mix, atrous_step, remember, weighted_sum
@@ -65,7 +65,7 @@ class WaveletBranch(nn.Module):
             return self._mix(x, None)
         places = places_of(keep)
         mixed = self._mix(to_front(x, keep, places), places.lengths)
-        return take_rows(mixed, places.rank).masked_fill(~keep[..., None], 0.0)
+        return take_tokens(mixed, places.rank).masked_fill(~keep[..., None], 0.0)
 
     def _mix(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Of each sample the first `lengths` tokens, (B,); behind them the one-sided transform needs no end."""

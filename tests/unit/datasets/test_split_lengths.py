@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from subquad.data import Split, TestKey, real_lengths
+from subquad.data import ArraySplit, Split, TestKey
 from subquad_datasets.packed import PackedSplit, PackedWriter, write_packed
 from subquad_datasets.retrieval.split import open_pairs, write_pairs
 from subquad_datasets.text.split import CutSplit
@@ -20,7 +20,7 @@ TEXTS = [b"abcdefg", b"", b"hi", b"a", b"lmnop"]
 def seen(split: Split) -> list[int]:
     """Lengths, from the batch of all samples."""
     batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
-    return np.max([real_lengths(batch[name]) for name in ("keep", "keep_b") if name in batch], axis=0).tolist()
+    return ArraySplit(batch).lengths().tolist()
 
 
 def said(split: Split) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.data import ArraySplit, DataSpec, Split, real_lengths
+from subquad.data import ArraySplit, DataSpec, Split
 from subquad.engine.buckets import UNTRIMMED, Buckets, bucketed, sample_lengths, training_buckets, trimmed
 from subquad.engine.plan import Plan, bucketed_order, epoch_order, requests, sorted_evaluation_requests
 from subquad.errors import ConfigError, DataError
@@ -117,7 +117,7 @@ def test_a_real_token_is_never_cut(name):
 
 def test_lengths_end_at_the_last_real_token():
     keep = np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool)
-    assert real_lengths(keep).tolist() == [2, 3, 0, 4]
+    assert ArraySplit({"keep": keep}).lengths().tolist() == [2, 3, 0, 4]
     pairs = ArraySplit({"keep": keep, "keep_b": keep[::-1]})
     assert pairs.lengths() is not None
     assert np.array_equal(np.asarray(pairs.lengths()), [4, 3, 3, 4])

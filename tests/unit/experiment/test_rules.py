@@ -195,8 +195,8 @@ ROWS = {
     ),
     "a task for another data set": (
         ("dataset=stories",),
-        "task.name: got 'classification', which takes targets 'class' or 'positions', does not fit dataset 'stories', "
-        "which gives 'sequence'",
+        "task.name: got 'classification', which takes targets 'class' or 'positions' or 'pair', does not fit dataset "
+        "'stories', which gives 'sequence'",
         ("dataset=words",),
     ),
     "a decoder that sees the future": (

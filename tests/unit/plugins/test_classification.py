@@ -131,4 +131,4 @@ def test_refusals():
         task(0)
     with pytest.raises(ValidationError, match="label_smoothing\n  Input should be less than 1"):
         Config(label_smoothing=1.0)
-    assert (PLUGIN.targets, PLUGIN.metric, PLUGIN.mode) == (("class", "positions"), "accuracy", "max")
+    assert (PLUGIN.targets, PLUGIN.metric, PLUGIN.mode) == (("class", "positions", "pair"), "accuracy", "max")

@@ -15,10 +15,11 @@ from torch.utils._pytree import tree_leaves
 from subquad.plugin import Site
 from subquad_plugins.cur import Config
 from subquad_plugins.cur import naive as oracle
-from subquad_plugins.cur.attention import cur_attention, landmark_attention, put_rows, take_rows
+from subquad_plugins.cur.attention import cur_attention, landmark_attention, put_rows
 from subquad_plugins.cur.core import CUR
 from subquad_plugins.cur.selection import select_indices
 from subquad_plugins.numerics.pinv import exact_inverse, pseudo_inverse
+from subquad_plugins.numerics.tensors import take_rows
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},

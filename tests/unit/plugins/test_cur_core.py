@@ -148,7 +148,7 @@ def test_the_class_token_is_forced_where_there_are_prefix_tokens():
     for force, prefix, expected in cases:
         site = Site(dim=16, num_heads=2, num_prefix_tokens=prefix)
         core = CUR(Config(num_indices=6, force_class=force), site)
-        (index, _), (same, _) = core._picks(q, k, None, None)
+        (index, _), (same, _) = core.picks(q, k, None, None)
         assert same is index
         assert index.shape[-1] == 6
         assert bool((index[..., 0] == 0).all()) is expected

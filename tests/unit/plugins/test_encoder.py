@@ -130,6 +130,21 @@ def test_sites_say_where_each_mixer_stands():
     assert sites == [Site(dim=8, num_heads=2, max_len=9, seed=7)]
 
 
+def test_layers_may_have_several_mixers_and_a_carry_stays_among_its_own():
+    class Other(Recorder):
+        """A mixer that would not know the first one's carry."""
+
+    def make(site: Site) -> TokenMixer:
+        return Other(site) if site.layer_index == 2 else Recorder(site)
+
+    model = build(make, num_layers=5)
+    model(batch())
+    assert [block.mixer.seen[0][1] for block in model.blocks] == [None, 0, None, None, 3]
+    mixed = build(lambda site: agf(site) if site.layer_index else softmax(site), num_layers=2)
+    mixed(batch()).outputs.sum().backward()
+    assert all(parameter.grad is not None for parameter in mixed.parameters())
+
+
 @pytest.mark.parametrize("told", [False, True])
 def test_mask_and_carry_reach_the_mixers(told):
     model = build(Recorder, num_layers=3, mask_mixer=told, head="cls")

@@ -23,7 +23,6 @@ LIGHT = [
     "subquad_plugins.encoder",
     "subquad_plugins.dual_encoder",
     "subquad_plugins.classification",
-    "subquad_plugins.pair_classification",
     "subquad_datasets.copy",
     "subquad_datasets.image",
     "subquad_datasets.listops",

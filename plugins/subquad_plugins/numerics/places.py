@@ -32,12 +32,12 @@ def places_of(keep: Tensor) -> Places:
     return Places(keep.sum(1).clamp_min(1), order, (rank - 1).clamp_min(0))
 
 
-def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """x[b, index[b, l]] for each b and l: (B, L, C) and (B, K) to (B, K, C)."""
+def take_tokens(x: Tensor, index: Tensor) -> Tensor:
+    """x[b, index[b, k]]: (B, L, C) and (B, K) to (B, K, C). Of whole rows, many times quicker than `gather`."""
     offsets = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (index + offsets).flatten()).unflatten(0, index.shape)
 
 
 def to_front(x: Tensor, keep: Tensor, places: Places) -> Tensor:
     """Real tokens moved to the front of each sample, zeros behind them; (B, L, C)."""
-    return take_rows(x.masked_fill(~keep[..., None], 0.0), places.order)
+    return take_tokens(x.masked_fill(~keep[..., None], 0.0), places.order)
