@@ -10,6 +10,7 @@ import torch
 
 import subquad
 from subquad.errors import ConfigError
+from subquad.testing import check_mixer
 
 PLUGINS = Path(__file__).parents[1] / "support" / "third_party"
 MIXERS = [f"{PLUGINS}/third_mixer.py:Mean", f"{PLUGINS}/third_core.py:LinearAttention", "softmax"]
@@ -42,6 +43,12 @@ def test_what_is_padded_in_the_other_sequence_has_no_influence(name):
     x, context, keep = draw(2, 3, 8), draw(2, 5, 8, seed=1), torch.arange(5).expand(2, -1) < 4
     memory, other = (mixer.memory(one, keep=keep) for one in (context, torch.where(keep[..., None], context, 9.0)))
     assert (mixer.prefill(x, memory=memory)[0] - mixer.prefill(x, memory=other)[0]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", MIXERS[:2], ids=["token mixer", "core"])
+def test_the_certificate_proves_it(name):
+    for case in check_mixer(name, only=("cross", "cross-cache", "padding-content", "complexity-flops")):
+        case()
 
 
 def test_where_it_mixes_one_sequence_it_offers_no_cache():
