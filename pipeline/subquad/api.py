@@ -80,6 +80,49 @@ def train(
     return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in session.tickets]
 
 
+def tune(
+    target: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    space: str,
+    root: str | Path = ".",
+    local: bool = True,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Search settings of an experiment or study, then train the winners anew and test them.
+
+    Args:
+        target: an experiment file, or a recipe's name.
+        overrides: `key=value`, as on the command line.
+        space: names of search spaces or files, joined by `+`, such as "agf+optimizer".
+        root: folder for runs/ and the tracking database.
+        local: without Ray.
+        settings: others of `subquad.search.settings.Settings`, such as `sampler="tpe"`, `pruner="asha"`,
+            `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`, `sampler_settings={"n_startup_trials": 5}`.
+
+    Returns:
+        what search.json holds: `folder`, and for each of `candidates` its `trials` by state and the `best` one.
+
+    Raises:
+        UserError: the search cannot be done as it is.
+        Interrupted: Ctrl-C or SIGTERM arrived; the search can go on.
+    """
+    from subquad.errors import Interrupted
+    from subquad.experiment import load as load_study
+    from subquad.search.prepare import prepare
+    from subquad.search.run import Watch, run
+    from subquad.search.search import plan_search, write_down
+    from subquad.search.settings import Settings
+
+    search = plan_search(load_study(str(target), overrides), Settings(space, **settings))
+    prepared = prepare(search, local=local)
+    folder = write_down(prepared.search, Path(root).resolve())
+    ended = run(prepared, folder, Watch(), local=local)
+    if ended.signum:
+        raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")
+    return ended.summary
+
+
 def load(run: str | Path, *, which: str = "best") -> Backbone:
     """A run's trained model, in evaluation mode on the CPU.
 

@@ -15,7 +15,7 @@ import click
     "--space", metavar="NAME[+NAME]", help="What is searched: spaces by name (see: subquad list space), files, or auto."
 )
 @click.option("--sampler", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
-@click.option("--pruner", metavar="NAME", help="What ends trials early: none, asha or median.  [default: none]")
+@click.option("--pruner", metavar="NAME", help="What ends trials early: none, median, asha or hyperband.")
 @click.option("--budget", metavar="AMOUNT", help="Of each candidate: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
 @click.option(
     "--match",
@@ -25,8 +25,16 @@ import click
 @click.option(
     "--cost",
     metavar="NAME",
-    help="Second objective of tpe, less is better: seconds or flops.  [default: none]",
+    help="Second objective of tpe and gp, less is better: seconds or flops.  [default: none]",
 )
+@click.option("--seeds-per-trial", type=int, metavar="N", help="Runs of each trial; their mean counts.  [default: 1]")
+@click.option(
+    "--points",
+    multiple=True,
+    metavar="POINTS",
+    help="Points to try first: a YAML file with a list, or 'KEY=VALUE KEY=VALUE'. May be given several times.",
+)
+@click.option("--warm-start", metavar="RUN", help="Tell the sampler the trials of another search with the same space.")
 @click.option(
     "--final-seeds",
     type=int,
@@ -43,7 +51,11 @@ import click
     "--resume",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    help="Go on with a search that was stopped or killed, by its folder.",
+    help="Go on with a search that was stopped or killed, by its folder; with a larger --budget, extend it.",
+)
+@click.option("--retry-failed", is_flag=True, help="With --resume: train trials that failed once more.")
+@click.option(
+    "--export", metavar="RUN", type=click.Path(path_type=Path), help="Print all trials of a search as CSV, and exit."
 )
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
@@ -56,6 +68,8 @@ def tune_command(
     local: bool,
     dry_run: bool,
     resume: Path | None,
+    retry_failed: bool,
+    export: Path | None,
     root: Path,
     as_json: bool,
     debug: bool,
@@ -67,7 +81,8 @@ def tune_command(
     with several seeds, and only then meets the test split. Of a study every cell, seeds aside, is a candidate: all get
     the same budget and the same space, as far as it suits them.
 
-    KEY=VALUE overrides a setting of TARGET, as in `train`, or of the sampler or pruner, as in pruner.eta=4.
+    KEY=VALUE overrides a setting of TARGET, as in `train`, or of the sampler or pruner, as in
+    pruner.reduction_factor=4: their names are Optuna's.
 
     The folder runs/NAME-search/STAMP has all trials, pictures and, in best/, each winner as a file for `train`;
     `subquad report` shows it, also while it grows. --dry-run tells first what a search would cost.
@@ -76,15 +91,36 @@ def tune_command(
     subquad tune quickstart --space agf+optimizer --dry-run
     subquad tune quickstart --space agf+optimizer --budget 20-trials --local
     subquad tune methods-copy --space optimizer --sampler tpe --pruner asha --match flops
-    subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34
+    subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34 --budget 40-trials
+    subquad tune --export runs/quickstart-search/20261121-101500-ab12cd34 > trials.csv
     """
+    if export is not None:
+        return _export(export)
     if resume is not None and target is not None and "=" in target:
         target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
     overrides, own = _own_settings(overrides)
-    options = {name: value for name, value in given.items() if value is not None} | own
+    options = {name: value for name, value in given.items() if value not in (None, ())} | own
+    if "points" in options:
+        from subquad.search.given import parse_points
+
+        options["points"] = parse_points(options["points"], Path.cwd())
     if resume is not None:
-        return _resume(resume, target, overrides, options, dry_run=dry_run, local=local, as_json=as_json)
+        if dry_run:
+            raise click.UsageError("--dry-run has no effect with --resume")
+        more = {"retry": retry_failed, "local": local, "as_json": as_json}
+        return _resume(resume, target, overrides, options, **more)
+    if retry_failed:
+        raise click.UsageError("--retry-failed needs --resume RUN")
     return _start(target, overrides, options, root, dry_run=dry_run, local=local, as_json=as_json)
+
+
+def _export(folder: Path) -> int:
+    from subquad.search.search import read_search, trials_of
+    from subquad.search.summary import trials_csv
+
+    search = read_search(folder)
+    click.echo(trials_csv(search, trials_of(search, folder)), nl=False)
+    return 0
 
 
 def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -143,24 +179,24 @@ def _resume(
     overrides: tuple[str, ...],
     options: dict[str, Any],
     *,
-    dry_run: bool,
+    retry: bool,
     local: bool,
     as_json: bool,
 ) -> int:
-    if dry_run:
-        raise click.UsageError("--dry-run has no effect with --resume")
     if overrides and target is None:
         raise click.UsageError(
             f"{overrides[0]} has no effect with --resume, which goes on with what the search was started with"
         )
     from subquad.cli.tune_text import conduct_search
     from subquad.search.prepare import prepare
-    from subquad.search.search import read_search, same_target
+    from subquad.search.search import read_search, reopened, same_target
     from subquad.search.settings import same_as_stored
 
     folder = folder.resolve()
     search = read_search(folder)
+    budget = options.pop("budget", None)
     same_as_stored(search.settings, options)
     if target is not None:
         same_target(search, target, overrides)
+    search = reopened(folder, search, budget=budget, retry_failed=retry)
     return conduct_search(prepare(search, local=local, fresh=False), folder, local=local, as_json=as_json)

@@ -43,7 +43,8 @@ def _candidate(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
     search = prepared.search
     space = search.spaces[candidate.label]
     base = base_trial(prepared, candidate)
-    trials = _trials(search.settings.limit, base, space.size() if space.is_finite else None)
+    runs = search.settings.seeds_per_trial
+    trials = _trials(search.settings.limit, base, runs, space.size() if space.is_finite else None)
     points = list(islice(first_points(sampler_of(search, candidate), prepared.fitters[candidate.label]), DRAWN))
     final = search.settings.final_seeds * base.seconds
     return {
@@ -53,9 +54,9 @@ def _candidate(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
         "grid": space.size(),
         "parameters": base.cost.parameters if base.cost else None,
         "steps": base.steps,
-        "flops": base.flops,
-        "trial_seconds": base.seconds,
-        "seconds": trials * base.seconds + final,
+        "flops": runs * base.flops,
+        "trial_seconds": runs * base.seconds,
+        "seconds": trials * runs * base.seconds + final,
         "timing": search.measured.get(candidate.label),
         "drawn": len(points),
         "infeasible": sum(one.state == "infeasible" for one in points),
@@ -65,8 +66,8 @@ def _candidate(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _trials(budget: Budget, base: Fitted, size: int | None) -> int:
+def _trials(budget: Budget, base: Fitted, runs: int, size: int | None) -> int:
     """How many trials of the candidate's own cost fit; no more than there are points."""
-    cost = {"trials": 1.0, "flops": base.flops, "seconds": base.seconds}[budget.unit]
+    cost = {"trials": 1.0, "flops": runs * base.flops, "seconds": runs * base.seconds}[budget.unit]
     number = int(budget.amount / cost + 1e-9)
     return number if size is None else min(number, size)

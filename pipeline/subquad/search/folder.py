@@ -1,19 +1,22 @@
 """A search's folder, its only memory.
 
 runs/<name>-search/<stamp>-<hash>/
-    search.yaml                    the experiment or study, the spaces and the search's settings
+    search.yaml                    the experiment or study, the spaces, the search's settings, trials of a warm start
+    budgets.json                   larger budgets that the search was given later
     lock, owner.json               one driver at a time
-    trials/<candidate>/00007/        an ordinary run, and trial.json: which point it is, or why it never ran
+    trials/<candidate>/00007/      an ordinary run, and trial.json: which point it is, or why it never ran;
+                                   with several seeds seed-0/, seed-1/, ... are the runs
     search.json                    what came of it so far: made anew after each trial
-    best/<candidate>.yaml            the winner as an experiment that `train` runs as is
-    final.yaml, final/             the winners over the final seeds: an ordinary study
+    best/<candidate>.yaml          the winner as an experiment that `train` runs as is
+    final.yaml, final/             the winners over the final seeds: an ordinary study; final-1/ before an extension
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +38,8 @@ from subquad.runs import (
 )
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
-BEST = "best"
+BEST, BUDGETS = "best", "budgets.json"
+_SEED = "seed-"
 
 
 def is_search(folder: Path) -> bool:
@@ -46,17 +50,31 @@ def trial_folder(search: Path, candidate: str, number: int) -> Path:
     return search / TRIALS / candidate / f"{number:05d}"
 
 
-def place_of(trial: Path) -> tuple[Path, str, int]:
-    """The search, candidate and number of a trial's folder."""
+def place_of(run: Path) -> tuple[Path, str, int]:
+    """The search, candidate and number of a trial, by the folder of one of its runs."""
+    trial = run.parent if run.name.startswith(_SEED) else run
     return trial.parent.parent.parent, trial.parent.name, int(trial.name)
 
 
-def write_trial(search: Path, trial: Trial, settings: Mapping[str, Any], flops_per_step: int | None) -> None:
+def run_folders(trial: Path) -> list[Path]:
+    """The folders of a trial's runs: its own, or with several seeds one below it for each."""
+    seeds = (read_json(trial / TRIAL) or {}).get("seeds")
+    return [trial / f"{_SEED}{seed}" for seed in seeds] if seeds else [trial]
+
+
+def write_trial(
+    search: Path,
+    trial: Trial,
+    settings: Mapping[str, Any],
+    flops_per_step: int | None,
+    seeds: Sequence[int] = (),
+) -> None:
     """Write down which point a trial is, before it starts; of an infeasible point also why it never will.
 
     Args:
         settings: what is laid over the candidate's experiment, by dotted key.
         flops_per_step: counted; None where it is not known.
+        seeds: of its runs, where there are several.
     """
     data: dict[str, Any] = {
         "candidate": trial.candidate,
@@ -66,6 +84,8 @@ def write_trial(search: Path, trial: Trial, settings: Mapping[str, Any], flops_p
         "total_steps": trial.total_steps,
         "flops_per_step": flops_per_step,
     }
+    if seeds:
+        data["seeds"] = list(seeds)
     if trial.state == "infeasible":
         data |= {"state": trial.state, "reason": trial.reason}
     write_json(trial_folder(search, trial.candidate, trial.number) / TRIAL, data)
@@ -85,21 +105,70 @@ def read_trial(folder: Path, metric: str) -> Trial | None:
     data = _begun(folder)
     if data is None:
         return None
-    result = _result(folder)
-    records = _records(folder)
-    steps = int(result.get("steps") or (records[-1].step if records else 0))
+    runs = [_read_run(one, metric) for one in run_folders(folder)]
+    spent = data.get("spent") or {"steps": 0, "seconds": 0.0}
+    steps = spent["steps"] + sum(one.steps for one in runs)
     return Trial(
         candidate=data["candidate"],
         number=data["number"],
         point=data["point"],
-        state=_state(folder, data, result),
-        curves=(curve,) if (curve := _curve(records, metric)) else (),
+        state="infeasible" if data.get("state") == "infeasible" else _state(runs),
+        curves=tuple(one.curve for one in runs if one.curve),
         total_steps=data["total_steps"],
         steps=steps,
         flops=float(steps * (data["flops_per_step"] or 0)),
-        seconds=float(result.get("seconds") or (records[-1].seconds if records else 0.0)),
-        reason=data.get("reason") or result.get("reason") or "",
+        seconds=spent["seconds"] + sum(one.seconds for one in runs),
+        reason=data.get("reason") or next((one.reason for one in runs if one.reason), ""),
     )
+
+
+@dataclass(frozen=True)
+class _TrialRun:
+    state: State
+    curve: Curve
+    steps: int
+    seconds: float
+    reason: str
+
+
+def _read_run(folder: Path, metric: str) -> _TrialRun:
+    result, records = _result(folder), _records(folder)
+    return _TrialRun(
+        state=result.get("status") or ("running" if (folder / ATTEMPTS).exists() else "waiting"),
+        curve=_curve(records, metric),
+        steps=int(result.get("steps") or (records[-1].step if records else 0)),
+        seconds=float(result.get("seconds") or (records[-1].seconds if records else 0.0)),
+        reason=result.get("reason") or "",
+    )
+
+
+def _state(runs: Sequence[_TrialRun]) -> State:
+    """One run that failed or was pruned ends its trial; it is finished with the last one."""
+    states = {one.state for one in runs}
+    ended: State | None = next((one for one in ("failed", "pruned") if one in states), None)
+    if ended or len(states) == 1:
+        return ended or runs[0].state
+    return "running"
+
+
+def retry(trial: Path) -> None:
+    """Make a failed trial one that waits. What it left stands in `failed-1`, and what it used stays charged."""
+    data = _object(trial / TRIAL)
+    runs = [_read_run(one, "") for one in run_folders(trial)]
+    spent = data.get("spent") or {"steps": 0, "seconds": 0.0}
+    used = {"steps": sum(one.steps for one in runs), "seconds": sum(one.seconds for one in runs)}
+    data["spent"] = {key: spent[key] + used[key] for key in used}
+    aside = free_name(trial / "failed")
+    aside.mkdir()
+    for path in sorted(trial.iterdir()):
+        if path.name != TRIAL and not path.name.startswith("failed-"):
+            path.rename(aside / path.name)
+    write_json(trial / TRIAL, data)
+
+
+def free_name(path: Path) -> Path:
+    """`path-1`, `path-2`, ...: the first that is not there."""
+    return next(one for number in count(1) if not (one := path.with_name(f"{path.name}-{number}")).exists())
 
 
 class _Written(BaseModel):
@@ -111,6 +180,8 @@ class _Written(BaseModel):
     settings: dict[str, Any]
     total_steps: int
     flops_per_step: int | None
+    seeds: list[int] | None = None
+    spent: dict[str, float] | None = None
     state: Literal["infeasible"] | None = None
     reason: str = ""
 
@@ -158,14 +229,6 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _damaged(path: Path, what: str) -> RunError:
     return RunError(one_line(f"{path}: {what}; put it back as it was, or start a new search"))
-
-
-def _state(folder: Path, data: Mapping[str, Any], result: Mapping[str, Any]) -> State:
-    if data.get("state") == "infeasible":
-        return "infeasible"
-    if status := result.get("status"):
-        return status
-    return "running" if (folder / ATTEMPTS).exists() else "waiting"
 
 
 def _curve(records: list[Record], metric: str) -> Curve:

@@ -11,10 +11,10 @@ from subquad.drivers.session import same_as_started, write_down
 from subquad.engine import attempts
 from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, PluginError
-from subquad.runs import IDENTITY, read_json
+from subquad.runs import IDENTITY, RESULT, read_json
 from subquad.search.executor import failed
 from subquad.search.fitting import Fitted, Fitter
-from subquad.search.folder import Trials, settings_of, trial_folder, write_trial
+from subquad.search.folder import Trials, run_folders, settings_of, trial_folder, write_trial
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget
 from subquad.search.trial import Trial
@@ -37,12 +37,14 @@ class Lane:
         label: of the candidate.
         sampler: suggests its points.
         fitter: makes experiments of them.
+        seeds: of each trial's runs, where there are several.
         over: why no further trial is started; "" while there may be.
     """
 
     label: str
     sampler: Sampler
     fitter: Fitter
+    seeds: Sequence[int] = ()
     over: str = ""
 
 
@@ -71,6 +73,8 @@ class Agenda:
         self._budget, self._ticket, self._ended = budget, ticket, ended
         self._planned: dict[tuple[str, int], Trial] = {}
         """Trials given out, with what they are expected to use."""
+        self._given_out: set[Path] = set()
+        """Folders of runs."""
 
     def next(self) -> Ticket | None:
         """The next trial; None where there is none to start now."""
@@ -97,11 +101,19 @@ class Agenda:
         """A trial that an earlier driver began, as it was written down then."""
         for lane in self._lanes:
             for trial in self._trials.of(lane.label):
-                if not trial.ended and (lane.label, trial.number) not in self._planned:
-                    folder = trial_folder(self._folder, lane.label, trial.number)
-                    ticket = self._given(lane, trial, lane.fitter.fitted(settings_of(folder)))
-                    if not self._gave_up(ticket):
-                        return ticket
+                if not trial.ended and (ticket := self._open_run(lane, trial)):
+                    return ticket
+        return None
+
+    def _open_run(self, lane: Lane, trial: Trial) -> Ticket | None:
+        """The first run of a trial that was not given out and has no result."""
+        place = trial_folder(self._folder, lane.label, trial.number)
+        for number, folder in enumerate(run_folders(place)):
+            if folder not in self._given_out and read_json(folder / RESULT) is None:
+                settings = settings_of(place) | ({"train.seed": lane.seeds[number]} if lane.seeds else {})
+                ticket = self._given(lane, trial, lane.fitter.fitted(settings), folder)
+                if not self._gave_up(ticket):
+                    return ticket
         return None
 
     def _gave_up(self, ticket: Ticket) -> bool:
@@ -140,19 +152,22 @@ class Agenda:
             write_trial(self._folder, trial, {}, None)
             self._ended(trial_folder(self._folder, lane.label, number))
             return ""
-        trial = _planned(trial, fitted, known)
+        trial = _planned(trial, fitted, known, len(lane.seeds))
         if not self._budget.admits(
             [self._planned.get((lane.label, one.number), one) if not one.ended else one for one in known], trial
         ):
             return "budget used"
-        write_trial(self._folder, trial, fitted.values, fitted.flops_per_step)
-        return self._given(lane, trial, fitted)
+        write_trial(self._folder, trial, fitted.values, fitted.flops_per_step, lane.seeds)
+        ticket = self._open_run(lane, trial)
+        assert ticket is not None
+        return ticket
 
-    def _given(self, lane: Lane, trial: Trial, fitted: Fitted) -> Ticket:
-        self._planned[lane.label, trial.number] = _planned(trial, fitted, self._trials.of(lane.label))
-        ticket = self._ticket(
-            trial_folder(self._folder, lane.label, trial.number), f"{lane.label}-{trial.number:05d}", fitted
-        )
+    def _given(self, lane: Lane, trial: Trial, fitted: Fitted, folder: Path) -> Ticket:
+        known = self._trials.of(lane.label)
+        self._planned[lane.label, trial.number] = _planned(trial, fitted, known, len(lane.seeds))
+        self._given_out.add(folder)
+        suffix = f"-{folder.name}" if lane.seeds else ""
+        ticket = self._ticket(folder, f"{lane.label}-{trial.number:05d}{suffix}", fitted)
         if read_json(ticket.folder / IDENTITY) is None:
             write_down(ticket)
         else:
@@ -164,13 +179,14 @@ def _new(candidate: str, number: int) -> Trial:
     return Trial(candidate=candidate, number=number, point={}, state="waiting")
 
 
-def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
+def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial], seeds: int) -> Trial:
     """The trial with what it is expected to use: time as finished ones took for their steps, else as was measured."""
+    runs = max(1, seeds)
     finished = [one for one in known if one.state == "finished" and one.steps]
     seconds = fitted.seconds
     if finished:
         seconds = fitted.steps * sum(one.seconds for one in finished) / sum(one.steps for one in finished)
-    return replace(trial, total_steps=fitted.steps, flops=fitted.flops, seconds=seconds)
+    return replace(trial, total_steps=fitted.steps, flops=fitted.flops * runs, seconds=seconds * runs)
 
 
 def _hopeless(known: Sequence[Trial]) -> str:

@@ -111,7 +111,8 @@ def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitte
     budget = prepared.search.settings.limit
     if budget.unit == "flops":
         _counted(candidate, prepared.materials, f"--budget {prepared.search.settings.budget}")
-    needed = {"trials": 1.0, "flops": fitted.flops, "seconds": fitted.seconds}[budget.unit]
+    runs = prepared.search.settings.seeds_per_trial
+    needed = {"trials": 1.0, "flops": runs * fitted.flops, "seconds": runs * fitted.seconds}[budget.unit]
     if needed > budget.amount:
         unit = "FLOPs" if budget.unit == "flops" else "s of training"
         raise ConfigError(

@@ -14,12 +14,12 @@ from subquad.drivers.session import Session, begin, exclusive, reopen
 from subquad.engine.state import CHECKPOINTS
 from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
 from subquad.search import executor
-from subquad.search.folder import Trials, place_of, trial_folder
+from subquad.search.folder import Trials, place_of, run_folders, trial_folder
 from subquad.search.loop import Agenda, Lane
 from subquad.search.plots import Drawn
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import Pruning
-from subquad.search.search import Search, pruner_of, same_sources, sampler_of, tickets, trials_of
+from subquad.search.search import Search, pruner_of, same_sources, sampler_of, seeds_of, tickets, trials_of
 from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial, winner_of
@@ -99,7 +99,10 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ende
 
 def _lanes(prepared: Prepared) -> list[Lane]:
     search = prepared.search
-    return [Lane(one.label, sampler_of(search, one), prepared.fitters[one.label]) for one in search.candidates]
+    return [
+        Lane(one.label, sampler_of(search, one), prepared.fitters[one.label], seeds_of(search, one))
+        for one in search.candidates
+    ]
 
 
 def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> None:
@@ -118,11 +121,11 @@ def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> N
 def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, *, local: bool) -> int:
     search = prepared.search
 
-    def ended(trial: Path) -> None:
-        _forget_weights(trial)
+    def ended(run: Path) -> None:
+        _forget_weights(run)
         _summarize(search, folder, trials, lanes)
-        _, candidate, number = place_of(trial)
-        if (found := trials.one(candidate, number)) is not None:
+        _, candidate, number = place_of(run)
+        if (found := trials.one(candidate, number)) is not None and found.ended:
             watch.trial(found)
 
     agenda = Agenda(folder, trials, lanes, search.settings.limit, tickets(search, folder), ended)
@@ -140,11 +143,12 @@ def _tidy(search: Search, trials: Trials, folder: Path) -> None:
     for one in search.candidates:
         for trial in trials.of(one.label):
             if trial.ended:
-                _forget_weights(trial_folder(folder, one.label, trial.number))
+                for run in run_folders(trial_folder(folder, one.label, trial.number)):
+                    _forget_weights(run)
 
 
-def _forget_weights(trial: Path) -> None:
-    shutil.rmtree(trial / CHECKPOINTS, ignore_errors=True)
+def _forget_weights(run: Path) -> None:
+    shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
 def _summarize(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> dict[str, Any]:

@@ -6,30 +6,31 @@ import hashlib
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from subquad.drivers.session import data_root
+from subquad.drivers.session import data_root, exclusive
 from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Plan, differences, digest, load
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import dotted, one_line
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import SEARCH, TRIALS, new_folder, write_text
+from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
 from subquad.search.candidates import Candidate, axes_of, candidates_of
 from subquad.search.fitting import Fitted
-from subquad.search.folder import Trials, is_search
+from subquad.search.folder import BUDGETS, Trials, free_name, is_search, retry, trial_folder
+from subquad.search.given import check_points, first_points_of, plain_trial, told_trials, warm_trials
 from subquad.search.matching import LENGTH_KEYS
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
-from subquad.search.settings import Settings
+from subquad.search.settings import Settings, parse_budget
 from subquad.search.stored import load_text
 from subquad.search.timing import Timing
-from subquad.search.trial import Goal
+from subquad.search.trial import Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, empty_space, find_space, plain_space, read_space
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Search:
         spaces: what is searched of each candidate, by label.
         measured: what steps and evaluations of each candidate's own experiment take, by label; empty where no setting
             needs them.
+        warm: trials of another search that its samplers are told, by label.
     """
 
     plan: Plan
@@ -50,6 +52,7 @@ class Search:
     candidates: tuple[Candidate, ...]
     spaces: Mapping[str, Space]
     measured: Mapping[str, Timing] = field(default_factory=dict)
+    warm: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
 
     @property
     def goals(self) -> dict[str, Goal]:
@@ -69,7 +72,14 @@ def plan_search(plan: Plan, settings: Settings, *, cwd: Path | None = None) -> S
         raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any cell of the study"))
     search = Search(plan, settings, candidates, spaces)
     _refuse_owned(search)
-    return search
+    check_points(settings.points, spaces)
+    return _warmed(search, (cwd or Path.cwd()) / settings.warm_start) if settings.warm_start else search
+
+
+def _warmed(search: Search, folder: Path) -> Search:
+    other = read_search(folder)
+    trials = {one.label: trials_of(other, folder).of(one.label) for one in other.candidates}
+    return replace(search, warm=warm_trials(other, trials, search))
 
 
 def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None) -> Space:
@@ -113,6 +123,7 @@ def write_down(search: Search, root: Path) -> Path:
         "settings": search.settings.plain(),
         "measured": dict(search.measured),
         "spaces": {label: plain_space(space.dims, space.constraints) for label, space in search.spaces.items()},
+        "warm": {label: [plain_trial(one, search.goals[label]) for one in warm] for label, warm in search.warm.items()},
         "experiment": parse_yaml(search.plan.text, search.plan.source).data,
     }
     text = to_yaml(data)
@@ -139,11 +150,74 @@ def read_search(folder: Path) -> Search:
         plan, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
         candidates = candidates_of(plan)
         spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in candidates}
-        return Search(plan, settings, candidates, spaces, data["measured"])
+        warm = {label: told_trials(label, rows) for label, rows in data["warm"].items()}
+        settings = replace(settings, budget=_budgets(folder, settings.budget)[-1])
+        return Search(plan, settings, candidates, spaces, data["measured"], warm)
     except UserError as error:
         raise type(error)(one_line(f"{path}: {error}")) from error
     except (KeyError, TypeError) as error:  # only where the folder has another name, which the hash is part of
         raise RunError(one_line(f"{path}: damaged: {type(error).__name__}: {error}; {_PUT_BACK}")) from error
+
+
+def _budgets(folder: Path, first: str) -> list[str]:
+    """All budgets that a search had, the last one its own.
+
+    Raises:
+        RunError: what the folder says of them is damaged.
+    """
+    path = folder / BUDGETS
+    later = (read_json(path) or {"budgets": None})["budgets"] if path.exists() else []
+    if not isinstance(later, list) or not all(isinstance(one, str) for one in later):
+        raise RunError(one_line(f"{path}: damaged: must hold a list of budgets; {_PUT_BACK}"))
+    return [first, *later]
+
+
+def reopened(folder: Path, search: Search, *, budget: str | None = None, retry_failed: bool = False) -> Search:
+    """The search before it goes on: with a larger budget, which its folder remembers, and failed trials waiting again.
+
+    A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may change. The test split
+    was opened in it, which the ledger and the summary keep.
+
+    Raises:
+        ConfigError: the budget is none.
+        RunError: it is of another kind, or smaller; another process has the search.
+    """
+    if budget is None and not retry_failed:
+        return search
+    with exclusive(folder):
+        if retry_failed:
+            _retry_failed(folder, search)
+        return search if budget is None else _extended(folder, search, budget)
+
+
+def _extended(folder: Path, search: Search, budget: str) -> Search:
+    asked, there = parse_budget(budget), search.settings.limit
+    if asked == there:
+        return search
+    if asked.unit != there.unit or asked.amount < there.amount:
+        raise RunError(
+            one_line(
+                f"--budget: the search has {search.settings.budget}, got {budget}; it can only be given more of it"
+            )
+        )
+    _set_final_aside(folder)
+    write_json(folder / BUDGETS, {"budgets": [*_budgets(folder, "")[1:], budget]})
+    return replace(search, settings=replace(search.settings, budget=budget))
+
+
+def _retry_failed(folder: Path, search: Search) -> None:
+    trials = trials_of(search, folder)
+    failed = [one for each in search.candidates for one in trials.of(each.label) if one.state == "failed"]
+    if failed:
+        _set_final_aside(folder)
+    for one in failed:
+        retry(trial_folder(folder, one.candidate, one.number))
+
+
+def _set_final_aside(folder: Path) -> None:
+    """Rename the final study, where there is one, so that another one may come."""
+    if (folder / FINAL).exists():
+        (folder / FINAL).rename(free_name(folder / FINAL))
 
 
 _PUT_BACK = "put it back as it was, or start a new search"
@@ -164,7 +238,7 @@ def same_sources(search: Search, folder: Path) -> None:
     """
     for one in search.candidates:
         source = one.checked.mixer.source
-        for kept in sorted((folder / TRIALS / one.label).glob("*/source/[0-9a-f]*")) if source else ():
+        for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if source else ():
             if source and not kept.name.startswith(source.sha256[:12]):
                 raise RunError(one_line(f"{source.path}: not what trials were trained with, {kept}; {_PUT_BACK}"))
 
@@ -225,7 +299,22 @@ def sampler_of(search: Search, candidate: Candidate) -> Sampler:
     """
     settings, label = search.settings, candidate.label
     goal, space = candidate.goal(settings.cost), search.spaces[label]
-    return Sampler(settings.sampler, space, goal, settings.seed, candidate=label, settings=settings.sampler_settings)
+    return Sampler(
+        settings.sampler,
+        space,
+        goal,
+        settings.seed,
+        candidate=label,
+        settings=settings.sampler_settings,
+        first=first_points_of(settings.points, space),
+        warm=search.warm.get(label, ()),
+    )
+
+
+def seeds_of(search: Search, candidate: Candidate) -> list[int]:
+    """Of the runs of a trial: the experiment's own and those after it; none where a trial is one run."""
+    count, first = search.settings.seeds_per_trial, candidate.checked.experiment.train.seed
+    return [] if count == 1 else [first + number for number in range(count)]
 
 
 def pruner_of(search: Search, candidate: Candidate) -> Pruner:

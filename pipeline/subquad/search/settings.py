@@ -95,6 +95,10 @@ class Settings:
         cost: a second objective; the samplers tpe and gp look for the front of both.
         final_seeds: the winners are trained anew with the seeds 0 .. final_seeds-1.
         seed: of the search.
+        seeds_per_trial: runs of each trial, with the experiment's seed and those after it; the mean of their best
+            evaluations is what counts.
+        points: given ones, tried first; settings that they leave out are drawn.
+        warm_start: folder of another search, whose trials the sampler is told.
         sampler_settings, pruner_settings: where they are not the defaults, by Optuna's names.
     """
 
@@ -106,6 +110,9 @@ class Settings:
     cost: CostBy = "none"
     final_seeds: int = 5
     seed: int = 0
+    seeds_per_trial: int = 1
+    points: Sequence[Mapping[str, Any]] = ()
+    warm_start: str = ""
     sampler_settings: Mapping[str, Any] = field(default_factory=dict)
     pruner_settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -117,6 +124,8 @@ class Settings:
             raise ConfigError(
                 f"--final-seeds: got {self.final_seeds}, must be >= 1, as only trained winners meet the test split"
             )
+        if self.seeds_per_trial < 1:
+            raise ConfigError(f"--seeds-per-trial: got {self.seeds_per_trial}, must be >= 1")
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"--seed: got {self.seed}, must be from 0 to {MAX_SEED}")
 
@@ -125,7 +134,7 @@ class Settings:
         return parse_budget(self.budget)
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"points": [dict(one) for one in self.points]}
 
 
 def _one_of(option: str, given: str, there: Sequence[str]) -> None:

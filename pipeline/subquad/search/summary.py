@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from subquad.runs import SUMMARY, read_json
+from subquad.runs import FINAL, SUMMARY, read_json
 from subquad.search.candidates import Candidate
 from subquad.search.folder import Trials
 from subquad.search.search import Search, read_search, trials_of
@@ -27,6 +29,8 @@ def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, 
         "name": search.plan.name,
         "folder": str(folder),
         "settings": search.settings.plain(),
+        "warm_trials": {label: len(warm) for label, warm in search.warm.items()},
+        "earlier_finals": sorted(path.name for path in folder.glob(f"{FINAL}-[0-9]*")),
         "candidates": [
             _candidate(search, one, trials.of(one.label), over.get(one.label, "")) for one in search.candidates
         ],
@@ -97,3 +101,20 @@ def read_summary(folder: Path) -> dict[str, Any]:
     written = read_json(folder / SUMMARY) or {}
     over = {one["label"]: one["over"] for one in written.get("candidates", [])}  # only its driver knows
     return summary_of(search, folder, trials_of(search, folder), over)
+
+
+_COLUMNS = ("candidate", "number", "state", "objective", "loss", "steps", "flops", "seconds", "reason")
+
+
+def trials_csv(search: Search, trials: Trials) -> str:
+    """All trials as one table: a row for each, with a column for each setting that is searched."""
+    rows = [(trial, trial.best(one.goal().mode)) for one in search.candidates for trial in trials.of(one.label)]
+    settings = dict.fromkeys(dim.path for one in search.candidates for dim in search.spaces[one.label].dims)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*_COLUMNS[:3], *settings, *_COLUMNS[3:]], lineterminator="\n")
+    writer.writeheader()
+    for trial, best in rows:
+        told = {key: getattr(trial, key) for key in _COLUMNS if hasattr(trial, key)}
+        found = {"objective": best.value, "loss": best.loss} if best else {}
+        writer.writerow(told | found | trial.point)
+    return out.getvalue()

@@ -1,0 +1,177 @@
+"""Searches that are extended, begun with points or another search's trials, repeated over seeds, retried, exported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from small_run import SMALL
+
+import subquad
+from subquad.cli.main import main
+from subquad.errors import ConfigError
+from subquad.runs import read_json, read_result
+
+pytestmark = pytest.mark.ci
+SHORT = ["train.steps=4", "train.epochs=null", "train.eval_every_epochs=null"]
+SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, train.batch_size: {choice: [8, 16]}}"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "space.yaml").write_text(SPACE)
+
+
+def tune(*more: str) -> int:
+    length = [] if any(one.startswith("train.steps") for one in more) else SHORT
+    return main(["tune", "small.yaml", *length, "--space", "./space.yaml", "--local", "--final-seeds", "1", *more])
+
+
+def newest(root: Path) -> Path:
+    return max((root / "runs" / "small-search").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def trials(search: Path) -> list[dict]:
+    return [read_json(path) or {} for path in sorted(search.glob("trials/small/*/trial.json"))]
+
+
+def summary(search: Path) -> dict:
+    return (read_json(search / "search.json") or {})["candidates"][0]
+
+
+def test_a_search_is_extended_by_the_trials_that_a_larger_one_has(tmp_path, capsys):
+    assert tune("--budget", "4-trials", "--sampler", "tpe", "sampler.n_startup_trials=2") == 0
+    whole = newest(tmp_path)
+    assert tune("--budget", "2-trials", "--sampler", "tpe", "sampler.n_startup_trials=2") == 0
+    search = newest(tmp_path)
+    assert main(["tune", "--resume", str(search), "--budget", "1-trial", "--local"]) == 2
+    assert "--budget: the search has 2-trials, got 1-trial; it can only be given more" in capsys.readouterr().err
+    assert main(["tune", "--resume", str(search), "--budget", "2h", "--local"]) == 2
+    assert main(["tune", "--resume", str(search), "--budget", "4-trials", "--local"]) == 0
+    assert trials(search) == trials(whole)
+    assert (search / "final-1").is_dir()
+    assert (read_json(search / "search.json") or {})["earlier_finals"] == ["final-1"]
+    assert summary(search)["best"] == summary(whole)["best"]
+    assert main(["tune", "--resume", str(search), "--local"]) == 0, "it remembers"
+    assert len(trials(search)) == 4
+    (search / "budgets.json").write_text("{}")
+    assert main(["tune", "--resume", str(search), "--local"]) == 2
+
+
+def test_given_points_come_first_and_count(tmp_path, capsys):
+    (tmp_path / "points.yaml").write_text("- {train.lr: 1e-3, train.batch_size: 16}\n")
+    assert tune("--budget", "3-trials", "--points", "./points.yaml", "--points", "train.lr=0.002") == 0
+    points = [one["point"] for one in trials(newest(tmp_path))]
+    assert points[0] == {"train.lr": 1e-3, "train.batch_size": 16}
+    assert points[1]["train.lr"] == 0.002
+    assert len(points) == 3
+    for given, said in [
+        ("train.lr=5.0", "--points: train.lr: the space does not try 5.0"),
+        ("train.weight=1", "--points: train.weight: is not searched"),
+    ]:
+        assert tune("--points", given) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_another_searchs_trials_are_told_and_do_not_count(tmp_path, capsys):
+    assert tune("--budget", "3-trials") == 0
+    first = newest(tmp_path)
+    more = ["--budget", "2-trials", "--sampler", "tpe", "sampler.n_startup_trials=2"]
+    assert tune(*more, "--warm-start", str(first)) == 0
+    warm = newest(tmp_path)
+    assert len(trials(warm)) == 2
+    assert (read_json(warm / "search.json") or {})["warm_trials"] == {"small": 3}
+    assert tune(*more) == 0
+    assert trials(newest(tmp_path))[0]["point"] != trials(warm)[0]["point"]
+    (tmp_path / "space.yaml").write_text(SPACE.replace("1e-2", "2e-2"))
+    assert tune("--warm-start", str(first)) == 2
+    assert "--warm-start: small: searched another space there: train.lr differs" in capsys.readouterr().err
+
+
+def test_several_seeds_are_runs_below_the_trial_and_their_mean_counts(tmp_path, capsys):
+    settings = ["train.steps=8", *SHORT[1:], "train.eval_every_steps=2", "--pruner", "median", "--seeds-per-trial", "2"]
+    assert tune(*settings, "--budget", "2-trials", "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)["candidates"]
+    search = newest(tmp_path)
+    runs = sorted(search.glob("trials/small/*/seed-*"))
+    assert [f"{run.parent.name}/{run.name}" for run in runs] == [
+        f"0000{number}/seed-{seed}" for number in range(2) for seed in (0, 1)
+    ]
+    results = [read_result(run) or {} for run in runs]
+    assert {one["status"] for one in results} == {"finished"}
+    means = [
+        sum(one["best"]["metrics"]["accuracy"] for one in results[2 * number : 2 * number + 2]) / 2
+        for number in range(2)
+    ]
+    assert told["best"]["value"] == pytest.approx(max(means))
+    assert (told["trials"]["finished"], told["steps"]) == (2, 4 * 8)
+    assert not list(search.glob("trials/**/checkpoints"))
+
+
+FAILING = """
+import torch
+from pathlib import Path
+from subquad.nn import TokenMixer
+from subquad.plugin import Facts, MixerConfig
+
+
+class Failing(TokenMixer):
+    class Config(MixerConfig):
+        pass
+
+    facts = Facts(padding_invariant=True, complexity="L")
+    paper = "nobody, 2026"
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.value = torch.nn.Linear(site.dim, site.dim)
+
+    def forward(self, x, *, keep=None, carry=None):
+        if self.training and torch.is_grad_enabled() and Path("broken").exists():
+            raise ValueError("no luck")
+        return self.value(x)
+"""
+
+
+def test_failed_trials_are_trained_once_more(tmp_path, capsys):
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "broken").touch()
+    assert tune("mixer=./failing.py:Failing", "--budget", "2-trials") == 1
+    search = newest(tmp_path)
+    (tmp_path / "broken").unlink()
+    assert summary(search)["trials"]["failed"] == 2
+    before = [one["point"] for one in trials(search)]
+    assert main(["tune", "--resume", str(search), "--retry-failed", "--local"]) == 0
+    assert summary(search)["trials"]["finished"] == 2
+    assert [one["point"] for one in trials(search)] == before
+    assert (search / "trials" / "small" / "00000" / "failed-1" / "result.json").exists()
+    assert tune("--retry-failed") == 2
+
+
+def test_trials_as_one_table(tmp_path, capsys):
+    assert tune("--budget", "2-trials") == 0
+    capsys.readouterr()
+    assert main(["tune", "--export", str(newest(tmp_path))]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["candidate"], row["number"], row["state"]) for row in rows] == [
+        ("small", "0", "finished"),
+        ("small", "1", "finished"),
+    ]
+    assert list(rows[0]) == [
+        *("candidate", "number", "state", "train.lr", "train.batch_size"),
+        *("objective", "loss", "steps", "flops", "seconds", "reason"),
+    ]
+    assert all(1e-4 <= float(row["train.lr"]) <= 1e-2 and float(row["flops"]) > 0 for row in rows)
+
+
+def test_from_python(tmp_path):
+    found = subquad.tune("small.yaml", SHORT, space="./space.yaml", budget="1-trial", final_seeds=1)
+    assert found["candidates"][0]["trials"]["finished"] == 1
+    assert Path(found["folder"], "final").is_dir()
+    with pytest.raises(ConfigError, match="unknown sampler 'tpo'; did you mean 'tpe'"):
+        subquad.tune("small.yaml", SHORT, space="./space.yaml", sampler="tpo")
