@@ -64,20 +64,20 @@ def train(
         Interrupted: Ctrl-C or SIGTERM arrived; the run can go on.
     """
     from subquad.drivers.drive import drive
+    from subquad.drivers.folder import start
     from subquad.drivers.preflight import preflight
     from subquad.drivers.progress import Display
-    from subquad.drivers.session import start
     from subquad.errors import Interrupted
-    from subquad.experiment import load as load_plan
+    from subquad.experiment import load as load_study
     from subquad.runs import read_result
 
-    plan = load_plan(str(target), overrides)
-    preflight(plan, local=local)
-    session = start(plan, Path(root).resolve())
-    signum = drive(session, Display(None), local=local).signum
+    study = load_study(str(target), overrides)
+    preflight(study, local=local)
+    study = start(study, Path(root).resolve())
+    signum = drive(study, Display(None), local=local).signum
     if signum:
-        raise Interrupted(signum, f"stopped; go on with: subquad resume {session.folder}")
-    return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in session.tickets]
+        raise Interrupted(signum, f"stopped; go on with: subquad resume {study.folder}")
+    return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in study.runs]
 
 
 def tune(
@@ -134,7 +134,7 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
         RunError: there is no such run or checkpoint.
         CheckpointError: the checkpoint is damaged.
     """
-    from subquad.drivers.session import reopen_one
+    from subquad.drivers.folder import reopen_one
     from subquad.engine import checkpoint
     from subquad.engine.parts import build_dataset, build_model, build_task
     from subquad.engine.state import CHECKPOINTS
@@ -143,15 +143,15 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
 
     if which not in ("best", "last"):
         raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
-    ticket = reopen_one(Path(run))
-    root = ticket.folder / CHECKPOINTS
+    opened = reopen_one(Path(run))
+    root = opened.folder / CHECKPOINTS
     found = checkpoint.newest_good(root, lambda text: None)
     if found is None:
-        raise RunError(f"{ticket.folder}: no checkpoint yet")
+        raise RunError(f"{opened.folder}: no checkpoint yet")
     best = found.state["progress"]["best"]
     if which == "best" and best:
         found = checkpoint.read(root, best["step"])
-    spec = build_dataset(ticket.checked, ticket.data_root).describe()
-    model = build_model(ticket.checked, spec, build_task(ticket.checked, spec))
+    spec = build_dataset(opened).describe()
+    model = build_model(opened, spec, build_task(opened, spec))
     load_model(model, found.model)
     return model.eval()

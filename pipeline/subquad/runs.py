@@ -160,6 +160,12 @@ def runs_below(folder: Path) -> list[Path]:
     raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
 
 
+def runs_root(folder: Path) -> Path:
+    """The folder `runs` above a run's, study's or search's; one moved away from there has the folder beside itself."""
+    own = folder.parent.parent if folder.parent.name == CELLS else folder
+    return next((parent for parent in folder.parents if parent.name == "runs"), own.parent)
+
+
 def new_folder(root: Path, name: str, digest: str) -> Path:
     """Make `root/name/<stamp>-<hash>`, a folder nobody else has."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

@@ -12,9 +12,8 @@ import pytest
 from searches import MARK, Traces
 from small_run import SMALL
 
-from subquad.drivers.session import start
-from subquad.engine.ticket import Ticket
-from subquad.experiment import load
+from subquad.drivers.folder import start
+from subquad.experiment import Run, load
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,11 +32,11 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ticket(small: Path, tmp_path: Path) -> Callable[..., Ticket]:
+def ticket(small: Path, tmp_path: Path) -> Callable[..., Run]:
     """A new run of the small experiment with overrides."""
 
-    def make(*overrides: str) -> Ticket:
-        (found,) = start(load(str(small), overrides), tmp_path).tickets
+    def make(*overrides: str) -> Run:
+        (found,) = start(load(str(small), overrides), tmp_path).runs
         return found
 
     return make

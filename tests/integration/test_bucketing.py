@@ -15,15 +15,13 @@ from small_run import cli, digests, only_run, run_here
 
 from subquad.cli.main import main
 from subquad.data import DataSpec, Split, TestKey
-from subquad.drivers.session import start
+from subquad.drivers.folder import start
 from subquad.engine.buckets import trimmed
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import to_device, training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
-from subquad.engine.run import make_plan
-from subquad.engine.ticket import Ticket
-from subquad.experiment import Checked, load
+from subquad.experiment import Run, load
 from subquad.plugin import MixerPlugin
 from subquad.registry import find_plugins, resolve
 from subquad.runs import read_records, read_result
@@ -38,7 +36,7 @@ train: {epochs: 2, batch_size: 16, lr: 1e-3, log_every: 1, bucket_batches: 4}
 tracking: {enabled: false, system_metrics: false}
 """
 PLAIN = ("train.precision=fp64", "backbone.params.dropout=0.0")
-Make = Callable[..., Ticket]
+Make = Callable[..., Run]
 
 
 @pytest.fixture
@@ -50,8 +48,8 @@ def vowels(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ticket(vowels: Path, tmp_path: Path) -> Make:
-    def make(*overrides: str) -> Ticket:
-        (found,) = start(load(str(vowels), overrides), tmp_path).tickets
+    def make(*overrides: str) -> Run:
+        (found,) = start(load(str(vowels), overrides), tmp_path).runs
         return found
 
     return make
@@ -118,23 +116,21 @@ def test_a_kill_leaves_no_trace(vowels: Path, tmp_path: Path):
     assert digests(killed) == digests(only_run(tmp_path / "whole"))
 
 
-def checked(path: Path, *overrides: str) -> Checked:
-    return load(str(path), overrides).cells[0].experiment
+def run_of(path: Path, *overrides: str) -> Run:
+    return replace(load(str(path), overrides).runs[0], data_root=path.parent)
 
 
-def opened(one: Checked, root: Path) -> tuple[DataSpec, Split]:
-    dataset = build_dataset(one, root)
+def opened(one: Run) -> tuple[DataSpec, Split]:
+    dataset = build_dataset(one)
     return dataset.describe(), dataset.split("test", TestKey("x", "test of the engine"))
 
 
 def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp_path: Path):
-    on, plain = checked(vowels, *PLAIN), checked(vowels, *PLAIN, "train.bucket_batches=0")
-    spec, split = opened(on, tmp_path)
-    task = build_task(on, spec)
+    on, plain = run_of(vowels, *PLAIN), run_of(vowels, *PLAIN, "train.bucket_batches=0")
+    _, split = opened(on)
     found = []
     for one in (on, plain):
-        parts = build_parts(one, task, build_model(one, spec, task), Group())
-        found.append(evaluate(parts, split, per_sample=True))
+        found.append(evaluate(build_parts(one, Group()), split, per_sample=True))
     got, expected = found
     assert got.metrics == pytest.approx(expected.metrics, rel=1e-12)
     assert got.arrays.keys() == expected.arrays.keys()
@@ -144,10 +140,9 @@ def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp
 
 
 def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Path):
-    one = checked(vowels)
-    dataset = build_dataset(one, tmp_path)
-    plan = make_plan(one.experiment, dataset)
-    feed = training_batches(dataset.split("train"), plan, 0, Group(), None, 0, torch.float32)
+    one = run_of(vowels)
+    parts = build_parts(one, Group())
+    feed = training_batches(parts.training, parts.plan, 0, Group(), None, 0, torch.float32)
     keeps = [micro["keep"] for micros in feed for micro, _ in micros]
     assert all(keep.shape[1] == int(keep.sum(1).max()) for keep in keeps)
     computed, padded = sum(keep.numel() for keep in keeps), sum(len(keep) for keep in keeps) * 26
@@ -185,7 +180,7 @@ def test_trimming_changes_none_in_all_variants(way: str, vowels: Path, tmp_path:
 
 def compare(way: str, vowels: Path, tmp_path: Path) -> None:
     """A batch of very short samples, also of one token, padded to 70 positions and trimmed to its longest."""
-    one = checked(vowels, *PLAIN, "train.bucket_batches=0")
+    one = run_of(vowels, *PLAIN, "train.bucket_batches=0")
     mixer = resolve("mixer", str(invariant()[way]["name"]))
     config = mixer.plugin.config.model_validate(invariant()[way]["params"])
     one = replace(one, mixer=mixer, mixer_config=config)

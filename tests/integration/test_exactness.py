@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from small_run import cli, digests, only_run, run_here, stop_ranks_at
 
-from subquad.drivers.payload import payload_of
-from subquad.drivers.session import start
+from subquad.drivers.folder import start
 from subquad.engine import loop
 from subquad.experiment import load
 from subquad.runs import read_json, read_records, read_result
@@ -144,8 +143,8 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     cli(["train", str(small), "--local", "--root", str(roots[0]), *PLAIN], tmp_path)
     sharded = ["resources.workers=2", "resources.strategy=fsdp2"]
     plan = load(str(small), [*PLAIN, *sharded])
-    (ticket,) = start(plan, roots[1]).tickets
-    stop_ranks_at(21, payload_of(ticket), world_size=2)
+    (ticket,) = start(plan, roots[1]).runs
+    stop_ranks_at(21, ticket.plain(), world_size=2)
     run = only_run(roots[1])
     assert [path.name for path in sorted((run / "checkpoints").iterdir())][-1] == "step-00000021"
     text = (run / "experiment.yaml").read_text()
@@ -194,7 +193,7 @@ class Normed(TokenMixer):
 def test_a_stop_on_a_saved_step_does_not_save_it_again(ticket, monkeypatch):
     run = ticket()
     steps = []
-    monkeypatch.setattr(loop, "save", lambda *arguments: steps.append(arguments[2].step))
+    monkeypatch.setattr(loop, "save", lambda *arguments: steps.append(arguments[1].step))
     calls = iter(range(1, 10**6))
     assert run_here(run, lambda: 15 if next(calls) == 13 else 0) == "stopped"
     assert steps == [13]

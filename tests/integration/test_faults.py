@@ -63,8 +63,8 @@ def test_a_failed_run_is_tried_again_from_its_checkpoint(ticket, poison):
     poison(20, 21, 22)
     run_here(run)
     poison()
-    assert run_here(run) == "failed", "not within the session that saw it fail"
-    assert run_here(replace(run, session="another")) == "finished"
+    assert run_here(run) == "failed", "not within the launch that saw it fail"
+    assert run_here(replace(run, launch="another")) == "finished"
     run_here(whole)
     assert digests(run.folder) == digests(whole.folder)
 
@@ -112,7 +112,7 @@ def test_another_experiment_cannot_take_over_a_checkpoint(ticket):
     run_here(run, lambda: 15 if next(calls) == 3 else 0)
     other = ticket("train.lr=0.5")
     with pytest.raises(CheckpointError, match=r"belongs to another experiment; they differ in: train\.lr"):
-        run_here(replace(other, folder=run.folder))
+        run_here(replace(other, place=run.folder))
 
 
 @pytest.mark.ci

@@ -48,7 +48,7 @@ def test_missing_path_of_any_cell_is_refused_before_data_are_generated(folder, o
 def test_what_the_message_says_is_a_setting(folder):
     (folder / "texts").mkdir()
     plan = load("two.yaml", ["matrix.dataset.text.params.path=texts"])
-    assert plan.cells[-1].experiment.experiment.dataset.params["path"] == str(folder / "texts")
+    assert plan.runs[-1].experiment.dataset.params["path"] == str(folder / "texts")
 
 
 def test_single_experiment_is_told_its_own_setting(folder, capsys):

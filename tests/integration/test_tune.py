@@ -80,8 +80,8 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
         values = [max(value for _, value in curve) for curve in curves(search, one["label"])]
         assert one["best"]["value"] == max(values)
         best = load(str(search / "best" / f"{one['label']}.yaml"))
-        assert [cell.experiment.experiment.train.seed for cell in best.cells] == [0, 1]
-        assert best.cells[0].experiment.experiment.train.lr == one["best"]["point"]["train.lr"]
+        assert [cell.experiment.train.seed for cell in best.runs] == [0, 1]
+        assert best.runs[0].experiment.train.lr == one["best"]["point"]["train.lr"]
     assert set(finals(search)) == {"agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"}
     ledger = [json.loads(line) for line in (tmp_path / "runs" / "test-openings.jsonl").read_text().splitlines()]
     assert len(ledger) == 4

@@ -9,16 +9,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import multiprocessing
 
-from subquad.drivers.payload import Payload
-from subquad.drivers.work import work
+from subquad.drivers.work import rebuilt, work
 from subquad.engine.group import Group
-from subquad.engine.run import Signals, train_run
-from subquad.engine.ticket import Ticket
+from subquad.engine.loop import Signals
+from subquad.engine.run import train_run
+from subquad.experiment import Run
 
 SMALL = """
 name: small
@@ -34,7 +35,7 @@ tracking: {enabled: false, system_metrics: false}
 """
 
 
-def run_here(ticket: Ticket, asked_to_stop: Callable[[], int] = lambda: 0) -> str:
+def run_here(ticket: Run, asked_to_stop: Callable[[], int] = lambda: 0) -> str:
     """Do a run in this process."""
     return train_run(ticket, Group(), Signals(asked_to_stop))
 
@@ -71,16 +72,17 @@ def digests(run: Path) -> dict[str, str]:
     return found
 
 
-def stop_ranks_at(step: int, payload: Payload, world_size: int) -> None:
+def stop_ranks_at(step: int, plain: dict[str, Any], world_size: int) -> None:
     """Do a run on several gloo ranks, and ask it to stop at a step."""
     with tempfile.TemporaryDirectory() as scratch:
-        multiprocessing.spawn(_stopping_rank, (world_size, f"{scratch}/rendezvous", payload, step), nprocs=world_size)
+        multiprocessing.spawn(_stopping_rank, (world_size, f"{scratch}/rendezvous", plain, step), nprocs=world_size)
 
 
-def _stopping_rank(rank: int, world_size: int, rendezvous: str, payload: Payload, step: int) -> None:
+def _stopping_rank(rank: int, world_size: int, rendezvous: str, plain: dict[str, Any], step: int) -> None:
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
     calls = iter(range(1, 10**6))
-    work([payload], Group(rank, world_size), Signals(lambda: 15 if next(calls) >= step else 0), restarts=True)
+    group = Group(rank, world_size)
+    work(rebuilt([plain], group), group, Signals(lambda: 15 if next(calls) >= step else 0), restarts=True)
     dist.destroy_process_group()
 
 

@@ -2,7 +2,9 @@
 
 import json
 import multiprocessing
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from subquad.bench import input as bench
 from subquad.bench.input import HERE, LOADER, TRAINING, WAYS, Block, measure, rates_of
 from subquad.cli.bench import _GENERATED
 from subquad.cli.main import main
-from subquad.experiment import load
+from subquad.engine.group import Group
+from subquad.engine.parts import build_parts
+from subquad.experiment import Run, load
 
 TINY = (
     "control-recall",
@@ -23,9 +27,9 @@ TINY = (
 )
 
 
-def tiny(*overrides: str):
+def tiny(root: Path, *overrides: str) -> Run:
     target, *rest = TINY
-    return load(target, (*rest, *overrides)).cells[0].experiment
+    return replace(load(target, (*rest, *overrides)).runs[0], data_root=root)
 
 
 def blocks(here: float, loader: float, training: float) -> dict[str, Block]:
@@ -51,18 +55,18 @@ def test_a_block_has_one_action_at_least():
 
 
 def test_batches_are_those_of_a_run_and_never_end(tmp_path):
-    source, _ = bench._build(tiny(), tmp_path)
-    assert len(source.split) == 60
+    parts = build_parts(tiny(tmp_path), Group())
+    assert len(parts.training) == 60
     with_it = [
-        len(micro["labels"]) for _, micros in zip(range(16), source.feed(0), strict=False) for micro, _ in micros
+        len(micro["labels"]) for _, micros in zip(range(16), bench._feed(parts, 0), strict=False) for micro, _ in micros
     ]
     epoch = [3, 3, 2] * 7 + [3, 1]
     assert with_it == epoch * 2
 
 
 def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
-    source, parts = bench._build(tiny(), tmp_path)
-    steps = bench._Steps(parts, source)
+    parts = build_parts(tiny(tmp_path), Group())
+    steps = bench._Steps(parts)
     before = [one.detach().clone() for one in parts.parameters]
     steps.make()
     assert all(torch.equal(one, other) for one, other in zip(before, parts.parameters, strict=True))
@@ -71,8 +75,8 @@ def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
 
 
 def test_each_round_steps_on_another_batch(tmp_path):
-    source, parts = bench._build(tiny(), tmp_path)
-    steps = bench._Steps(parts, source)
+    parts = build_parts(tiny(tmp_path), Group())
+    steps = bench._Steps(parts)
     sizes, batches = [], []
     for _ in range(8):
         sizes.append(steps._samples)
@@ -85,8 +89,8 @@ def test_each_round_steps_on_another_batch(tmp_path):
 
 def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
-    source, parts = bench._build(tiny(), tmp_path)
-    steps, order = bench._Steps(parts, source), []
+    parts = build_parts(tiny(tmp_path), Group())
+    steps, order = bench._Steps(parts), []
     before = steps._micros
     bench._round({way: partial(order.append, way) for way in WAYS}, steps)
     assert order == [*[LOADER] * bench.AHEAD, LOADER, HERE, TRAINING]
@@ -95,18 +99,18 @@ def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, t
 
 @pytest.mark.parametrize("protocol", ["fixed", "paper"])
 def test_without_a_validation_part_all_of_train_is_read(tmp_path, protocol):
-    source, _ = bench._build(tiny(f"protocol={protocol}"), tmp_path)
-    assert len(source.split) == source.plan.num_samples == 76
+    parts = build_parts(tiny(tmp_path, f"protocol={protocol}"), Group())
+    assert len(parts.training) == parts.plan.num_samples == 76
 
 
 def test_the_default_is_the_published_network_on_2048_generated_tokens():
-    checked = load(*_GENERATED).cells[0].experiment
-    dataset, mixer = checked.dataset_config.model_dump(), checked.mixer_config.model_dump()
+    run = load(*_GENERATED).runs[0]
+    dataset, mixer = run.dataset_config.model_dump(), run.mixer_config.model_dump()
     assert (dataset["path"], dataset["max_len"]) == (None, 2048)
     wanted = {"num_layers": 2, "dim": 64, "num_heads": 2, "ffn_dim": 128}
-    assert checked.backbone_config.model_dump().items() >= wanted.items()
-    assert (checked.mixer.found.name, mixer["order"]) == ("agf", 5)
-    assert checked.experiment.train.batch_size == 32
+    assert run.backbone_config.model_dump().items() >= wanted.items()
+    assert (run.mixer.found.name, mixer["order"]) == ("agf", 5)
+    assert run.experiment.train.batch_size == 32
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ def test_a_wrong_target_is_one_line_and_exit_code_2(arguments, message, capsys):
 def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
     torch.manual_seed(0)
-    found = measure(tiny(), tmp_path, rounds=1)
+    found = measure(tiny(tmp_path), rounds=1)
     assert [one.way for one in found.rates] == list(WAYS)
     assert all(one.wall_ms > 0 and one.over_training > 0 for one in found.rates)
     assert found.rates[-1].over_training == 1.0

@@ -8,19 +8,15 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from subquad.bench.clock import one_thread
-from subquad.data import Split
 from subquad.engine.feed import Micro, training_batches
 from subquad.engine.group import Group
-from subquad.engine.parts import Parts, build_dataset, build_model, build_parts, build_task
-from subquad.engine.plan import Plan
+from subquad.engine.parts import Parts, build_parts
 from subquad.engine.precision import parameter_dtype
-from subquad.engine.run import make_plan
 from subquad.engine.schedule import Rates
 from subquad.engine.step import train_step
-from subquad.experiment import Checked
+from subquad.experiment import Run
 
 BLOCK_SECONDS = 0.25
 """Actions are repeated for so long, at least once: a fetch is far shorter than what disturbs a shared machine."""
@@ -84,13 +80,12 @@ class Supply:
     rounds: int
 
 
-def measure(checked: Checked, root: Path, rounds: int = 5) -> Supply:
+def measure(run: Run, rounds: int = 5) -> Supply:
     """Measure on the CPU, one thread in each process, after a warm-up round. TRAIN only; nothing is written but
     prepared data.
 
     Args:
-        checked: the experiment; its model trains on batches that were fetched before.
-        root: the folder for prepared data.
+        run: the experiment; its model trains on batches that were fetched before.
         rounds: blocks of each way.
 
     Raises:
@@ -98,63 +93,45 @@ def measure(checked: Checked, root: Path, rounds: int = 5) -> Supply:
         ConfigError, PluginError: the model cannot be built.
     """
     with one_thread():
-        source, parts = _build(checked, root)
-        first = next(source.feed(0))
-        with closing(source.feed(0)) as here, closing(source.feed(1)) as loader:
+        parts = build_parts(run, Group())
+        first = next(_feed(parts, 0))
+        with closing(_feed(parts, 0)) as here, closing(_feed(parts, 1)) as loader:
             start = _block(lambda: next(loader), 0.0).wall
-            steps = _Steps(parts, source)
+            steps = _Steps(parts)
             actions = {HERE: lambda: next(here), LOADER: lambda: next(loader), TRAINING: steps.make}
             timed = [_round(actions, steps) for _ in range(rounds + 1)][1:]
     return Supply(
         rates=rates_of(timed),
         arrays=_arrays(first),
         mbytes=sum(tensor.nbytes for batch, _ in first for tensor in batch.values()) / 1e6,
-        batch_size=source.plan.batch_size,
+        batch_size=parts.plan.batch_size,
         parameters=sum(one.numel() for one in parts.parameters),
         start_seconds=start,
         rounds=rounds,
     )
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The training data, endlessly."""
-
-    checked: Checked
-    split: Split
-    plan: Plan
-
-    def feed(self, workers: int) -> Generator[list[Micro]]:
-        """As a run has it that starts anew."""
-        train = self.checked.experiment.train
-        dtype = parameter_dtype(train)
-        yield from training_batches(self.split, self.plan, 0, Group(), train.micro_batch, workers, dtype)
+def _feed(parts: Parts, workers: int) -> Generator[list[Micro]]:
+    """The training data, endlessly, as a run has it that starts anew."""
+    plan, train = replace(parts.plan, total_steps=_ENDLESS), parts.train
+    yield from training_batches(parts.training, plan, 0, Group(), train.micro_batch, workers, parameter_dtype(train))
 
 
 class _Steps:
     """Training steps on batches that are there already: another one for each round."""
 
-    def __init__(self, parts: Parts, source: _Source):
-        self._parts, self._plan = parts, source.plan
-        self._feed = zip(itertools.count(), source.feed(0))
+    def __init__(self, parts: Parts):
+        self._parts = parts
+        self._feed = zip(itertools.count(), _feed(parts, 0))
         self.advance()
 
     def advance(self) -> None:
         number, self._micros = next(self._feed)
-        self._samples = len(self._plan.batch(number)[1])
+        self._samples = len(self._parts.plan.batch(number)[1])
 
     def make(self) -> None:
         # A rate of zero costs as much and leaves the weights as they are, so that every round does the same work.
         train_step(self._parts, self._micros, self._samples, Rates(0.0))
-
-
-def _build(checked: Checked, root: Path) -> tuple[_Source, Parts]:
-    dataset = build_dataset(checked, root)
-    spec, plan = dataset.describe(), make_plan(checked.experiment, dataset)
-    task = build_task(checked, spec)
-    parts = build_parts(checked, task, build_model(checked, spec, task), Group())
-    split = dataset.split("train" if checked.experiment.protocol == "honest" else "trainval")
-    return _Source(checked, split, replace(plan, total_steps=_ENDLESS)), parts
 
 
 def _round(actions: Mapping[str, Callable[[], object]], steps: _Steps) -> dict[str, Block]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +15,18 @@ from torch.nn import functional
 from subquad.data import ArraySplit, DataSpec
 from subquad.engine.group import Group, bare, wrap
 from subquad.engine.log import MetricsLog
-from subquad.engine.loop import Course, train
+from subquad.engine.loop import Signals, train
 from subquad.engine.optim import build_optimizer
 from subquad.engine.parts import Parts, trained
 from subquad.engine.plan import Plan
 from subquad.engine.precision import LossScaler
 from subquad.engine.progress import Progress
 from subquad.engine.schedule import build_schedule
+from subquad.experiment import Run
 from subquad.experiment.schema import Component, Experiment, Train
 from subquad.nn import Backbone, Batch, ModelOutput, Task
 from subquad.plugin import Config, TaskPlugin
+from subquad.registry import Found, Resolved
 
 FEATURES, CLASSES, SAMPLES, BATCH = 64, 10, 4096, 32
 
@@ -60,29 +62,30 @@ class ToyModel(Backbone):
 
 @dataclass(frozen=True)
 class Toy:
-    """Parts and data of the toy problem, and what a bare loop needs of them."""
+    """Parts of the toy problem, and what a bare loop needs of them."""
 
     parts: Parts
-    split: ArraySplit
     inputs: Tensor
     labels: Tensor
 
-    def course(self, run: Path, steps: int, asked_to_stop: Callable[[], int]) -> Course:
-        name = Component(name="toy")
-        experiment = Experiment(dataset=name, task=name, backbone=name, mixer=name, train=self.parts.train)
-        return Course(
-            run=run,
-            experiment=experiment,
-            digest="toy",
-            plan=Plan(SAMPLES, BATCH, 0, steps),
-            schedule=build_schedule(self.parts.train, steps),
-            training=self.split,
-            selection=None,
-            selection_name="",
-            task=TaskPlugin(config=Config, build=ToyTask, summary="", targets=(), metric="accuracy"),
-            asked_to_stop=asked_to_stop,
-            system=dict,
-        )
+
+def _run(train: Train) -> Run:
+    """A run without a folder, whose plugins only have names."""
+    name = Component(name="toy")
+    task = TaskPlugin(config=Config, build=ToyTask, summary="", targets=(), metric="accuracy")
+    plugin = Resolved(task, Found("task", "toy", "subquad", "", ""))
+    return Run(
+        experiment=Experiment(dataset=name, task=name, backbone=name, mixer=name, train=train),
+        mixer=plugin,
+        backbone=plugin,
+        task=plugin,
+        dataset=plugin,
+        mixer_config=Config(),
+        backbone_config=Config(),
+        task_config=Config(),
+        dataset_config=Config(),
+        label="toy",
+    )
 
 
 def build(group: Group | None = None, steps: int = 1000) -> Toy:
@@ -97,8 +100,19 @@ def build(group: Group | None = None, steps: int = 1000) -> Toy:
     inputs = generator.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
     labels = generator.integers(0, CLASSES, SAMPLES)
     split = ArraySplit({"inputs": inputs, "labels": labels})
-    parts = Parts(train_settings, group, task, model, optimizer, LossScaler.of(train_settings), trained(optimizer))
-    return Toy(parts, split, torch.from_numpy(inputs), torch.from_numpy(labels))
+    parts = Parts(
+        run=_run(train_settings),
+        group=group,
+        plan=Plan(SAMPLES, BATCH, 0, steps),
+        schedule=build_schedule(train_settings, steps),
+        task=task,
+        model=model,
+        optimizer=optimizer,
+        scaler=LossScaler.of(train_settings),
+        parameters=trained(optimizer),
+        training=split,
+    )
+    return Toy(parts, torch.from_numpy(inputs), torch.from_numpy(labels))
 
 
 def bare_steps(toy: Toy, steps: int) -> None:
@@ -120,6 +134,12 @@ def bare_steps(toy: Toy, steps: int) -> None:
 def engine_steps(toy: Toy, steps: int, asked_to_stop: Callable[[], int] = lambda: 0) -> None:
     """The engine's loop, with its logging and the checkpoint at its end."""
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as scratch:
+        parts = replace(
+            toy.parts,
+            run=replace(toy.parts.run, place=Path(scratch)),
+            plan=replace(toy.parts.plan, total_steps=steps),
+            schedule=build_schedule(toy.parts.train, steps),
+        )
         log = MetricsLog(Path(scratch), 0, 1)
-        train(toy.parts, toy.course(Path(scratch), steps, asked_to_stop), Progress(), log)
+        train(parts, Signals(asked_to_stop), Progress(), log)
         log.close()

@@ -104,15 +104,14 @@ def _input(target: str | None, overrides: tuple[str, ...], rounds: int, as_json:
     subquad bench input lra-pathfinder dataset.params.train_size=2048
     """
     from subquad.bench.input import measure
-    from subquad.drivers.session import data_root
     from subquad.experiment import load
 
-    cell = load(*((target, overrides) if target else _GENERATED)).cells[0]
-    found = measure(cell.experiment, data_root(), rounds)
+    run = load(*((target, overrides) if target else _GENERATED)).runs[0]
+    found = measure(run, rounds)
     if as_json:
-        click.echo(json.dumps({"what": "input", "run": cell.label, **asdict(found)}))
+        click.echo(json.dumps({"what": "input", "run": run.label, **asdict(found)}))
     else:
-        _print_input(cell.label, found)
+        _print_input(run.label, found)
     return 0
 
 

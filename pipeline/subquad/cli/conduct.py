@@ -1,4 +1,4 @@
-"""What `train` and `resume` share: drive a session, then say what came of it and where it is."""
+"""What `train` and `resume` share: drive a study, then say what came of it and where it is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.console import Console
 
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.progress import Display
-from subquad.drivers.session import Session
 from subquad.engine.checkpoint import newest_step
 from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
+from subquad.experiment import Study
 from subquad.report import Document, document_of, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, read_result
 from subquad.tracking.upload import Summary as Tracked
@@ -39,43 +39,43 @@ def writable(root: Path) -> Path:
     return root
 
 
-def conduct(session: Session, *, local: bool, as_json: bool) -> int:
-    """Drive a session to its end and report it. Returns the exit code."""
+def conduct(study: Study, *, local: bool, as_json: bool) -> int:
+    """Drive a study to its end and report it. Returns the exit code."""
     console = Console(stderr=as_json)
     if not as_json:
-        console.print(_opening_line(session, local), highlight=False, markup=False, soft_wrap=True)
+        console.print(_opening_line(study, local), highlight=False, markup=False, soft_wrap=True)
         console.file.flush()
-    outcome = drive(session, Display(None if as_json else console), local=local)
+    outcome = drive(study, Display(None if as_json else console), local=local)
     if as_json:
-        click.echo(json.dumps(summary(session, outcome), default=str))
+        click.echo(json.dumps(summary(study, outcome), default=str))
     else:
-        tell(session, outcome, console)
+        tell(study, outcome, console)
     if outcome.signum and outcome.unfinished:
         name = signal.Signals(outcome.signum).name
         raise Interrupted(
-            outcome.signum, f"stopped by {name} {_saved(session)}; go on with: subquad resume {short(session.folder)}"
+            outcome.signum, f"stopped by {name} {_saved(study)}; go on with: subquad resume {short(study.folder)}"
         )
     return 1 if outcome.failed or outcome.unfinished else 0
 
 
-def _opening_line(session: Session, local: bool) -> str:
-    left = len(session.pending)
+def _opening_line(study: Study, local: bool) -> str:
+    left = len(study.pending)
     how = "without Ray" if local else "through Ray, which takes some seconds to start"
-    return f"{left} run{'' if left == 1 else 's'} to do in {short(session.folder)}, {how}"
+    return f"{left} run{'' if left == 1 else 's'} to do in {short(study.folder)}, {how}"
 
 
-def _saved(session: Session) -> str:
+def _saved(study: Study) -> str:
     """Where the run that was stopped will go on."""
-    begun = [one for one in session.pending if (one.folder / ATTEMPTS).exists()]
+    begun = [one for one in study.pending if (one.folder / ATTEMPTS).exists()]
     step = newest_step(begun[0].folder / CHECKPOINTS) if begun else 0
     return f"after saving step {step}" if step else "before the first step was saved"
 
 
-def summary(session: Session, outcome: Outcome) -> dict:
-    """What came of a session, for scripts."""
+def summary(study: Study, outcome: Outcome) -> dict:
+    """What came of a study, for scripts."""
     return {
-        "folder": str(session.folder),
-        "runs": [{"folder": str(one.folder), "result": read_result(one.folder)} for one in session.tickets],
+        "folder": str(study.folder),
+        "runs": [{"folder": str(one.folder), "result": read_result(one.folder)} for one in study.runs],
         "failed": dict(outcome.failed),
         "unfinished": list(outcome.unfinished),
         "signal": outcome.signum,
@@ -83,14 +83,14 @@ def summary(session: Session, outcome: Outcome) -> dict:
     }
 
 
-def tell(session: Session, outcome: Outcome, console: Console) -> None:
-    """Print the report of a session, and where its files are."""
-    if any(read_result(one.folder) for one in session.tickets):
-        report = document_of(read_report([session.folder]))
+def tell(study: Study, outcome: Outcome, console: Console) -> None:
+    """Print the report of a study, and where its files are."""
+    if any(read_result(one.folder) for one in study.runs):
+        report = document_of(read_report([study.folder]))
         print_document(report, console)
         if not outcome.signum:
-            _write_report(report, session.folder, console)
-    lines = [f"files   {short(session.folder)}"]
+            _write_report(report, study.folder, console)
+    lines = [f"files   {short(study.folder)}"]
     if outcome.tracking.uri:
         lines.append(f"MLflow  {tracking_line(outcome.tracking)}")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
@@ -105,7 +105,7 @@ def _write_report(report: Document, folder: Path, console: Console) -> None:
 
 
 def tracking_line(tracking: Tracked) -> str:
-    """Where a session's runs are, or why they are not there yet."""
+    """Where a study's runs are, or why they are not there yet."""
     run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
     if tracking.delivered:
         return f"{tracking.uri}, run {run} (open with: subquad ui)"

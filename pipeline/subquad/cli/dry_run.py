@@ -9,20 +9,20 @@ from rich.console import Console
 from rich.table import Table
 
 from subquad.drivers.preflight import check_paths, naming
-from subquad.engine.run import make_plan
-from subquad.experiment import Checked, Plan
+from subquad.engine.parts import make_plan
+from subquad.experiment import Run, Study
 from subquad.experiment.schema import Experiment
 from subquad.search.materials import Materials
 
 
-def show_costs(plan: Plan, *, as_json: bool) -> None:
+def show_costs(study: Study, *, as_json: bool) -> None:
     """Print the resolved text, then parameters, steps and FLOPs of each run."""
-    check_paths(plan)
-    rows = _costs(plan)
+    check_paths(study)
+    rows = _costs(study)
     if as_json:
-        click.echo(json.dumps({"name": plan.name, "study": plan.study, "experiment": plan.text, "runs": rows}))
+        click.echo(json.dumps({"name": study.name, "study": not study.single, "experiment": study.text, "runs": rows}))
         return
-    click.echo(plan.text)
+    click.echo(study.text)
     table = Table(box=None, pad_edge=False)
     table.add_column("run", no_wrap=True)
     for header in ("samples", "steps", "parameters", "FLOPs/step", "FLOPs in all"):
@@ -43,16 +43,16 @@ def show_costs(plan: Plan, *, as_json: bool) -> None:
     console.print("FLOPs: forward and backward over the global batch, element-wise work included", soft_wrap=True)
 
 
-def _costs(plan: Plan) -> list[dict]:
-    """A row per cell. Cells that differ in nothing but their seed cost the same, and are counted once."""
+def _costs(study: Study) -> list[dict]:
+    """A row per run. Runs that differ in nothing but their seed cost the same, and are counted once."""
     materials, rows = Materials(), list[dict]()
     counted: dict[str, dict] = {}
-    for cell in plan.cells:
-        key = _without_seed(cell.experiment.experiment)
+    for run in study.runs:
+        key = _without_seed(run.experiment)
         if key not in counted:
-            with naming(cell, plan):
-                counted[key] = _count(cell.experiment, materials)
-        rows.append({"label": cell.label, **counted[key]})
+            with naming(run, study):
+                counted[key] = _count(run, materials)
+        rows.append({"label": run.label, **counted[key]})
     return rows
 
 
@@ -60,13 +60,13 @@ def _without_seed(experiment: Experiment) -> str:
     return experiment.model_dump_json(exclude={"name": True, "train": {"seed"}, "tracking": True})
 
 
-def _count(checked: Checked, materials: Materials) -> dict:
-    dataset, _ = materials.data(checked)
-    course, cost = make_plan(checked.experiment, dataset), materials.cost(checked)
+def _count(run: Run, materials: Materials) -> dict:
+    dataset, _ = materials.data(run)
+    plan, cost = make_plan(run.experiment, dataset), materials.cost(run)
     return {
-        "samples": course.num_samples,
-        "steps": course.total_steps,
-        "steps_per_epoch": course.steps_per_epoch,
+        "samples": plan.num_samples,
+        "steps": plan.total_steps,
+        "steps_per_epoch": plan.steps_per_epoch,
         "parameters": cost.parameters,
         "flops_per_step": cost.flops_per_step,
         "bytes_per_step": cost.bytes_per_step,

@@ -22,6 +22,6 @@ def resume_command(run: Path, local: bool, as_json: bool, debug: bool) -> int:
     subquad resume runs/quickstart/20260101-101500-ab12cd34
     """
     from subquad.cli.conduct import conduct
-    from subquad.drivers.session import reopen
+    from subquad.drivers.folder import reopen
 
     return conduct(reopen(run), local=local, as_json=as_json)

@@ -37,15 +37,15 @@ def train_command(
     """
     from subquad.experiment import load
 
-    plan = load(target, overrides)
+    study = load(target, overrides)
     if dry_run:
         from subquad.cli.dry_run import show_costs
 
-        show_costs(plan, as_json=as_json)
+        show_costs(study, as_json=as_json)
         return 0
     from subquad.cli.conduct import conduct, writable
+    from subquad.drivers.folder import start
     from subquad.drivers.preflight import preflight
-    from subquad.drivers.session import start
 
-    preflight(plan, local=local)
-    return conduct(start(plan, writable(root)), local=local, as_json=as_json)
+    preflight(study, local=local)
+    return conduct(start(study, writable(root)), local=local, as_json=as_json)

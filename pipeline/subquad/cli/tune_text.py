@@ -40,7 +40,7 @@ def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bo
     told: dict[tuple[str, str], int] = {}
     watch = Watch(
         trial=lambda trial: _line(console, _trial_line(prepared, trial, told)),
-        final=lambda session: _line(console, f"final study: {len(session.pending)} runs to do"),
+        final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
     )
     ended = run(prepared, folder, watch, local=local)
@@ -81,9 +81,9 @@ def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
     """Candidates by their seed, where the study has several."""
     found: dict[int, list[str]] = {}
     search = prepared.search
-    if len(search.plan.cells) > len(search.candidates):
+    if len(search.study.runs) > len(search.candidates):
         for one in search.candidates:
-            found.setdefault(one.checked.experiment.train.seed, []).append(one.label)
+            found.setdefault(one.run.experiment.train.seed, []).append(one.label)
     return found
 
 

@@ -1,4 +1,4 @@
-"""From a session to its results: tracking and progress around whichever driver does the work."""
+"""From a study to its results: tracking and progress around whichever driver does the work."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from subquad.drivers.payload import payload_of
+from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
-from subquad.drivers.session import Session, exclusive
-from subquad.engine.ticket import Ticket
+from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.runs import read_result
 from subquad.tracking.publisher import open_publisher
@@ -18,7 +17,7 @@ from subquad.tracking.upload import Summary
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a session.
+    """What became of a study.
 
     Attributes:
         signum: the signal that stopped it, 0 where none did.
@@ -33,23 +32,23 @@ class Outcome:
     tracking: Summary
 
 
-def drive(session: Session, display: Display, *, local: bool) -> Outcome:
-    """Do what is left of a session.
+def drive(study: Study, display: Display, *, local: bool) -> Outcome:
+    """Do what is left of a study.
 
     Args:
         display: shows progress.
         local: without Ray.
     """
-    with exclusive(session.folder):
-        tracking = session.tickets[0].checked.experiment.tracking
-        publisher = open_publisher(tracking, session.folder, name=session.plan.name)
+    with exclusive(study.folder):
+        tracking = study.runs[0].experiment.tracking
+        publisher = open_publisher(tracking, study.folder, name=study.name)
         publisher.start()
         try:
-            with display.showing(session.pending):
-                signum = _run(session, local)
+            with display.showing(study.pending):
+                signum = _run(study, local)
         finally:
             summary = publisher.close()
-    results = {one.label: read_result(one.folder) or {} for one in session.tickets}
+    results = {one.label: read_result(one.folder) or {} for one in study.runs}
     return Outcome(
         signum,
         {label: one["reason"] for label, one in results.items() if one.get("status") == "failed"},
@@ -58,24 +57,23 @@ def drive(session: Session, display: Display, *, local: bool) -> Outcome:
     )
 
 
-def _run(session: Session, local: bool) -> int:
-    for resources, tickets in _same_resources(session.pending):
-        system = any(one.checked.experiment.tracking.system_metrics for one in tickets)
-        payloads = [payload_of(one) for one in tickets]
+def _run(study: Study, local: bool) -> int:
+    for resources, runs in _same_resources(study.pending):
+        system = any(one.experiment.tracking.system_metrics for one in runs)
         if local:
             from subquad.drivers.local import run_local
 
-            signum = run_local(payloads, resources, session.folder, system=system)
+            signum = run_local(runs, resources, study.folder, system=system)
         else:
             from subquad.ray.train import run_ray
 
-            signum = run_ray(payloads, resources, session.folder, system=system)
+            signum = run_ray([one.plain() for one in runs], resources, study.folder, system=system)
         if signum:
             return signum
     return 0
 
 
-def _same_resources(tickets: Iterable[Ticket]) -> Iterator[tuple[Resources, list[Ticket]]]:
+def _same_resources(runs: Iterable[Run]) -> Iterator[tuple[Resources, list[Run]]]:
     """Neighbours that ask for the same workers; they share one group of them."""
-    for resources, group in groupby(tickets, key=lambda one: one.checked.experiment.resources):
+    for resources, group in groupby(runs, key=lambda one: one.experiment.resources):
         yield resources, list(group)

@@ -6,33 +6,34 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from subquad.drivers.payload import Payload
 from subquad.drivers.signals import Received, listening, stop_file_watch
-from subquad.drivers.work import work
+from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
 from subquad.engine.group import Group
-from subquad.engine.run import Judge, Signals, never
+from subquad.engine.loop import Judge, Signals, never
 from subquad.errors import SubquadError, TrainingFailed
+from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.runs import STOP, write_text
 from subquad.tracking.system import SystemSampler
 
 
 def run_local(
-    payloads: Sequence[Payload], resources: Resources, folder: Path, *, system: bool, judge: Judge | None = None
+    runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool, judge: Judge | None = None
 ) -> int:
     """Do the runs without Ray. Returns the signal that stopped them, 0 where none did.
 
     Args:
-        payloads: the runs.
+        runs: what is done.
         resources: number of workers and their devices.
         folder: the run's or study's folder.
         system: sample system metrics.
@@ -42,12 +43,12 @@ def run_local(
         with listening() as received:
             sampler = SystemSampler().latest if system else dict
             group = Group(device=device_of(0, resources))
-            work(payloads, group, Signals(lambda: received.signum, sampler, judge or never), restarts=False)
+            work(runs, group, Signals(lambda: received.signum, sampler, judge or never), restarts=False)
         return received.signum
     stop = folder / STOP
     stop.unlink(missing_ok=True)
     with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
-        _run_processes(payloads, resources, stop, system, judge, received)
+        _run_processes(runs, resources, stop, system, judge, received)
     return received.signum
 
 
@@ -57,7 +58,7 @@ def device_of(rank: int, resources: Resources) -> torch.device:
 
 
 def _run_processes(
-    payloads: Sequence[Payload], resources: Resources, stop: Path, system: bool, judge: Judge | None, received: Received
+    runs: Sequence[Run], resources: Resources, stop: Path, system: bool, judge: Judge | None, received: Received
 ) -> None:
     """Start the ranks, and start them again when one dies, as long as that leads to new attempts.
 
@@ -66,23 +67,23 @@ def _run_processes(
     # torch's C++ side warns of DDP's search for unused parameters, which exact resume needs.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     while True:
-        before = _attempts(payloads)
-        broken = _run_once(payloads, resources, stop, system, judge)
+        before = _attempts(runs)
+        broken = _run_once(runs, resources, stop, system, judge)
         if not broken or received.signum:
             return
-        if _attempts(payloads) == before:
+        if _attempts(runs) == before:
             raise TrainingFailed(f"{broken} before it could begin; `subquad resume` tries again")
 
 
-def _attempts(payloads: Sequence[Payload]) -> int:
-    return sum(len(attempts.read(payload.ticket["folder"])) for payload in payloads)
+def _attempts(runs: Sequence[Run]) -> int:
+    return sum(len(attempts.read(run.folder)) for run in runs)
 
 
-def _run_once(payloads: Sequence[Payload], resources: Resources, stop: Path, system: bool, judge: Judge | None) -> str:
+def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, system: bool, judge: Judge | None) -> str:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         failures = context.SimpleQueue()
-        arguments = (payloads, resources, scratch, str(stop), os.getpid(), system, judge, failures)
+        arguments = ([run.plain() for run in runs], resources, scratch, str(stop), os.getpid(), system, judge, failures)
         processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.workers)]
         for process in processes:
             process.start()
@@ -117,7 +118,7 @@ def _end(processes: Sequence[BaseProcess]) -> None:
 
 def _rank_main(
     rank: int,
-    payloads,
+    plain: Sequence[Mapping[str, Any]],
     resources: Resources,
     scratch: str,
     stop: str,
@@ -141,7 +142,12 @@ def _rank_main(
     sampler = SystemSampler().latest if system and rank == 0 else dict
     group = Group(rank, resources.workers, device)
     try:
-        work(payloads, group, Signals(stop_file_watch(Path(stop), parent), sampler, judge or never), restarts=True)
+        work(
+            rebuilt(plain, group),
+            group,
+            Signals(stop_file_watch(Path(stop), parent), sampler, judge or never),
+            restarts=True,
+        )
     except SubquadError as error:  # every rank raises it alike
         if group.first:
             failures.put(error)

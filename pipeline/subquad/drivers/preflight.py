@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from subquad.data import DataSpec
-from subquad.drivers.session import data_root
-from subquad.engine.parts import build_dataset, build_model, build_task
-from subquad.engine.run import make_plan
+from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.errors import ConfigError, DataError, UserError
-from subquad.experiment import Cell, Checked, Plan
+from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
 from subquad.ray.need import require_ray
 from subquad.tracking.publisher import check_tracking
 
 
-def preflight(plan: Plan, *, local: bool) -> None:
+def preflight(study: Study, *, local: bool) -> None:
     """Refuse what cannot run on this machine or with the data there are; what takes no time is looked at first.
 
     Raises:
@@ -30,69 +28,69 @@ def preflight(plan: Plan, *, local: bool) -> None:
     """
     if not local:
         require_ray()
-    for cell in plan.cells:
-        with naming(cell, plan):
-            check_room(cell.experiment.experiment.resources, cpus=not local)
-            check_tracking(cell.experiment.experiment.tracking, Path.cwd())
-    check_paths(plan)
+    for run in study.runs:
+        with naming(run, study):
+            check_room(run.experiment.resources, cpus=not local)
+            check_tracking(run.experiment.tracking, Path.cwd())
+    check_paths(study)
     specs: dict[str, DataSpec] = {}
     built: set[str] = set()
-    for cell in plan.cells:
-        experiment = cell.experiment.experiment
+    for run in study.runs:
+        experiment = run.experiment
         buckets = experiment.train.bucket_batches > 0
         data = f"{experiment.dataset.model_dump_json()} {experiment.protocol} {buckets}"
         model = f"{data} {experiment.task} {experiment.backbone} {experiment.mixer}"
-        with naming(cell, plan):
+        with naming(run, study):
             if data not in specs:
-                specs[data] = _check_data(cell.experiment)
+                specs[data] = _check_data(run)
             if model not in built:
-                _check_model(cell.experiment, specs[data])
+                _check_model(run, specs[data])
                 built.add(model)
 
 
 @contextmanager
-def naming(cell: Cell, plan: Plan) -> Iterator[None]:
-    """What a user did wrong in a cell of a study is told with the cell's label."""
+def naming(run: Run, study: Study) -> Iterator[None]:
+    """What a user did wrong in a run of a study is told with the run's label."""
     try:
         yield
     except UserError as error:
-        raise type(error)(f"{error}{_of(cell, plan)}") from error
+        raise type(error)(f"{error}{_of(run, study)}") from error
 
 
-def _of(cell: Cell, plan: Plan) -> str:
-    return f" (cell {cell.label})" if plan.study else ""
+def _of(run: Run, study: Study) -> str:
+    return "" if study.single else f" (cell {run.label})"
 
 
-def check_paths(plan: Plan) -> None:
-    """Refuse data paths that do not exist, of all cells, before the data of any are generated or downloaded.
+def check_paths(study: Study) -> None:
+    """Refuse data paths that do not exist, of all runs, before the data of any are generated or downloaded.
 
     Raises:
-        DataError: the first such path, its cell and the setting to give.
+        DataError: the first such path, its run and the setting to give.
     """
-    for cell in plan.cells:
-        config = cell.experiment.dataset_config
+    for run in study.runs:
+        config = run.dataset_config
         for field in path_fields(type(config)):
             given = getattr(config, field)
             if given and "://" not in given and not Path(given).exists():
-                label = cell.axes.get("dataset")
+                label = run.axes.get("dataset")
                 setting = f"matrix.dataset.{label}.params" if label else "dataset.params"
                 raise DataError(
-                    f"dataset.params.{field}: {given} does not exist{_of(cell, plan)}; give {setting}.{field}=FOLDER"
+                    f"dataset.params.{field}: {given} does not exist{_of(run, study)}; give {setting}.{field}=FOLDER"
                 )
 
 
-def _check_data(checked: Checked) -> DataSpec:
-    dataset = build_dataset(checked, data_root())
-    make_plan(checked.experiment, dataset)
+def _check_data(run: Run) -> DataSpec:
+    dataset = build_dataset(run)
+    make_plan(run.experiment, dataset)
     return dataset.describe()
 
 
-def _check_model(checked: Checked, spec: DataSpec) -> None:
+def _check_model(run: Run, spec: DataSpec) -> None:
     """Build the model once: its mixers now know their longest sequence, which their parameters may not fit."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        build_model(checked, spec, build_task(checked, spec))
+        build_model(run, spec, build_task(run, spec))
 
 
 def check_room(resources: Resources, *, cpus: bool) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a session, read from the runs' own files: a bar on a terminal, plain lines elsewhere."""
+"""Progress of runs, read from the runs' own files: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from subquad.engine.ticket import Ticket
+from subquad.experiment import Run
 from subquad.runs import METRICS, PLAN, Record, read_json, read_result
 
 INTERVAL_SECONDS = 0.5
@@ -54,7 +54,7 @@ class Tail:
 
 
 class Display:
-    """Shows where the runs of a session stand.
+    """Shows where runs stand.
 
     Args:
         console: where to; None shows nothing.
@@ -66,16 +66,16 @@ class Display:
         self._line_due = 0.0
 
     @contextmanager
-    def showing(self, tickets: Sequence[Ticket]) -> Iterator[None]:
+    def showing(self, runs: Sequence[Run]) -> Iterator[None]:
         """Follow the runs while the block runs."""
-        if self._console is None or not tickets:
+        if self._console is None or not runs:
             yield
             return
-        for ticket in tickets:
-            self._tails[ticket.folder] = Tail(ticket.folder / METRICS)
-            self._tails[ticket.folder].new()
+        for run in runs:
+            self._tails[run.folder] = Tail(run.folder / METRICS)
+            self._tails[run.folder].new()
         over = threading.Event()
-        thread = threading.Thread(target=self._follow, args=(tickets, over), name="progress", daemon=True)
+        thread = threading.Thread(target=self._follow, args=(runs, over), name="progress", daemon=True)
         thread.start()
         try:
             yield
@@ -83,7 +83,7 @@ class Display:
             over.set()
             thread.join()
 
-    def _follow(self, tickets: Sequence[Ticket], over: threading.Event) -> None:
+    def _follow(self, runs: Sequence[Run], over: threading.Event) -> None:
         assert self._console is not None
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         options = {"disable": not self._console.is_terminal, "transient": True, "refresh_per_second": 4}
@@ -91,30 +91,30 @@ class Display:
             shown = bar.add_task("starting", total=None)
             ended: set[Path] = set()
             while not over.wait(INTERVAL_SECONDS):
-                self._look(tickets, bar, shown, ended)
-            self._look(tickets, bar, shown, ended)
+                self._look(runs, bar, shown, ended)
+            self._look(runs, bar, shown, ended)
 
-    def _look(self, tickets: Sequence[Ticket], bar: Progress, shown: TaskID, ended: set[Path]) -> None:
-        for ticket in tickets:
-            if ticket.folder in ended:
+    def _look(self, runs: Sequence[Run], bar: Progress, shown: TaskID, ended: set[Path]) -> None:
+        for run in runs:
+            if run.folder in ended:
                 continue
-            records = self._tails[ticket.folder].new()
-            self._lines(ticket, records, bar)
+            records = self._tails[run.folder].new()
+            self._lines(run, records, bar)
             if records:
-                plan = read_json(ticket.folder / PLAN) or {}
-                description = f"{escape(ticket.label)}  {_values(records[-1])}"
+                plan = read_json(run.folder / PLAN) or {}
+                description = f"{escape(run.label)}  {_values(records[-1])}"
                 bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
-            if (result := read_result(ticket.folder)) is not None:
-                ended.add(ticket.folder)
-                _print(bar.console, _result_line(ticket.label, result))
+            if (result := read_result(run.folder)) is not None:
+                ended.add(run.folder)
+                _print(bar.console, _result_line(run.label, result))
 
-    def _lines(self, ticket: Ticket, records: Sequence[Record], bar: Progress) -> None:
+    def _lines(self, run: Run, records: Sequence[Record], bar: Progress) -> None:
         for record in records:
             if record.kind == "event":
-                _print(bar.console, f"{ticket.label}: {record.text}")
+                _print(bar.console, f"{run.label}: {record.text}")
             elif record.kind == "eval" and not bar.console.is_terminal and time.monotonic() >= self._line_due:
                 self._line_due = time.monotonic() + LINE_SECONDS
-                _print(bar.console, f"{ticket.label}  epoch {record.epoch:g}  {record.split} {_values(record)}")
+                _print(bar.console, f"{run.label}  epoch {record.epoch:g}  {record.split} {_values(record)}")
 
 
 def _print(console: Console, text: str) -> None:

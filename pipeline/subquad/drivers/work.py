@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from subquad.drivers.payload import Payload, ticket_of
 from subquad.engine.group import Group
-from subquad.engine.run import Signals, Status, fail, train_run
-from subquad.engine.ticket import Ticket
+from subquad.engine.loop import Signals
+from subquad.engine.run import Status, fail, train_run
 from subquad.errors import RunError, SubquadError
+from subquad.experiment import Run
 from subquad.runs import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.
 TAKEOVER_SECONDS = 60.0
 
 
-def work(payloads: Sequence[Payload], group: Group, signals: Signals, *, restarts: bool) -> None:
+def rebuilt(plain: Sequence[Mapping[str, Any]], group: Group) -> list[Run]:
+    """Runs that came from another process, on every rank.
+
+    Raises:
+        SubquadError: on every rank alike: a plugin is missing on some rank, or is another one there.
+    """
+    return group.together(lambda: [Run.rebuild(one) for one in plain])
+
+
+def work(runs: Sequence[Run], group: Group, signals: Signals, *, restarts: bool) -> None:
     """Do the runs in order; a failed one does not keep the next from starting, a stop does.
 
     Args:
@@ -27,42 +37,41 @@ def work(payloads: Sequence[Payload], group: Group, signals: Signals, *, restart
             recorded as the run's failure.
 
     Raises:
-        SubquadError: on every rank alike: no run can start (a plugin is missing on some rank), or the only run cannot.
+        SubquadError: on every rank alike: the only run cannot start.
     """
-    tickets = group.together(lambda: [ticket_of(payload) for payload in payloads])
-    for ticket in tickets:
+    for run in runs:
         if group.device.type == "cpu":
-            torch.set_num_threads(max(1, int(ticket.checked.experiment.resources.cpus_per_worker)))
-        lock = group.together(partial(_writer_lock, ticket, group))
+            torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
+        lock = group.together(partial(_writer_lock, run, group))
         try:
-            if _done(ticket, group, signals, restarts, alone=len(tickets) == 1) == "stopped":
+            if _done(run, group, signals, restarts, alone=len(runs) == 1) == "stopped":
                 return
         finally:
             if lock is not None:
                 lock.release()
 
 
-def _done(ticket: Ticket, group: Group, signals: Signals, restarts: bool, alone: bool) -> Status:
+def _done(run: Run, group: Group, signals: Signals, restarts: bool, alone: bool) -> Status:
     try:
-        return train_run(ticket, group, signals)
+        return train_run(run, group, signals)
     except SubquadError as error:
         if alone:
             raise
-        return fail(ticket, group, str(error))
+        return fail(run, group, str(error))
     except Exception as error:
         if restarts:
             raise
         text = " ".join(str(error).split()) or "no message"
-        return fail(ticket, group, f"{type(error).__name__}: {text} (traceback in {ticket.folder / ERROR})")
+        return fail(run, group, f"{type(error).__name__}: {text} (traceback in {run.folder / ERROR})")
 
 
-def _writer_lock(ticket: Ticket, group: Group) -> BaseFileLock | None:
+def _writer_lock(run: Run, group: Group) -> BaseFileLock | None:
     """The first rank's claim to be the only writer of a run."""
     if not group.first:
         return None
-    lock = FileLock(ticket.folder / "writer.lock")
+    lock = FileLock(run.folder / "writer.lock")
     try:
         lock.acquire(timeout=TAKEOVER_SECONDS)
     except Timeout as error:
-        raise RunError(f"{ticket.folder}: another process is still writing this run") from error
+        raise RunError(f"{run.folder}: another process is still writing this run") from error
     return lock

@@ -19,13 +19,13 @@ class Attempt:
     Attributes:
         attempt: 1 for the first start.
         from_step: step it went on from.
-        session: one driver's lifetime; a restart by hand begins a new one.
+        launch: the start of the driver; a restart by hand is another one.
         world_size: number of ranks.
     """
 
     attempt: int
     from_step: int
-    session: str
+    launch: str
     world_size: int
 
 
@@ -54,11 +54,11 @@ def append(run: Path, attempt: Attempt) -> None:
         os.fsync(stream.fileno())
 
 
-def failures_without_progress(earlier: list[Attempt], session: str, from_step: int) -> int:
-    """How many attempts in a row of this session already started from the same step."""
+def failures_without_progress(earlier: list[Attempt], launch: str, from_step: int) -> int:
+    """How many attempts in a row of this launch already started from the same step."""
     count = 0
     for one in reversed(earlier):
-        if one.session != session or one.from_step != from_step:
+        if one.launch != launch or one.from_step != from_step:
             break
         count += 1
     return count

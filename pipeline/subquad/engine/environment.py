@@ -11,45 +11,40 @@ from typing import Any
 
 import torch
 
-from subquad.experiment import Checked
+from subquad.experiment import Run
 from subquad.registry import plugin_facts
 from subquad.runs import ENVIRONMENT, read_json, write_json
 
 _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
 
 
-def record(run: Path, checked: Checked, attempt: int) -> list[str]:
+def record(run: Run, attempt: int) -> list[str]:
     """Write environment.json at a run's first start. Where a later one differs, write its own and tell what changed."""
-    now = describe(checked)
-    before = read_json(run / ENVIRONMENT)
+    now = describe(run)
+    before = read_json(run.folder / ENVIRONMENT)
     if before is None:
-        write_json(run / ENVIRONMENT, now)
+        write_json(run.folder / ENVIRONMENT, now)
         return []
     changed = [key for key in ("python", "packages", "plugins", "gpus") if before.get(key) != now[key]]
     if not changed:
         return []
     name = f"environment-{attempt}.json"
-    write_json(run / name, now)
+    write_json(run.folder / name, now)
     return [f"resumed in another environment: {', '.join(changed)} changed, see {name}"]
 
 
-def describe(checked: Checked) -> dict[str, Any]:
+def describe(run: Run) -> dict[str, Any]:
     """The environment of this process, as JSON values. Holds no environment variables, so no secrets."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
-        "plugins": plugins(checked),
+        "plugins": [plugin_facts(one) for one in run.plugins],
         "cpus": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "git": _revision(Path.cwd()),
     }
-
-
-def plugins(checked: Checked) -> list[dict[str, Any]]:
-    """Distribution, version and content hash of every plugin the experiment uses."""
-    return [plugin_facts(one) for one in (checked.mixer, checked.backbone, checked.task, checked.dataset)]
 
 
 def _version(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -18,7 +17,6 @@ from subquad.engine.seal import Seal
 from subquad.engine.state import CHECKPOINTS
 from subquad.engine.tensors import load_model
 from subquad.errors import CheckpointError
-from subquad.experiment.schema import Protocol
 from subquad.runs import PREDICTIONS
 
 
@@ -43,8 +41,9 @@ class Final:
     notes: tuple[str, ...]
 
 
-def conclude(parts: Parts, run: Path, protocol: Protocol, seal: Seal, progress: Progress) -> Final:
+def conclude(parts: Parts, seal: Seal, progress: Progress) -> Final:
     """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions."""
+    run, protocol = parts.run.folder, parts.run.experiment.protocol
     chosen, step, notes = "last", progress.step, []
     if protocol != "fixed" and progress.best:
         chosen, step = "best", progress.best["step"]

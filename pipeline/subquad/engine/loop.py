@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from subquad.data import Split
 from subquad.engine import faults
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
@@ -16,59 +14,47 @@ from subquad.engine.parts import Parts
 from subquad.engine.plan import Plan
 from subquad.engine.precision import parameter_dtype
 from subquad.engine.progress import Progress
-from subquad.engine.schedule import Schedule
 from subquad.engine.state import save
 from subquad.engine.step import Outcome, train_step
 from subquad.errors import TrainingFailed
-from subquad.experiment.schema import Experiment, Train
-from subquad.plugin import TaskPlugin
+from subquad.experiment import Run
+from subquad.experiment.schema import Train
 
 SYSTEM_SECONDS = 10.0
 
+Judge = Callable[[Run, Progress], str]
+
+
+def never(run: Run, progress: Progress) -> str:
+    """The judge that lets every trial go on."""
+    return ""
+
 
 @dataclass(frozen=True)
-class Course:
-    """What stays the same while a run trains.
+class Signals:
+    """How the outside reaches a rank.
 
     Attributes:
-        run: the run's folder.
-        experiment: what is trained, and
-        digest: its sha256.
-        plan: which samples each step uses.
-        schedule: learning rate over updates.
-        training: the split that is trained on.
-        selection: the split that is evaluated while training; None for a fixed number of epochs.
-        selection_name: its name in the records.
-        task: the metric that selects, and its direction.
-        asked_to_stop: a signal number once this rank is asked to stop, else 0.
+        asked_to_stop: a signal number once the run shall save and stop, else 0.
         system: newest system metrics, empty where they are not wanted.
         judge: why a trial shall end after the evaluation it just had, "" where it shall go on; asked on the first rank.
     """
 
-    run: Path
-    experiment: Experiment
-    digest: str
-    plan: Plan
-    schedule: Schedule
-    training: Split
-    selection: Split | None
-    selection_name: str
-    task: TaskPlugin
-    asked_to_stop: Callable[[], int]
-    system: Callable[[], dict[str, float]]
-    judge: Callable[[Progress], str] = lambda progress: ""
+    asked_to_stop: Callable[[], int] = lambda: 0
+    system: Callable[[], dict[str, float]] = field(default=dict)
+    judge: Judge = never
 
 
-def train(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> bool:
+def train(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
     """Train from where `progress` stands to the end. Returns False where it was asked to stop and saved.
 
     Raises:
         TrainingFailed: too many non-finite steps in a row.
     """
     clock = _Clock(progress.seconds)
-    plan, settings = course.plan, parts.train
+    plan, settings = parts.plan, parts.train
     feed = training_batches(
-        course.training,
+        parts.training,
         plan,
         progress.step,
         parts.group,
@@ -80,20 +66,20 @@ def train(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> 
         faults.point("step")
         samples = len(plan.batch(progress.step)[1])
         logged = (progress.step + 1) % settings.log_every == 0
-        rates = course.schedule(progress.updates)
-        outcome = train_step(parts, micros, samples, rates, extras=logged, stop=course.asked_to_stop() > 0)
+        rates = parts.schedule(progress.updates)
+        outcome = train_step(parts, micros, samples, rates, extras=logged, stop=signals.asked_to_stop() > 0)
         progress.step += 1
         progress.seconds = clock.seconds()
-        _count(course, progress, outcome, settings.max_skipped_steps, log)
+        _count(parts, progress, outcome, settings.max_skipped_steps, log)
         if logged:
-            _log_step(course, progress, outcome, rates.lr, log)
-        clock.every(SYSTEM_SECONDS, lambda: _log_system(course, progress, log))
-        saved = _milestones(parts, course, progress, log)
+            _log_step(parts, progress, outcome, rates.lr, log)
+        clock.every(SYSTEM_SECONDS, lambda: _log_system(parts, signals, progress, log))
+        saved = _milestones(parts, signals, progress, log)
         if progress.done:
             return True
         if outcome.stop:
             if not saved:
-                _save(parts, course, progress, log)
+                _save(parts, progress, log)
             return False
     return True
 
@@ -114,64 +100,66 @@ class _Clock:
             action()
 
 
-def _count(course: Course, progress: Progress, outcome: Outcome, limit: int, log: MetricsLog) -> None:
+def _count(parts: Parts, progress: Progress, outcome: Outcome, limit: int, log: MetricsLog) -> None:
     if outcome.finite:
         progress.updates += 1
         progress.skipped_in_a_row = 0
         return
     if outcome.absorbed:
-        _event(course, progress, log, f"step {progress.step} skipped: fp16 overflow, the loss scale is halved")
+        _event(parts, progress, log, f"step {progress.step} skipped: fp16 overflow, the loss scale is halved")
         return
     progress.skipped += 1
     progress.skipped_in_a_row += 1
     cause = f"loss {outcome.loss}, gradient norm {outcome.grad_norm}"
-    _event(course, progress, log, f"step {progress.step} skipped on all workers: {cause}")
+    _event(parts, progress, log, f"step {progress.step} skipped on all workers: {cause}")
     if progress.skipped_in_a_row >= limit:
         raise TrainingFailed(
             f"{limit} non-finite steps in a row, the last at step {progress.step} ({cause}); none of them reached the "
-            f"weights: lower train.lr, set train.clip_norm, or check the data of epoch {_epoch(course, progress):.2f}"
+            f"weights: lower train.lr, set train.clip_norm, or check the data of epoch {_epoch(parts, progress):.2f}"
         )
 
 
-def _epoch(course: Course, progress: Progress) -> float:
-    return progress.step / course.plan.steps_per_epoch
+def _epoch(parts: Parts, progress: Progress) -> float:
+    return progress.step / parts.plan.steps_per_epoch
 
 
-def _event(course: Course, progress: Progress, log: MetricsLog, text: str) -> None:
-    log.add("event", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, text=text)
+def _event(parts: Parts, progress: Progress, log: MetricsLog, text: str) -> None:
+    log.add("event", step=progress.step, epoch=_epoch(parts, progress), seconds=progress.seconds, text=text)
 
 
-def _log_step(course: Course, progress: Progress, outcome: Outcome, lr: float, log: MetricsLog) -> None:
+def _log_step(parts: Parts, progress: Progress, outcome: Outcome, lr: float, log: MetricsLog) -> None:
     values = {"loss": outcome.loss, "grad_norm": outcome.grad_norm, "lr": lr, **outcome.extras}
-    log.add("train", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, metrics=values)
+    log.add("train", step=progress.step, epoch=_epoch(parts, progress), seconds=progress.seconds, metrics=values)
 
 
-def _log_system(course: Course, progress: Progress, log: MetricsLog) -> None:
-    if values := course.system():
-        log.add("system", step=progress.step, epoch=_epoch(course, progress), seconds=progress.seconds, metrics=values)
+def _log_system(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> None:
+    if values := signals.system():
+        log.add("system", step=progress.step, epoch=_epoch(parts, progress), seconds=progress.seconds, metrics=values)
 
 
-def _milestones(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> bool:
+def _milestones(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
     """Evaluate and save where it is due; True where it was saved."""
-    settings, plan = parts.train, course.plan
+    settings, plan = parts.train, parts.plan
     ends = progress.step == plan.total_steps
     evaluates = ends or _due(settings, plan, progress.step)
-    if evaluates and course.selection is not None:
-        _select(parts, course, progress, log)
+    if evaluates and parts.selection is not None:
+        _select(parts, progress, log)
         if not ends:
-            progress.pruned = _judged(parts, course, progress)
+            progress.pruned = _judged(parts, signals, progress)
     impatient = settings.patience is not None and progress.stale >= settings.patience
     progress.done = ends or impatient or bool(progress.pruned)
     every = settings.checkpoint_every_steps
     due = evaluates or progress.done or (every is not None and progress.step % every == 0)
     if due:
-        _save(parts, course, progress, log)
+        _save(parts, progress, log)
     return due
 
 
-def _judged(parts: Parts, course: Course, progress: Progress) -> str:
-    """The first rank's judgement, on every rank."""
-    own = parts.group.together(lambda: course.judge(progress) if parts.group.first else "")
+def _judged(parts: Parts, signals: Signals, progress: Progress) -> str:
+    """The first rank's judgement of a trial, on every rank."""
+    if not parts.run.is_trial:
+        return ""
+    own = parts.group.together(lambda: signals.judge(parts.run, progress) if parts.group.first else "")
     return parts.group.gather(own)[0]
 
 
@@ -182,23 +170,23 @@ def _due(settings: Train, plan: Plan, step: int) -> bool:
     return every is not None and step % every == 0
 
 
-def _select(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
-    assert course.selection is not None
-    metrics = dict(evaluate(parts, course.selection).metrics)
-    epoch = _epoch(course, progress)
-    found = {"step": progress.step, "epoch": epoch, "split": course.selection_name, "metrics": metrics}
-    progress.evaluated(found, course.task.metric, course.task.mode)
+def _select(parts: Parts, progress: Progress, log: MetricsLog) -> None:
+    assert parts.selection is not None
+    metrics = dict(evaluate(parts, parts.selection).metrics)
+    epoch = _epoch(parts, progress)
+    found = {"step": progress.step, "epoch": epoch, "split": parts.selection_name, "metrics": metrics}
+    progress.evaluated(found, parts.run.goal.metric, parts.run.goal.mode)
     log.add(
         "eval",
         step=progress.step,
         epoch=epoch,
         seconds=progress.seconds,
-        split=course.selection_name,
+        split=parts.selection_name,
         metrics=metrics,
     )
 
 
-def _save(parts: Parts, course: Course, progress: Progress, log: MetricsLog) -> None:
+def _save(parts: Parts, progress: Progress, log: MetricsLog) -> None:
     log.sync()
     progress.records = log.count
-    save(course.run, parts, progress, course.experiment, course.digest)
+    save(parts, progress)

@@ -1,25 +1,27 @@
-"""The objects of one training process, built from a checked experiment."""
+"""The objects of one training process, built from a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
-from subquad.data import Dataset, DataSpec
-from subquad.engine.buckets import check_extra_losses
+from subquad.data import Dataset, DataSpec, Split, SplitName
+from subquad.engine.buckets import check_extra_losses, training_buckets
 from subquad.engine.feed import to_device
 from subquad.engine.group import Group, bare, wrap
 from subquad.engine.optim import build_optimizer, parameter_rules
+from subquad.engine.plan import Plan
 from subquad.engine.precision import LossScaler, parameter_dtype
 from subquad.engine.rng import seed_everything
-from subquad.experiment import Checked
-from subquad.experiment.schema import Train
+from subquad.engine.schedule import Schedule, build_schedule
+from subquad.engine.seal import Seal
+from subquad.experiment import Run
+from subquad.experiment.schema import Experiment, Train
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
 from subquad.plugin import Site
 from subquad.registry import build_class, make_mixer
@@ -30,69 +32,146 @@ class Parts:
     """What one rank trains with.
 
     Attributes:
-        train: the experiment's training settings.
+        run: what is trained.
         group: the ranks.
+        plan: which samples each step uses.
+        schedule: learning rate over updates.
         task: loss and metrics.
         model: the model as it is called in training (wrapped for several ranks).
         optimizer: over the model's parameters.
         scaler: fp16 loss scaling.
         parameters: those the optimiser trains, listed once because walking the modules costs more than a small step.
+        training: the split that is trained on.
+        selection: the split that is evaluated while training; None for a fixed number of epochs.
     """
 
-    train: Train
+    run: Run
     group: Group
+    plan: Plan
+    schedule: Schedule
     task: Task
     model: nn.Module
     optimizer: Optimizer
     scaler: LossScaler
     parameters: Sequence[nn.Parameter]
+    training: Split
+    selection: Split | None = None
+
+    @property
+    def train(self) -> Train:
+        """The experiment's training settings."""
+        return self.run.experiment.train
 
     @property
     def bare_model(self) -> nn.Module:
         return bare(self.model)
 
+    @property
+    def selection_name(self) -> str:
+        """What records call the split that is evaluated while training."""
+        return "validation" if self.run.experiment.protocol == "honest" else "test"
 
-def build_dataset(checked: Checked, root: Path) -> Dataset:
+    def with_selection(self, dataset: Dataset, seal: Seal) -> Parts:
+        """The parts with the split that the protocol selects by; of the paper's protocol that is the test split."""
+        protocol = self.run.experiment.protocol
+        if protocol == "honest":
+            return replace(self, selection=dataset.split("validation"))
+        if protocol == "paper":
+            reason = "evaluation while training, the published convention (protocol: paper)"
+            return replace(self, selection=seal.open(reason))
+        return self
+
+
+def build_dataset(run: Run) -> Dataset:
     """The data set, prepared."""
-    dataset: Dataset = build_class(checked.dataset)(checked.dataset_config, root)
+    dataset: Dataset = build_class(run.dataset)(run.dataset_config, run.data_root)
     dataset.prepare()
     return dataset
 
 
-def build_model(checked: Checked, spec: DataSpec, task: Task) -> Backbone:
+def training_split(experiment: Experiment) -> SplitName:
+    """The split that is trained on: the training part under the honest protocol, else all of TRAIN."""
+    return "train" if experiment.protocol == "honest" else "trainval"
+
+
+def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
+    """The order of samples.
+
+    Raises:
+        DataError: no validation part can be cut from TRAIN.
+        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect.
+    """
+    settings, name = experiment.train, training_split(experiment)
+    spec = dataset.describe()
+    size = spec.sizes[name] if name in spec.sizes else len(dataset.split(name))
+    total = settings.steps or (settings.epochs or 0) * -(-size // settings.batch_size)
+    pool = settings.bucket_batches
+    buckets = training_buckets(pool, spec, dataset.split(name)) if pool else None
+    return Plan(size, settings.batch_size, settings.seed, total, buckets)
+
+
+def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
     """The backbone with its mixers; the same seed draws the same weights on every rank.
 
     Raises:
         ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses that forbid trimming.
     """
-    seed = checked.experiment.train.seed
+    seed = run.experiment.train.seed
     seed_everything(seed)
 
     def make(site: Site) -> TokenMixer:
-        return make_mixer(checked.mixer, checked.mixer_config, site)
+        return make_mixer(run.mixer, run.mixer_config, site)
 
     context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
-    model = build_class(checked.backbone)(checked.backbone_config, context)
-    if pool := checked.experiment.train.bucket_batches:
+    model = build_class(run.backbone)(run.backbone_config, context)
+    if pool := run.experiment.train.bucket_batches:
         check_extra_losses(model, pool)
-    return model.to(parameter_dtype(checked.experiment.train))
+    return model.to(parameter_dtype(run.experiment.train))
 
 
-def build_task(checked: Checked, spec: DataSpec) -> Task:
-    return build_class(checked.task)(checked.task_config, spec)
+def build_task(run: Run, spec: DataSpec) -> Task:
+    return build_class(run.task)(run.task_config, spec)
 
 
-def build_parts(checked: Checked, task: Task, model: Backbone, group: Group) -> Parts:
-    """Place and wrap a model on this rank, add its optimiser, and seed dropout's randomness per rank."""
-    train, resources = checked.experiment.train, checked.experiment.resources
+def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts:
+    """Build everything on this rank, wrap the model, add its optimiser, and seed dropout's randomness per rank.
+
+    Args:
+        run: what is trained.
+        group: the ranks; every one calls this.
+        dataset: the run's, where it is there already.
+
+    Raises:
+        SubquadError: on every rank alike: the run cannot be done as it is.
+    """
+
+    def build() -> tuple[Plan, Split, Task, Backbone]:
+        data = dataset or build_dataset(run)
+        spec = data.describe()
+        plan, task = make_plan(run.experiment, data), build_task(run, spec)
+        return plan, data.split(training_split(run.experiment)), task, build_model(run, spec, task)
+
+    train, strategy = run.experiment.train, run.experiment.resources.strategy
+    plan, training, task, model = group.together(build)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
-    wrapped = wrap(model.to(group.device), group, resources.strategy, train.compile)
-    sharded = resources.strategy == "fsdp2" and group.world_size > 1
+    wrapped = wrap(model.to(group.device), group, strategy, train.compile)
     plain = bare(wrapped)
+    sharded = strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, plain.parameters(), rules=parameter_rules(plain), sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
-    return Parts(train, group, task, wrapped, optimizer, LossScaler.of(train), trained(optimizer))
+    return Parts(
+        run=run,
+        group=group,
+        plan=plan,
+        schedule=build_schedule(train, plan.total_steps),
+        task=task,
+        model=wrapped,
+        optimizer=optimizer,
+        scaler=LossScaler.of(train),
+        parameters=trained(optimizer),
+        training=training,
+    )
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:
@@ -100,14 +179,14 @@ def trained(optimizer: Optimizer) -> list[nn.Parameter]:
     return [one for group in optimizer.param_groups for one in group["params"]]
 
 
-def training_cost(checked: Checked, spec: DataSpec) -> Cost:
+def training_cost(run: Run, spec: DataSpec) -> Cost:
     """What a step costs, counted on a model of its own, on the CPU, at the data's longest length.
 
     It seeds the global generators, so count before training.
     """
-    train, device = checked.experiment.train, torch.device("cpu")
-    task = build_task(checked, spec)
-    model = build_model(checked, spec, task)
+    train, device = run.experiment.train, torch.device("cpu")
+    task = build_task(run, spec)
+    model = build_model(run, spec, task)
     half = train.precision in ("bf16", "fp16")  # of one width; the CPU has more kernels for the first
 
     def objective(batch: Batch) -> Tensor:

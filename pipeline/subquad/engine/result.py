@@ -7,10 +7,9 @@ from typing import Any
 from subquad.cost import Cost
 from subquad.data import DataSpec
 from subquad.engine.final import Final
-from subquad.engine.plan import Plan
+from subquad.engine.parts import Parts
 from subquad.engine.progress import Progress
-from subquad.engine.ticket import Ticket, dataset_label
-from subquad.plugin import TaskPlugin
+from subquad.experiment import Run
 
 FORMAT = 1
 PROTOCOL_LABELS = {
@@ -23,11 +22,11 @@ TRIAL_LABEL = "a trial of a search: evaluated on a validation part of TRAIN; tes
 
 
 def result_of(
-    ticket: Ticket, spec: DataSpec, cost: Cost, plan: Plan, progress: Progress, attempt: int, final: Final | None
+    parts: Parts, spec: DataSpec, cost: Cost, progress: Progress, attempt: int, final: Final | None
 ) -> dict[str, Any]:
     """The result of a finished run; of a trial, which has no final evaluation, `final` is None."""
     return {
-        **_identity(ticket),
+        **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",
         "reason": progress.pruned or None,
         "parameters": cost.parameters,
@@ -35,7 +34,7 @@ def result_of(
         "bytes_per_step": cost.bytes_per_step,
         **({"uncounted": list(cost.uncounted)} if cost.uncounted else {}),
         "steps": progress.step,
-        "epochs": progress.step / plan.steps_per_epoch,
+        "epochs": progress.step / parts.plan.steps_per_epoch,
         "seconds": progress.seconds,
         "best": progress.best or None,
         "last": progress.last or None,
@@ -58,30 +57,28 @@ def _test(final: Final) -> dict[str, Any]:
     }
 
 
-def failure_of(ticket: Ticket, reason: str) -> dict[str, Any]:
+def failure_of(run: Run, reason: str) -> dict[str, Any]:
     """The result of a run that stopped itself."""
-    return {**_identity(ticket), "status": "failed", "reason": reason, "test": None, "best": None, "last": None}
+    return {**_identity(run), "status": "failed", "reason": reason, "test": None, "best": None, "last": None}
 
 
-def _identity(ticket: Ticket) -> dict[str, Any]:
-    checked = ticket.checked
-    experiment, task = checked.experiment, checked.task.plugin
-    assert isinstance(task, TaskPlugin)
+def _identity(run: Run) -> dict[str, Any]:
+    experiment = run.experiment
     return {
         "format": FORMAT,
         "name": experiment.name,
-        "label": ticket.label,
-        "axes": ticket.axes,
-        "mixer": checked.mixer.found.name,
-        "dataset": dataset_label(checked),
-        "task": checked.task.found.name,
-        "backbone": checked.backbone.found.name,
+        "label": run.label,
+        "axes": run.axes,
+        "mixer": run.mixer.found.name,
+        "dataset": run.dataset_label,
+        "task": run.task.found.name,
+        "backbone": run.backbone.found.name,
         "protocol": experiment.protocol,
-        "protocol_label": TRIAL_LABEL if ticket.trial else PROTOCOL_LABELS[experiment.protocol],
+        "protocol_label": TRIAL_LABEL if run.is_trial else PROTOCOL_LABELS[experiment.protocol],
         "seed": experiment.train.seed,
-        "metric": task.metric,
-        "mode": task.mode,
+        "metric": run.goal.metric,
+        "mode": run.goal.mode,
         "workers": experiment.resources.workers,
-        "experiment": ticket.digest,
-        "session": ticket.session,
+        "experiment": run.digest,
+        "launch": run.launch,
     }

@@ -5,63 +5,33 @@ from __future__ import annotations
 import contextlib
 import shutil
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from subquad.cost import Cost
-from subquad.data import Dataset, DataSpec, SplitName
+from subquad.data import Dataset
 from subquad.engine import attempts, checkpoint, environment
 from subquad.engine.attempts import Attempt
-from subquad.engine.buckets import training_buckets
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.final import conclude
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog
-from subquad.engine.loop import Course, train
-from subquad.engine.parts import build_dataset, build_model, build_parts, build_task, training_cost
-from subquad.engine.plan import Plan
+from subquad.engine.loop import Signals, train
+from subquad.engine.parts import build_dataset, build_parts, training_cost
 from subquad.engine.progress import Progress
 from subquad.engine.result import failure_of, result_of
-from subquad.engine.schedule import build_schedule
 from subquad.engine.seal import LEDGER, Opening, Seal
 from subquad.engine.state import CHECKPOINTS, restore, tidy
-from subquad.engine.ticket import Ticket, dataset_label
 from subquad.errors import SubquadError, TrainingFailed
-from subquad.experiment.schema import Experiment
-from subquad.nn import Backbone, Task
+from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
-from subquad.plugin import TaskPlugin
-from subquad.runs import ERROR, PLAN, RESULT, read_result, write_json
+from subquad.runs import ERROR, PLAN, RESULT, read_result, runs_root, write_json
 
 Status = Literal["finished", "failed", "stopped"]
 
-Judge = Callable[[Ticket, Progress], str]
 
-
-def never(ticket: Ticket, progress: Progress) -> str:
-    """The judge that lets every trial go on."""
-    return ""
-
-
-@dataclass(frozen=True)
-class Signals:
-    """How the outside reaches a rank.
-
-    Attributes:
-        asked_to_stop: a signal number once the run shall save and stop, else 0.
-        system: newest system metrics.
-        judge: of a trial: why it shall end after the evaluation it just had, "" where it shall go on.
-    """
-
-    asked_to_stop: Callable[[], int] = lambda: 0
-    system: Callable[[], dict[str, float]] = field(default=dict)
-    judge: Judge = never
-
-
-def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
+def train_run(run: Run, group: Group, signals: Signals) -> Status:
     """Do a run, or go on with it; every rank calls this. The result is in the run's result.json.
 
     Raises:
@@ -69,19 +39,19 @@ def train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
         Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the run can go on from
             its newest checkpoint.
     """
-    earlier = read_result(ticket.folder) or {}
+    earlier = read_result(run.folder) or {}
     if earlier.get("status") in ("finished", "pruned"):
         return "finished"
-    if earlier.get("status") == "failed" and earlier.get("session") == ticket.session:
+    if earlier.get("status") == "failed" and earlier.get("launch") == run.launch:
         return "failed"  # the ranks were started again for another run's sake
     try:
-        return _train_run(ticket, group, signals)
+        return _train_run(run, group, signals)
     except TrainingFailed as error:
-        return fail(ticket, group, str(error))
+        return fail(run, group, str(error))
     except (Exception, SystemExit) as error:
         alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
         if not alike:
-            _keep_first_error(ticket.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
+            _keep_first_error(run.folder / ERROR, f"rank {group.rank}\n{traceback.format_exc()}")
         if isinstance(error, SystemExit):  # else it would end the driver, and with it the runs that come after
             raise RuntimeError(f"a plugin called sys.exit({error.code!r})") from error
         if isinstance(error, SubquadError) and not alike:
@@ -95,66 +65,49 @@ def _keep_first_error(path: Path, text: str) -> None:
         stream.write(text)
 
 
-def _train_run(ticket: Ticket, group: Group, signals: Signals) -> Status:
-    checked = ticket.checked
-    attempt, told = _start(ticket, group)
-    built = group.together(partial(_build, ticket, group.device.type))
-    parts = build_parts(checked, built.task, built.model, group)
-    found = _newest(ticket, group, told)
-    progress = restore(parts, found, checked.experiment, ticket.digest) if found else Progress()
+def _train_run(run: Run, group: Group, signals: Signals) -> Status:
+    attempt, told = _start(run, group)
+    dataset, cost = group.together(partial(_counted, run, group.device.type))
+    parts = build_parts(run, group, dataset)
+    found = _newest(run, group, told)
+    progress = restore(parts, found) if found else Progress()
     if group.first:
-        write_json(ticket.folder / PLAN, built.plan.numbers())
-        tidy(ticket.folder, parts.train.keep_checkpoints, progress)
-    log = MetricsLog(ticket.folder if group.first else None, progress.records, attempt)
+        write_json(run.folder / PLAN, parts.plan.numbers())
+        tidy(run.folder, parts.train.keep_checkpoints, progress)
+    log = MetricsLog(run.folder if group.first else None, progress.records, attempt)
     try:
         for text in told:
             log.add("event", step=progress.step, epoch=0.0, seconds=progress.seconds, text=text)
-        seal = Seal(built.dataset, _opening(ticket, attempt), _ledgers(ticket, group))
-        course = group.together(lambda: _course(ticket, built, seal, signals))
+        seal = Seal(dataset, _opening(run, attempt), _ledgers(run, group))
+        parts = group.together(partial(parts.with_selection, dataset, seal))
         with using(parts.train.kernels) as kernels:
-            if not progress.done and not train(parts, course, progress, log):
+            if not progress.done and not train(parts, signals, progress, log):
                 return "stopped"
-            final = (
-                None if ticket.trial else conclude(parts, ticket.folder, checked.experiment.protocol, seal, progress)
-            )
+            final = None if run.is_trial else conclude(parts, seal, progress)
     finally:
         log.close()
     if group.first:
-        result = result_of(ticket, built.spec, built.cost, built.plan, progress, attempt, final)
+        result = result_of(parts, dataset.describe(), cost, progress, attempt, final)
         result["kernels"] = kernels
-        write_json(ticket.folder / RESULT, result)
-        if ticket.trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
-            shutil.rmtree(ticket.folder / CHECKPOINTS, ignore_errors=True)
+        write_json(run.folder / RESULT, result)
+        if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
+            shutil.rmtree(run.folder / CHECKPOINTS, ignore_errors=True)
     group.barrier()
     return "finished"
 
 
-@dataclass(frozen=True)
-class _Built:
-    """What each rank builds for itself, without a collective call."""
-
-    dataset: Dataset
-    spec: DataSpec
-    plan: Plan
-    task: Task
-    model: Backbone
-    cost: Cost
-
-
-def _build(ticket: Ticket, device: str) -> _Built:
-    dataset = build_dataset(ticket.checked, ticket.data_root)
-    spec = dataset.describe()
-    plan = make_plan(ticket.checked.experiment, dataset)
+def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
+    """The data set, and the cost of a step; counting seeds the generators, so it comes before the parts are built."""
+    dataset = build_dataset(run)
     with using() as operations:
-        cost = training_cost(ticket.checked, spec)
-    check_kernels(ticket.checked.experiment.train.kernels, device, operations)
-    task = build_task(ticket.checked, spec)
-    return _Built(dataset, spec, plan, task, build_model(ticket.checked, spec, task), cost)
+        cost = training_cost(run, dataset.describe())
+    check_kernels(run.experiment.train.kernels, device, operations)
+    return dataset, cost
 
 
-def _newest(ticket: Ticket, group: Group, told: list[str]) -> Checkpoint | None:
+def _newest(run: Run, group: Group, told: list[str]) -> Checkpoint | None:
     """The newest good checkpoint; the first rank chooses, so that no rank goes on from another one."""
-    root = ticket.folder / CHECKPOINTS
+    root = run.folder / CHECKPOINTS
     found = group.together(lambda: checkpoint.newest_good(root, told.append) if group.first else None)
     step = group.gather(found and found.state["progress"]["step"])[0]
     if step is None or group.first:
@@ -162,79 +115,36 @@ def _newest(ticket: Ticket, group: Group, told: list[str]) -> Checkpoint | None:
     return group.together(lambda: checkpoint.read(root, step))
 
 
-def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
-    """The order of samples: the training part under the honest protocol, else all of TRAIN.
-
-    Raises:
-        DataError: no validation part can be cut from TRAIN.
-        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect.
-    """
-    settings = experiment.train
-    name: SplitName = "train" if experiment.protocol == "honest" else "trainval"
-    spec = dataset.describe()
-    size = spec.sizes[name] if name in spec.sizes else len(dataset.split(name))
-    total = settings.steps or (settings.epochs or 0) * -(-size // settings.batch_size)
-    pool = settings.bucket_batches
-    buckets = training_buckets(pool, spec, dataset.split(name)) if pool else None
-    return Plan(size, settings.batch_size, settings.seed, total, buckets)
-
-
-def _course(ticket: Ticket, built: _Built, seal: Seal, signals: Signals) -> Course:
-    experiment, task = ticket.checked.experiment, ticket.checked.task.plugin
-    assert isinstance(task, TaskPlugin)
-    dataset, plan = built.dataset, built.plan
-    honest = experiment.protocol == "honest"
-    selection = None
-    if honest:
-        selection = dataset.split("validation")
-    elif experiment.protocol == "paper":
-        selection = seal.open("evaluation while training, the published convention (protocol: paper)")
-    return Course(
-        run=ticket.folder,
-        experiment=experiment,
-        digest=ticket.digest,
-        plan=plan,
-        schedule=build_schedule(experiment.train, plan.total_steps),
-        training=dataset.split("train" if honest else "trainval"),
-        selection=selection,
-        selection_name="validation" if honest else "test",
-        task=task,
-        asked_to_stop=signals.asked_to_stop,
-        system=signals.system,
-        judge=(lambda progress: signals.judge(ticket, progress)) if ticket.trial else (lambda progress: ""),
-    )
-
-
-def _start(ticket: Ticket, group: Group) -> tuple[int, list[str]]:
+def _start(run: Run, group: Group) -> tuple[int, list[str]]:
     """Record this attempt, on the first rank; stop where attempts keep failing at one place.
 
     Returns:
         the attempt's number, and what the run's log should tell of it.
     """
     own = (
-        attempts.read(ticket.folder),
-        checkpoint.newest_step(ticket.folder / CHECKPOINTS),
-        _newest_error(ticket.folder),
+        attempts.read(run.folder),
+        checkpoint.newest_step(run.folder / CHECKPOINTS),
+        _newest_error(run.folder),
     )
     earlier, step, error = group.gather(own)[0]
     number = len(earlier) + 1
-    failures = attempts.failures_without_progress(earlier, ticket.session, step)
-    limit = ticket.checked.experiment.resources.max_failures
+    failures = attempts.failures_without_progress(earlier, run.launch, step)
+    limit = run.experiment.resources.max_failures
     if failures > limit:
         raise TrainingFailed(
             f"{failures} attempts in a row failed after step {step} before reaching a new checkpoint "
             f"(resources.max_failures: {limit}); the newest error: {error}"
         )
-    return number, group.together(partial(_record, ticket, group, number, step))
+    return number, group.together(partial(_record, run, group, number, step))
 
 
-def _record(ticket: Ticket, group: Group, number: int, step: int) -> list[str]:
+def _record(run: Run, group: Group, number: int, step: int) -> list[str]:
     if not group.first:
         return []
     for stale in (ERROR, RESULT):
-        (ticket.folder / stale).unlink(missing_ok=True)
-    attempts.append(ticket.folder, Attempt(number, step, ticket.session, group.world_size))
-    return environment.record(ticket.folder, ticket.checked, number)
+        (run.folder / stale).unlink(missing_ok=True)
+    attempts.append(run.folder, Attempt(number, step, run.launch, group.world_size))
+    return environment.record(run, number)
 
 
 def _newest_error(folder: Path) -> str:
@@ -244,22 +154,22 @@ def _newest_error(folder: Path) -> str:
         return "none was written: the process was killed"
 
 
-def _opening(ticket: Ticket, attempt: int) -> Opening:
+def _opening(run: Run, attempt: int) -> Opening:
     return Opening(
-        dataset=dataset_label(ticket.checked),
-        experiment=ticket.digest,
-        protocol=ticket.checked.experiment.protocol,
-        run=str(ticket.folder),
+        dataset=run.dataset_label,
+        experiment=run.digest,
+        protocol=run.experiment.protocol,
+        run=str(run.folder),
         attempt=attempt,
     )
 
 
-def _ledgers(ticket: Ticket, group: Group) -> list[Path]:
-    return [ticket.folder / LEDGER, ticket.runs_root / LEDGER] if group.first else []
+def _ledgers(run: Run, group: Group) -> list[Path]:
+    return [run.folder / LEDGER, runs_root(run.folder) / LEDGER] if group.first else []
 
 
-def fail(ticket: Ticket, group: Group, reason: str) -> Status:
+def fail(run: Run, group: Group, reason: str) -> Status:
     """Record that a run ended without a result; `resume` tries it again."""
     if group.first:
-        write_json(ticket.folder / RESULT, failure_of(ticket, reason))
+        write_json(run.folder / RESULT, failure_of(run, reason))
     return "failed"

@@ -22,12 +22,10 @@ from subquad.runs import BEST, LAST, write_json
 CHECKPOINTS = "checkpoints"
 
 
-def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, digest: str) -> None:
+def save(parts: Parts, progress: Progress) -> None:
     """Write a checkpoint; every rank must call it, the first one writes.
 
-    Args:
-        experiment: what is trained, so that a checkpoint cannot be mistaken for another experiment's, and
-        digest: its sha256.
+    It holds the experiment and its digest, so that it cannot be mistaken for another experiment's.
     """
     parts.group.share_buffers(parts.bare_model)
     model = model_tensors(parts.bare_model)
@@ -36,8 +34,8 @@ def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, di
     progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
     state = {
         "progress": dict(vars(progress)),
-        "digest": digest,
-        "experiment": experiment.model_dump(mode="json"),
+        "digest": parts.run.digest,
+        "experiment": parts.run.experiment.model_dump(mode="json"),
         "world_size": parts.group.world_size,
         "rng": [numbers for _, numbers in generators],
     }
@@ -46,7 +44,7 @@ def save(run: Path, parts: Parts, progress: Progress, experiment: Experiment, di
         states |= {f"{rank}/{name}": one for name, one in own.items()}
     content = Checkpoint(model, optimizer, states, state)
     keep = parts.train.keep_checkpoints
-    parts.group.together(lambda: _write(run, keep, progress, content) if parts.group.first else None)
+    parts.group.together(lambda: _write(parts.run.folder, keep, progress, content) if parts.group.first else None)
 
 
 def _write(run: Path, keep: int, progress: Progress, content: Checkpoint) -> None:
@@ -64,7 +62,7 @@ def tidy(run: Path, keep: int, progress: Progress) -> None:
     checkpoint.prune(run / CHECKPOINTS, progress.step, keep, [progress.best["step"]] if progress.best else [])
 
 
-def restore(parts: Parts, found: Checkpoint, experiment: Experiment, digest: str) -> Progress:
+def restore(parts: Parts, found: Checkpoint) -> Progress:
     """Put model, optimiser, scaler and generators where a checkpoint left them.
 
     On another number of ranks the generators are seeded anew from the step: the sample order stays, dropout differs.
@@ -72,8 +70,8 @@ def restore(parts: Parts, found: Checkpoint, experiment: Experiment, digest: str
     Raises:
         CheckpointError: it belongs to another experiment.
     """
-    if found.state.get("digest") != digest:
-        changed = ", ".join(differences(Experiment.model_validate(found.state["experiment"]), experiment))
+    if found.state.get("digest") != parts.run.digest:
+        changed = ", ".join(differences(Experiment.model_validate(found.state["experiment"]), parts.run.experiment))
         raise CheckpointError(
             f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of the mixer'}"
         )

@@ -1,7 +1,7 @@
 """Experiment files: read, override, check, expand into studies, write in one canonical form."""
 
 from subquad.experiment.canonical import differences, digest, dump
-from subquad.experiment.checked import Checked, check, parameters, parse
-from subquad.experiment.plan import Cell, Plan, load
+from subquad.experiment.run import Run, check, parameters, parse
+from subquad.experiment.study import Study, load
 
-__all__ = ["Cell", "Checked", "Plan", "check", "differences", "digest", "dump", "load", "parameters", "parse"]
+__all__ = ["Run", "Study", "check", "differences", "digest", "dump", "load", "parameters", "parse"]

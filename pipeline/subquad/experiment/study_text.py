@@ -8,7 +8,7 @@ from typing import Any
 
 from subquad.errors import ConfigError
 from subquad.experiment.axes import CASE, Axis, Choice, plain_label
-from subquad.experiment.checked import Checked
+from subquad.experiment.run import Run
 from subquad.experiment.schema import Experiment, Resources, Tracking, Train
 from subquad.experiment.settings import (
     COMPONENTS,
@@ -28,7 +28,7 @@ _SURELY_READABLE = 4 * MAX_NODES
 """Characters; each key and value takes at least four in the canonical form."""
 
 
-def study_text(study: StudyFile, runs: Sequence[Checked], cwd: Path) -> str:
+def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
     """The study with defaults filled in and paths absolute; files that it extends and overrides are part of it.
 
     Args:
@@ -62,7 +62,7 @@ def _refuse_unreadable(text: str, study: StudyFile) -> None:
         raise problem(("matrix",), message, study.marks)
 
 
-def _configs(runs: Sequence[Checked]) -> dict[tuple[str, str], Any]:
+def _configs(runs: Sequence[Run]) -> dict[tuple[str, str], Any]:
     """Parameter schemas by kind and name, as the runs write the names."""
     return {
         (kind, getattr(run.experiment, kind).name): type(getattr(run, f"{kind}_config"))

@@ -7,7 +7,6 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from subquad.drivers.payload import payload_of
 from subquad.search.trial_queue import TrialQueue
 
 
@@ -28,12 +27,12 @@ class QueueSearcher(Searcher):
         return Searcher, ()  # Tune saves it with its settings, for a resume of its own that never comes
 
     def suggest(self, trial_id: str) -> Any:
-        """A trial's payload; None: none now; FINISHED: never again."""
+        """A trial's plain values; None: none now; FINISHED: never again."""
         try:
             if self._stopped():
                 return Searcher.FINISHED
-            if ticket := self._queue.start(trial_id):
-                return {"payload": payload_of(ticket)}
+            if run := self._queue.start(trial_id):
+                return {"run": run.plain()}
             return Searcher.FINISHED if self._queue.idle else None
         except Exception as error:
             self._broken(error)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.drivers.payload import Payload
 from subquad.drivers.signals import Received, listening, stop_file_watch
-from subquad.engine.run import Judge
+from subquad.engine.loop import Judge
 from subquad.errors import SubquadError, TrainingFailed, UserError
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
@@ -23,11 +22,11 @@ MOST_CONTROLLER_FAILURES = 3
 GRACE_SECONDS = 60.0
 
 
-def run_ray(payloads: Sequence[Payload], resources: Resources, folder: Path, *, system: bool) -> int:
+def run_ray(runs: Sequence[Mapping[str, Any]], resources: Resources, folder: Path, *, system: bool) -> int:
     """Do the runs on a Ray cluster of our own. Returns the signal that stopped them, 0 where none did.
 
     Args:
-        payloads: the runs; they share one group of workers.
+        runs: their plain values; they share one group of workers.
         resources: number of workers and what each gets.
         folder: the run's or study's folder.
         system: sample system metrics.
@@ -43,7 +42,7 @@ def run_ray(payloads: Sequence[Payload], resources: Resources, folder: Path, *, 
         tempfile.TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as storage,
         local_cluster(resources),
     ):
-        outcome = in_thread(lambda: trainer(payloads, resources, stop, storage, system).fit().return_value, received)
+        outcome = in_thread(lambda: trainer(runs, resources, stop, storage, system).fit().return_value, received)
     _raise(outcome, received)
     return received.signum
 
@@ -72,17 +71,17 @@ def in_thread(fit: Callable[[], Any], received: Received) -> dict[str, Any]:
 
 
 def trainer(
-    payloads: Sequence[Payload],
+    runs: Sequence[Mapping[str, Any]],
     resources: Resources,
     stop: Path,
     storage: str,
     system: bool,
     judge: Judge | None = None,
 ):
-    """A Ray Train run over the payloads.
+    """A Ray Train run over the runs.
 
     Args:
-        payloads: the runs; they share one group of workers.
+        runs: their plain values; they share one group of workers.
         resources: number of workers and what each gets.
         stop: file that stops them, with a signal's number in it.
         storage: folder for Ray's own files.
@@ -96,7 +95,7 @@ def trainer(
     each = {"CPU": resources.cpus_per_worker} | gpus
     return TorchTrainer(
         _worker_main,
-        train_loop_config={"payloads": list(payloads), "stop": str(stop), "system": system, "judge": judge},
+        train_loop_config={"runs": list(runs), "stop": str(stop), "system": system, "judge": judge},
         torch_config=TorchConfig(
             backend="nccl" if resources.gpus_per_worker else "gloo", timeout_s=int(resources.hang_timeout_s)
         ),
@@ -116,9 +115,9 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     import ray.train
     import ray.train.torch
 
-    from subquad.drivers.work import work
+    from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
-    from subquad.engine.run import Signals, never
+    from subquad.engine.loop import Signals, never
     from subquad.tracking.system import SystemSampler
 
     context = ray.train.get_context()
@@ -126,7 +125,7 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     sampler = SystemSampler().latest if config["system"] and group.first else dict
     try:
         signals = Signals(stop_file_watch(Path(config["stop"])), sampler, config["judge"] or never)
-        work(config["payloads"], group, signals, restarts=True)
+        work(rebuilt(config["runs"], group), group, signals, restarts=True)
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}
     return {}

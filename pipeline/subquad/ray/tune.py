@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from subquad.drivers.payload import Payload
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Received, listening, stop_file_watch
 from subquad.errors import SubquadError, TrainingFailed
@@ -21,7 +21,7 @@ from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
 from subquad.ray.train import in_thread, trainer
 from subquad.runs import write_text
-from subquad.search.executor import Ended, Executor, NextTicket
+from subquad.search.executor import Ended, Executor, NextRun
 from subquad.search.pruner import Pruning
 from subquad.search.trial_queue import TrialQueue
 
@@ -32,7 +32,7 @@ MEMORY_OF_A_DRIVER = 1e6
 class TuneExecutor(Executor):
     """As many trials at once as this machine has CPUs and GPUs for, on a Ray cluster of our own."""
 
-    def run(self, next_ticket: NextTicket, judge: Pruning | None, ended: Ended) -> int:
+    def run(self, next_run: NextRun, judge: Pruning | None, ended: Ended) -> int:
         """See `Executor.run`. A trial whose process died goes on from its newest checkpoint.
 
         Raises:
@@ -42,7 +42,7 @@ class TuneExecutor(Executor):
         with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
             stop = Path(storage) / "stop"
             with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
-                queue = TrialQueue(next_ticket, ended, available_cpus(), _gpus())
+                queue = TrialQueue(next_run, ended, available_cpus(), _gpus())
                 while not received.signum and queue.more():
                     with local_cluster(Resources()):
                         outcome = _fit(queue, judge, stop, received)
@@ -104,47 +104,48 @@ def _take_back(queue: TrialQueue, outcome: dict[str, Any]) -> None:
 def _resources(config: dict[str, Any]):
     from ray.tune import PlacementGroupFactory
 
-    resources = _resources_of(config["payload"])
+    resources = _resources_of(config["run"])
     if resources.workers > 1:
         return PlacementGroupFactory([{"CPU": 0, "memory": MEMORY_OF_A_DRIVER}])
     gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
     return PlacementGroupFactory([{"CPU": resources.cpus_per_worker} | gpus])
 
 
-def _resources_of(payload: Payload) -> Resources:
-    return Resources.model_validate(payload.experiment["resources"])
+def _resources_of(run: Mapping[str, Any]) -> Resources:
+    return Resources.model_validate(run["experiment"]["resources"])
 
 
 def _trial(config: dict[str, Any], judge: Pruning | None, stop: str) -> dict[str, str]:
     """A trial in its process. A user's mistake is returned, as Tune would print what is raised."""
-    payload = config["payload"]
-    train = _train_here if _resources_of(payload).workers == 1 else _train_ranks
+    run = config["run"]
+    train = _train_here if _resources_of(run).workers == 1 else _train_ranks
     try:
-        return train(payload, judge, Path(stop))
+        return train(run, judge, Path(stop))
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}
 
 
-def _train_here(payload: Payload, judge: Pruning | None, stop: Path) -> dict[str, str]:
+def _train_here(run: Mapping[str, Any], judge: Pruning | None, stop: Path) -> dict[str, str]:
     from subquad.drivers.local import device_of
-    from subquad.drivers.work import work
+    from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
-    from subquad.engine.run import Signals, never
+    from subquad.engine.loop import Signals, never
     from subquad.tracking.system import SystemSampler
 
-    sampler = SystemSampler().latest if _sampled(payload) else dict
+    sampler = SystemSampler().latest if _sampled(run) else dict
     signals = Signals(stop_file_watch(stop), sampler, judge or never)
-    work([payload], Group(device=device_of(0, _resources_of(payload))), signals, restarts=False)
+    group = Group(device=device_of(0, _resources_of(run)))
+    work(rebuilt([run], group), group, signals, restarts=False)
     return {"error": "", "kind": ""}
 
 
-def _train_ranks(payload: Payload, judge: Pruning | None, stop: Path) -> dict[str, str]:
+def _train_ranks(run: Mapping[str, Any], judge: Pruning | None, stop: Path) -> dict[str, str]:
     """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
     storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
-    fitted = trainer([payload], _resources_of(payload), stop, storage, _sampled(payload), judge).fit()
+    fitted = trainer([run], _resources_of(run), stop, storage, _sampled(run), judge).fit()
     return {"error": "", "kind": ""} | (fitted.return_value or {})
 
 
-def _sampled(payload: Payload) -> bool:
-    tracking = payload.experiment["tracking"]
+def _sampled(run: Mapping[str, Any]) -> bool:
+    tracking = run["experiment"]["tracking"]
     return tracking["enabled"] and tracking["system_metrics"]

@@ -24,10 +24,10 @@ def estimate(prepared: Prepared) -> dict[str, Any]:
     rows = [_candidate(prepared, one) for one in prepared.search.candidates]
     settings = prepared.search.settings
     seconds = sum(row["seconds"] for row in rows)
-    resources = prepared.search.candidates[0].checked.experiment.resources
+    resources = prepared.search.candidates[0].run.experiment.resources
     gpus = resources.workers * resources.gpus_per_worker
     return {
-        "name": prepared.search.plan.name,
+        "name": prepared.search.study.name,
         "settings": settings.plain(),
         "candidates": rows,
         "trials": sum(row["trials"] for row in rows),

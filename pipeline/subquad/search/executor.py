@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from subquad.engine.group import Group
 from subquad.engine.run import fail
-from subquad.engine.ticket import Ticket
+from subquad.experiment import Run
 from subquad.search.pruner import Pruning
 
-NextTicket = Callable[[], Ticket | None]
+NextRun = Callable[[], Run | None]
 """The next trial to start; None: none now, ask again when another one has ended."""
-Ended = Callable[[Ticket], None]
+Ended = Callable[[Run], None]
 """Told of each trial that has a result."""
 
 
@@ -20,8 +20,8 @@ class Executor(ABC):
     """Trains trials until there are no more. Both callbacks are called in the driver's process, one at a time."""
 
     @abstractmethod
-    def run(self, next_ticket: NextTicket, judge: Pruning | None, ended: Ended) -> int:
-        """Train what `next_ticket` gives, as many at once as there is room; done when it gives none and none runs.
+    def run(self, next_run: NextRun, judge: Pruning | None, ended: Ended) -> int:
+        """Train what `next_run` gives, as many at once as there is room; done when it gives none and none runs.
 
         A trial goes on from its newest checkpoint, as any run; one that cannot be trained gets a result all the same:
         see `failed`. A trial that a signal stopped has none, and `ended` is not told of it.
@@ -35,9 +35,9 @@ class Executor(ABC):
         """
 
 
-def failed(ticket: Ticket, reason: str) -> None:
+def failed(run: Run, reason: str) -> None:
     """Record that a trial failed, so that the search goes on without it."""
-    fail(ticket, Group(), reason)
+    fail(run, Group(), reason)
 
 
 def make(*, local: bool) -> Executor:

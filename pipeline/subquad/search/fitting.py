@@ -8,7 +8,7 @@ from typing import Any
 
 from subquad.cost import Cost
 from subquad.errors import ConfigError, UserError
-from subquad.experiment import Checked
+from subquad.experiment import Run
 from subquad.experiment.settings import Origin, Setting
 from subquad.search.candidates import Candidate
 from subquad.search.matching import TOLERANCE, Values, evaluations, of_length, steps_for, steps_of_flops, width_for
@@ -36,14 +36,14 @@ class Fitted:
     """A trial that can be trained.
 
     Attributes:
-        checked: its experiment.
+        run: its experiment.
         values: all that is laid over the candidate's experiment, by dotted key.
         steps: of the whole trial.
         cost: of a step; None where the model could not be built here, which the trial itself will tell.
         seconds: expected; 0 where nothing was measured.
     """
 
-    checked: Checked
+    run: Run
     values: Values
     steps: int
     cost: Cost | None
@@ -86,7 +86,7 @@ class Fitter:
         self._target = target
         self._timing = timing
         self._counted = counted
-        self._build = builder(candidate.checked)
+        self._build = builder(candidate.run)
 
     def fit(self, point: Point) -> Fitted:
         """The trial of a point.
@@ -114,19 +114,19 @@ class Fitter:
 
     def fitted(self, values: Mapping[str, Any]) -> Fitted:
         """The trial of settings that were written down before."""
-        checked = self._laid(values)
-        steps, per_epoch = self._materials.steps(checked)
-        cost = self._cost(checked)
+        run = self._laid(values)
+        steps, per_epoch = self._materials.steps(run)
+        cost = self._cost(run)
         of_step, of_evaluation = self._seconds(cost)
-        seconds = steps * of_step + evaluations(checked.experiment.train, steps, per_epoch) * of_evaluation
-        return Fitted(checked, dict(values), steps, cost, seconds)
+        seconds = steps * of_step + evaluations(run.experiment.train, steps, per_epoch) * of_evaluation
+        return Fitted(run, dict(values), steps, cost, seconds)
 
-    def _laid(self, values: Mapping[str, Any]) -> Checked:
+    def _laid(self, values: Mapping[str, Any]) -> Run:
         return self._build([Setting(tuple(key.split(".")), value, Origin("")) for key, value in values.items()])
 
-    def _cost(self, checked: Checked) -> Cost | None:
+    def _cost(self, run: Run) -> Cost | None:
         try:
-            return self._materials.cost(checked)
+            return self._materials.cost(run)
         except UserError:
             raise
         except (Exception, SystemExit):  # a plugin's own; the trial fails with it, and its traceback is kept
@@ -136,22 +136,22 @@ class Fitter:
         """Expected seconds of a step and of an evaluation: the candidate's own, in proportion to the counted FLOPs."""
         if self._timing is None:
             return 0.0, 0.0
-        own = self._materials.cost(self.candidate.checked).flops_per_step
+        own = self._materials.cost(self.candidate.run).flops_per_step
         scale = cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0
         return self._timing["step"] * scale, self._timing["evaluation"] * scale
 
     def _length(self, values: Values) -> Values:
-        checked = self._laid(values)
-        steps, per_epoch = self._materials.steps(checked)
-        cost = self._cost(checked)
+        run = self._laid(values)
+        steps, per_epoch = self._materials.steps(run)
+        cost = self._cost(run)
         if self._target.by == "time":
-            wanted = self._steps_in_time(cost, evaluations(checked.experiment.train, steps, per_epoch))
+            wanted = self._steps_in_time(cost, evaluations(run.experiment.train, steps, per_epoch))
         elif cost is None or not cost.flops_per_step:
             why = f" ({'; '.join(cost.uncounted)})" if cost else ""
             raise ConfigError(f"its FLOPs cannot be counted{why}, so they cannot be matched")
         else:
             wanted = steps_of_flops(self._target.amount, cost.flops_per_step)
-        return of_length(checked.experiment.train, steps, per_epoch, wanted)
+        return of_length(run.experiment.train, steps, per_epoch, wanted)
 
     def _steps_in_time(self, cost: Cost | None, evaluated: int) -> int:
         of_step, of_evaluation = self._seconds(cost)
@@ -164,34 +164,34 @@ class Fitter:
         return steps_for(left, of_step)
 
     def _width(self, values: Values) -> Values:
-        key, target = width_key(self.candidate.checked), int(self._target.amount)
+        key, target = width_key(self.candidate.run), int(self._target.amount)
 
         def count(width: int) -> int:
             return self._materials.parameters(self._laid({**values, key: width}))
 
-        checked = self._laid(values)
-        if abs(self._materials.parameters(checked) - target) <= TOLERANCE * target:
+        run = self._laid(values)
+        if abs(self._materials.parameters(run) - target) <= TOLERANCE * target:
             return {}
-        start, step = _own_width(checked, key)
+        start, step = _own_width(run, key)
         return {key: width_for(target, count, start, step=step)}
 
 
-def width_key(checked: Checked) -> str:
+def width_key(run: Run) -> str:
     """The width of a backbone that is chosen to match parameters: of its feed-forward part, else of the model.
 
     Raises:
         ConfigError: it has neither.
     """
-    fields = type(checked.backbone_config).model_fields
+    fields = type(run.backbone_config).model_fields
     for name in ("ffn_dim", "dim"):
         if name in fields:
             return f"backbone.params.{name}"
-    raise ConfigError(f"backbone {checked.backbone.found.name!r} has neither ffn_dim nor dim to choose")
+    raise ConfigError(f"backbone {run.backbone.found.name!r} has neither ffn_dim nor dim to choose")
 
 
-def _own_width(checked: Checked, key: str) -> tuple[int, int]:
+def _own_width(run: Run, key: str) -> tuple[int, int]:
     """A width to begin with, and what it is a multiple of."""
-    config = checked.backbone_config
+    config = run.backbone_config
     dim = int(getattr(config, "dim", 64))
     if key.endswith(".ffn_dim"):
         return int(getattr(config, "ffn_dim", None) or 4 * dim), 1

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
-from subquad.drivers.session import same_as_started, write_down
+from subquad.drivers.folder import same_as_started, write_down
 from subquad.engine import attempts
-from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, PluginError
+from subquad.experiment import Run
 from subquad.runs import IDENTITY, RESULT, read_json
 from subquad.search.executor import failed
 from subquad.search.fitting import Fitted, Fitter
@@ -25,7 +25,7 @@ MAX_FRUITLESS = 50
 MAX_STARTS = 10
 """Drivers that may die while one trial trains, without it coming any further; then it has failed."""
 
-MakeTicket = Callable[[Path, str, Fitted], Ticket]
+MakeRun = Callable[[Path, str, Fitted], Run]
 """A trial's folder and label, and what is to be trained there."""
 
 
@@ -56,7 +56,7 @@ class Agenda:
         trials: reads it.
         lanes: the candidates in the order of the study.
         budget: of each.
-        ticket: makes a trial's ticket.
+        run: makes a trial's run.
         ended: told of each trial that ends here: infeasible ones, and those that are given up.
     """
 
@@ -66,26 +66,26 @@ class Agenda:
         trials: Trials,
         lanes: Sequence[Lane],
         budget: Budget,
-        ticket: MakeTicket,
+        run: MakeRun,
         ended: Callable[[Path], None],
     ):
         self._folder, self._trials, self._lanes = folder, trials, lanes
-        self._budget, self._ticket, self._ended = budget, ticket, ended
+        self._budget, self._run, self._ended = budget, run, ended
         self._planned: dict[tuple[str, int], Trial] = {}
         """Trials given out, with what they are expected to use."""
         self._given_out: set[Path] = set()
         """Folders of runs."""
 
-    def next(self) -> Ticket | None:
+    def next(self) -> Run | None:
         """The next trial; None where there is none to start now."""
-        if ticket := self._interrupted():
-            return ticket
+        if run := self._interrupted():
+            return run
         open_lanes = [lane for lane in self._lanes if not lane.over]
         while open_lanes:
             # the candidate with the fewest trials, so that a search that is cut short is still fair
             lane = min(open_lanes, key=self._started)
             given = self._advance(lane)
-            if isinstance(given, Ticket):
+            if isinstance(given, Run):
                 return given
             if given:
                 open_lanes.remove(lane)
@@ -97,40 +97,40 @@ class Agenda:
         if all(trial.ended for trial in self._trials.of(lane.label)):
             lane.over = reason
 
-    def _interrupted(self) -> Ticket | None:
+    def _interrupted(self) -> Run | None:
         """A trial that an earlier driver began, as it was written down then."""
         for lane in self._lanes:
             for trial in self._trials.of(lane.label):
-                if not trial.ended and (ticket := self._open_run(lane, trial)):
-                    return ticket
+                if not trial.ended and (run := self._open_run(lane, trial)):
+                    return run
         return None
 
-    def _open_run(self, lane: Lane, trial: Trial) -> Ticket | None:
+    def _open_run(self, lane: Lane, trial: Trial) -> Run | None:
         """The first run of a trial that was not given out and has no result."""
         place = trial_folder(self._folder, lane.label, trial.number)
         for number, folder in enumerate(run_folders(place)):
             if folder not in self._given_out and read_json(folder / RESULT) is None:
                 settings = settings_of(place) | ({"train.seed": lane.seeds[number]} if lane.seeds else {})
-                ticket = self._given(lane, trial, lane.fitter.fitted(settings), folder)
-                if not self._gave_up(ticket):
-                    return ticket
+                run = self._given(lane, trial, lane.fitter.fitted(settings), folder)
+                if not self._gave_up(run):
+                    return run
         return None
 
-    def _gave_up(self, ticket: Ticket) -> bool:
+    def _gave_up(self, run: Run) -> bool:
         """Whether a trial takes its driver with it each time, as one does that uses up the machine's memory."""
-        starts = attempts.read(ticket.folder)
+        starts = attempts.read(run.folder)
         alike = list(takewhile(lambda one: one.from_step == starts[-1].from_step, reversed(starts)))
         if len(alike) < MAX_STARTS:
             return False
         where = f"from step {starts[-1].from_step}"
-        failed(ticket, f"{len(alike)} drivers in a row ended while it trained {where}: out of memory?")
-        self._ended(ticket.folder)
+        failed(run, f"{len(alike)} drivers in a row ended while it trained {where}: out of memory?")
+        self._ended(run.folder)
         return True
 
     def _started(self, lane: Lane) -> int:
         return sum(one.state != "infeasible" for one in self._trials.of(lane.label))
 
-    def _advance(self, lane: Lane) -> Ticket | str:
+    def _advance(self, lane: Lane) -> Run | str:
         """The candidate's next trial; or why there is none, "" where only its point was infeasible."""
         known = self._trials.of(lane.label)
         number = known[-1].number + 1 if known else 0
@@ -158,21 +158,21 @@ class Agenda:
         ):
             return "budget used"
         write_trial(self._folder, trial, fitted.values, fitted.flops_per_step, lane.seeds)
-        ticket = self._open_run(lane, trial)
-        assert ticket is not None
-        return ticket
+        run = self._open_run(lane, trial)
+        assert run is not None
+        return run
 
-    def _given(self, lane: Lane, trial: Trial, fitted: Fitted, folder: Path) -> Ticket:
+    def _given(self, lane: Lane, trial: Trial, fitted: Fitted, folder: Path) -> Run:
         known = self._trials.of(lane.label)
         self._planned[lane.label, trial.number] = _planned(trial, fitted, known, len(lane.seeds))
         self._given_out.add(folder)
         suffix = f"-{folder.name}" if lane.seeds else ""
-        ticket = self._ticket(folder, f"{lane.label}-{trial.number:05d}{suffix}", fitted)
-        if read_json(ticket.folder / IDENTITY) is None:
-            write_down(ticket)
+        run = self._run(folder, f"{lane.label}-{trial.number:05d}{suffix}", fitted)
+        if read_json(run.folder / IDENTITY) is None:
+            write_down(run)
         else:
-            same_as_started(ticket)
-        return ticket
+            same_as_started(run)
+        return run
 
 
 def _new(candidate: str, number: int) -> Trial:

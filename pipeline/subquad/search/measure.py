@@ -15,15 +15,11 @@ from subquad.drivers.local import device_of
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
-from subquad.engine.parts import Parts, build_model, build_parts, build_task
-from subquad.engine.plan import Plan
+from subquad.engine.parts import Parts, build_parts
 from subquad.engine.precision import parameter_dtype
-from subquad.engine.run import make_plan
-from subquad.engine.schedule import build_schedule
 from subquad.engine.step import train_step
 from subquad.errors import PluginError
-from subquad.experiment import Checked
-from subquad.plugin import TaskPlugin
+from subquad.experiment import Run
 from subquad.search.materials import Materials
 from subquad.search.timing import Timing
 
@@ -42,7 +38,7 @@ class _Round:
     evaluation: float
 
 
-def timings(candidates: Mapping[str, Checked], materials: Materials) -> dict[str, Timing]:
+def timings(candidates: Mapping[str, Run], materials: Materials) -> dict[str, Timing]:
     """What steps and evaluations take with one worker, a batch's fetching included: medians of several rounds.
 
     In each round every candidate has its turn, so that what else the machine does meets all of them alike. Nothing is
@@ -65,22 +61,18 @@ def _timing(rounds: Sequence[_Round]) -> Timing:
     )
 
 
-def _round(checked: Checked, materials: Materials) -> _Round:
-    parts, plan = _parts(checked, materials)
-    steps = _step_seconds(checked, materials, parts, plan)
-    dataset, _ = materials.data(checked)
-    return _Round(steps, _evaluation_seconds(parts, dataset.split("validation")))
+def _round(run: Run, materials: Materials) -> _Round:
+    parts = _parts(run, materials)
+    return _Round(_step_seconds(parts), _evaluation_seconds(parts, materials.data(run)[0].split("validation")))
 
 
-def _step_seconds(checked: Checked, materials: Materials, parts: Parts, plan: Plan) -> list[float]:
-    train = checked.experiment.train
-    dataset, _ = materials.data(checked)
-    feed = training_batches(dataset.split("train"), plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train))
-    schedule = build_schedule(train, plan.total_steps)
+def _step_seconds(parts: Parts) -> list[float]:
+    train, plan = parts.train, parts.plan
+    feed = training_batches(parts.training, plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train))
     seconds: list[float] = []
     before = start = time.perf_counter()
     for step, micros in enumerate(feed):
-        train_step(parts, micros, len(plan.batch(step)[1]), schedule(step))
+        train_step(parts, micros, len(plan.batch(step)[1]), parts.schedule(step))
         _wait(parts.group.device)
         now = time.perf_counter()
         seconds.append(now - before)
@@ -100,20 +92,18 @@ def _evaluation_seconds(parts: Parts, split: Split) -> float:
     return (time.perf_counter() - start) * len(split) / len(few)
 
 
-def check_metric(checked: Checked, materials: Materials) -> None:
+def check_metric(run: Run, materials: Materials) -> None:
     """Refuse a task that does not report its own metric, on a model that was not trained.
 
     Raises:
         PluginError: what it reports instead.
     """
-    task = checked.task.plugin
-    assert isinstance(task, TaskPlugin)
-    parts, _ = _parts(checked, materials)
-    dataset, _ = materials.data(checked)
-    metrics = evaluate(parts, _First(dataset.split("validation"), 2)).metrics
-    if task.metric not in metrics:
+    dataset, _ = materials.data(run)
+    metric = run.goal.metric
+    metrics = evaluate(_parts(run, materials), _First(dataset.split("validation"), 2)).metrics
+    if metric not in metrics:
         raise PluginError(
-            f"task {checked.task.found.name!r}: its metric {task.metric!r} is never reported, so nothing can be "
+            f"task {run.task.found.name!r}: its metric {metric!r} is never reported, so nothing can be "
             f"selected; it reports {', '.join(metrics) or 'nothing'}"
         )
 
@@ -136,12 +126,8 @@ class _First(Split):
         return self._split.fetch(indices, epoch=epoch, seed=seed)
 
 
-def _parts(checked: Checked, materials: Materials) -> tuple[Parts, Plan]:
-    dataset, spec = materials.data(checked)
-    task = build_task(checked, spec)
-    group = Group(device=device_of(0, checked.experiment.resources))
-    parts = build_parts(checked, task, build_model(checked, spec, task), group)
-    return parts, make_plan(checked.experiment, dataset)
+def _parts(run: Run, materials: Materials) -> Parts:
+    return build_parts(run, Group(device=device_of(0, run.experiment.resources)), materials.data(run)[0])
 
 
 def _wait(device: torch.device) -> None:

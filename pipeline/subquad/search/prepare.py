@@ -8,7 +8,7 @@ from itertools import islice
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.settings import one_line
-from subquad.search.candidates import Candidate, base_plan
+from subquad.search.candidates import Candidate, base_study
 from subquad.search.fitting import Fitted, Fitter, Target
 from subquad.search.loop import MAX_FRUITLESS
 from subquad.search.matching import evaluated_every
@@ -51,13 +51,13 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
         sampler_of(search, one)
         pruner_of(search, one)
         _refuse_idle_pruner(one, settings.pruner)
-    preflight(base_plan(search.plan, search.candidates), local=local)
+    preflight(base_study(search.study, search.candidates), local=local)
     materials = Materials()
     if fresh:
         for one in search.candidates:
-            check_metric(one.checked, materials)
+            check_metric(one.run, materials)
         if measure or settings.match == "time" or settings.limit.unit == "seconds":
-            search = replace(search, measured=timings({one.label: one.checked for one in search.candidates}, materials))
+            search = replace(search, measured=timings({one.label: one.run for one in search.candidates}, materials))
     target = _target(search, materials)
     counted = settings.limit.unit == "flops"
     fitters = {
@@ -77,7 +77,7 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
 
 
 def _refuse_idle_pruner(candidate: Candidate, name: str) -> None:
-    train = candidate.checked.experiment.train
+    train = candidate.run.experiment.train
     if name != "none" and train.eval_every_epochs is None and train.eval_every_steps is None:
         raise ConfigError(
             f"--pruner {name}: never sees an evaluation before a trial's last step, as train.eval_every_epochs and "
@@ -91,16 +91,16 @@ def _target(search: Search, materials: Materials) -> Target:
     if by == "none":
         return Target()
     if by == "params":
-        return Target(by, materials.parameters(first.checked))
+        return Target(by, materials.parameters(first.run))
     if by == "time":
         as_it_stands = Fitter(first, search.spaces[first.label], materials, Target(), search.measured[first.label])
         return Target(by, as_it_stands.fitted({}).seconds)
-    steps, _ = materials.steps(first.checked)
+    steps, _ = materials.steps(first.run)
     return Target(by, steps * _counted(first, materials, "--match flops"))
 
 
 def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
-    cost = materials.cost(candidate.checked)
+    cost = materials.cost(candidate.run)
     if not cost.flops_per_step:
         why = "; ".join(cost.uncounted)
         raise ConfigError(one_line(f"{option}: the FLOPs of {candidate.label} cannot be counted ({why})"))
@@ -125,8 +125,8 @@ def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitte
 
 def _refuse_late_evaluations(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
     name = prepared.search.settings.pruner
-    _, per_epoch = prepared.materials.steps(fitted.checked)
-    every = evaluated_every(fitted.checked.experiment.train, per_epoch)
+    _, per_epoch = prepared.materials.steps(fitted.run)
+    every = evaluated_every(fitted.run.experiment.train, per_epoch)
     if name != "none" and every is not None and every >= fitted.steps:
         raise ConfigError(
             one_line(

@@ -19,7 +19,7 @@ from subquad.search.trial import Curve, Goal, Trial
 
 if TYPE_CHECKING:
     from subquad.engine.progress import Progress
-    from subquad.engine.ticket import Ticket
+    from subquad.experiment import Run
 
 PRUNERS = {
     "none": Kind(NopPruner),
@@ -112,6 +112,6 @@ class Pruning:
     trials: Trials
     pruners: Mapping[str, Pruner]
 
-    def __call__(self, ticket: Ticket, progress: Progress) -> str:
-        _, candidate, number = place_of(ticket.folder)
+    def __call__(self, run: Run, progress: Progress) -> str:
+        _, candidate, number = place_of(run.folder)
         return self.pruners[candidate].reason_to_stop(number, self.trials.of(candidate))

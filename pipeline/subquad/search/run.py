@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from subquad.drivers.drive import Outcome, drive
+from subquad.drivers.folder import begin, exclusive, reopen
 from subquad.drivers.progress import Display
-from subquad.drivers.session import Session, begin, exclusive, reopen
 from subquad.engine.state import CHECKPOINTS
+from subquad.experiment import Study
 from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
 from subquad.search import executor
 from subquad.search.folder import Trials, place_of, run_folders, trial_folder
@@ -19,11 +20,11 @@ from subquad.search.loop import Agenda, Lane
 from subquad.search.plots import Drawn
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import Pruning
-from subquad.search.search import Search, pruner_of, same_sources, sampler_of, seeds_of, tickets, trials_of
+from subquad.search.search import Search, pruner_of, same_sources, sampler_of, seeds_of, trial_runs, trials_of
 from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial, winner_of
-from subquad.search.winner import Winners, final_plan, same_winners, write_best
+from subquad.search.winner import Winners, final_study, same_winners, write_best
 from subquad.tracking.upload import Summary as Tracked
 
 
@@ -38,7 +39,7 @@ class Watch:
     """
 
     trial: Callable[[Trial], None] = lambda trial: None
-    final: Callable[[Session], None] = lambda session: None
+    final: Callable[[Study], None] = lambda study: None
     display: Display = field(default_factory=lambda: Display(None))
 
 
@@ -56,7 +57,7 @@ class Ended:
 
     summary: dict[str, Any]
     signum: int
-    final: tuple[Session, Outcome] | None = None
+    final: tuple[Study, Outcome] | None = None
     drawn: Drawn = field(default_factory=Drawn)
     tracking: Tracked = field(default_factory=lambda: Tracked(delivered=True))
 
@@ -111,7 +112,7 @@ def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> N
     Raises:
         RunError: the trials have other winners than the final study.
     """
-    same_winners(folder, search.plan, _winners(search, trials), search.settings.final_seeds)
+    same_winners(folder, search.study, _winners(search, trials), search.settings.final_seeds)
     written = (read_json(folder / SUMMARY) or {}).get("candidates", [])
     reasons = {one["label"]: one["over"] for one in written}
     for lane in lanes:
@@ -128,8 +129,8 @@ def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], 
         if (found := trials.one(candidate, number)) is not None and found.ended:
             watch.trial(found)
 
-    agenda = Agenda(folder, trials, lanes, search.settings.limit, tickets(search, folder), ended)
-    return executor.make(local=local).run(agenda.next, _judge(search, trials), lambda ticket: ended(ticket.folder))
+    agenda = Agenda(folder, trials, lanes, search.settings.limit, trial_runs(search), ended)
+    return executor.make(local=local).run(agenda.next, _judge(search, trials), lambda run: ended(run.folder))
 
 
 def _judge(search: Search, trials: Trials) -> Pruning | None:
@@ -171,9 +172,9 @@ def _conclude(
         if trial is not None:
             write_best(folder, candidate, trial, seeds)
     if is_study(place):
-        session = reopen(place)
+        study = reopen(place)
     else:
-        session = begin(final_plan(folder, search.plan, winners, seeds), place)
-    watch.final(session)
-    outcome = drive(session, watch.display, local=local)
-    return Ended(summary, outcome.signum, (session, outcome))
+        study = begin(final_study(folder, search.study, winners, seeds), place)
+    watch.final(study)
+    outcome = drive(study, watch.display, local=local)
+    return Ended(summary, outcome.signum, (study, outcome))

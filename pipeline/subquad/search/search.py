@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from subquad.drivers.session import data_root, exclusive
-from subquad.engine.ticket import Ticket
+from subquad.drivers.folder import exclusive
 from subquad.errors import ConfigError, RunError, UserError
-from subquad.experiment import Plan, differences, digest, load
+from subquad.experiment import Run, Study, differences, load
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import dotted, one_line
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
 from subquad.search.candidates import Candidate, axes_of, candidates_of
 from subquad.search.fitting import Fitted
-from subquad.search.folder import BUDGETS, Trials, free_name, is_search, retry, trial_folder
+from subquad.search.folder import BUDGETS, Trials, free_name, is_search, place_of, retry, trial_folder
 from subquad.search.given import check_points, first_points_of, plain_trial, told_trials, warm_trials
 from subquad.search.matching import LENGTH_KEYS
 from subquad.search.pruner import Pruner
@@ -38,7 +37,7 @@ class Search:
     """What is searched, before anything is known of trials.
 
     Attributes:
-        plan: the experiment or study.
+        study: the experiment or study.
         settings: the search's.
         candidates: in the order of the study.
         spaces: what is searched of each candidate, by label.
@@ -47,7 +46,7 @@ class Search:
         warm: trials of another search that its samplers are told, by label.
     """
 
-    plan: Plan
+    study: Study
     settings: Settings
     candidates: tuple[Candidate, ...]
     spaces: Mapping[str, Space]
@@ -59,18 +58,18 @@ class Search:
         return {one.label: one.goal(self.settings.cost) for one in self.candidates}
 
 
-def plan_search(plan: Plan, settings: Settings, *, cwd: Path | None = None) -> Search:
-    """A search of a plan, checked as far as that is possible without its data.
+def plan_search(study: Study, settings: Settings, *, cwd: Path | None = None) -> Search:
+    """A search of a study, checked as far as that is possible without its data.
 
     Raises:
         ConfigError: a space is unknown or wrong, there is nothing to search, or the protocol has no validation split.
     """
-    candidates = candidates_of(plan)
+    candidates = candidates_of(study)
     several = len(candidates) > 1
     spaces = {one.label: _space(one, settings.space, several=several, cwd=cwd) for one in candidates}
     if not any(space.dims for space in spaces.values()):
         raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any cell of the study"))
-    search = Search(plan, settings, candidates, spaces)
+    search = Search(study, settings, candidates, spaces)
     _refuse_owned(search)
     check_points(settings.points, spaces)
     return _warmed(search, (cwd or Path.cwd()) / settings.warm_start) if settings.warm_start else search
@@ -84,9 +83,9 @@ def _warmed(search: Search, folder: Path) -> Search:
 
 def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None) -> Space:
     """The candidate's own space. In a study the space of one mixer may leave another one nothing to search."""
-    said = find_space(names, candidate.checked, cwd=cwd)
+    said = find_space(names, candidate.run, cwd=cwd)
     try:
-        return check_space(said, candidate.checked, drop=several)
+        return check_space(said, candidate.run, drop=several)
     except NothingToSearch:
         if several:
             return empty_space(said.name)
@@ -95,7 +94,7 @@ def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None)
 
 def _refuse_owned(search: Search) -> None:
     """Refuse to search what the study's axes or `--match` decide."""
-    axes, match = axes_of(search.plan), search.settings.match
+    axes, match = axes_of(search.study), search.settings.match
     for space in search.spaces.values():
         for dim in space.dims:
             if axis := next((one for one in axes if one.owns(dim.key_path)), None):
@@ -119,15 +118,15 @@ def write_down(search: Search, root: Path) -> Path:
     """Make the folder of a new search and say in it what is searched, as one file that is written whole."""
     data = {
         "format": FORMAT,
-        "study": search.plan.study,
+        "study": not search.study.single,
         "settings": search.settings.plain(),
         "measured": dict(search.measured),
         "spaces": {label: plain_space(space.dims, space.constraints) for label, space in search.spaces.items()},
         "warm": {label: [plain_trial(one, search.goals[label]) for one in warm] for label, warm in search.warm.items()},
-        "experiment": parse_yaml(search.plan.text, search.plan.source).data,
+        "experiment": parse_yaml(search.study.text, search.study.source).data,
     }
     text = to_yaml(data)
-    folder = new_folder(root / "runs", f"{search.plan.name}-search", hashlib.sha256(text.encode()).hexdigest())
+    folder = new_folder(root / "runs", f"{search.study.name}-search", hashlib.sha256(text.encode()).hexdigest())
     write_text(folder / SEARCH, text)
     return folder
 
@@ -147,12 +146,12 @@ def read_search(folder: Path) -> Search:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
     try:
-        plan, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
-        candidates = candidates_of(plan)
-        spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.checked) for one in candidates}
+        study, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
+        candidates = candidates_of(study)
+        spaces = {one.label: read_space(data["spaces"][one.label], settings.space, one.run) for one in candidates}
         warm = {label: told_trials(label, rows) for label, rows in data["warm"].items()}
         settings = replace(settings, budget=_budgets(folder, settings.budget)[-1])
-        return Search(plan, settings, candidates, spaces, data["measured"], warm)
+        return Search(study, settings, candidates, spaces, data["measured"], warm)
     except UserError as error:
         raise type(error)(one_line(f"{path}: {error}")) from error
     except (KeyError, TypeError) as error:  # only where the folder has another name, which the hash is part of
@@ -237,33 +236,22 @@ def same_sources(search: Search, folder: Path) -> None:
         RunError: the first trial that has another one.
     """
     for one in search.candidates:
-        source = one.checked.mixer.source
+        source = one.run.mixer.source
         for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if source else ():
             if source and not kept.name.startswith(source.sha256[:12]):
                 raise RunError(one_line(f"{source.path}: not what trials were trained with, {kept}; {_PUT_BACK}"))
 
 
-def tickets(search: Search, folder: Path) -> Callable[[Path, str, Fitted], Ticket]:
-    """What makes the tickets of one driver's trials."""
-    session = uuid.uuid4().hex
+def trial_runs(search: Search) -> Callable[[Path, str, Fitted], Run]:
+    """What makes the runs of one driver's trials, by folder, label and what was fitted."""
+    launch = uuid.uuid4().hex
     axes = {one.label: one.axes for one in search.candidates}
-    runs_root = next((parent for parent in folder.parents if parent.name == "runs"), folder.parent)
 
-    def ticket(trial: Path, label: str, fitted: Fitted) -> Ticket:
-        source = fitted.checked.mixer.source
-        return Ticket(
-            folder=trial,
-            label=label,
-            axes=axes[trial.parent.name],
-            checked=fitted.checked,
-            digest=digest(fitted.checked.experiment, source.sha256 if source else ""),
-            session=session,
-            data_root=data_root(),
-            runs_root=runs_root,
-            trial=True,
-        )
+    def run(trial: Path, label: str, fitted: Fitted) -> Run:
+        known = axes[place_of(trial)[1]]
+        return replace(fitted.run, place=trial, label=label, axes=known, launch=launch, is_trial=True)
 
-    return ticket
+    return run
 
 
 def trials_of(search: Search, folder: Path) -> Trials:
@@ -277,11 +265,11 @@ def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
     Raises:
         RunError: the first setting that differs.
     """
-    now, before = load(target, overrides), search.plan
+    now, before = load(target, overrides), search.study
     if now.text == before.text:
         return
-    pairs = zip(before.cells, now.cells, strict=False)
-    changed = [key for old, new in pairs for key in differences(old.experiment.experiment, new.experiment.experiment)]
+    pairs = zip(before.runs, now.runs, strict=False)
+    changed = [key for old, new in pairs for key in differences(old.experiment, new.experiment)]
     what = changed[0] if changed else "its name, its cells, or where it runs"
     raise RunError(
         one_line(
@@ -313,7 +301,7 @@ def sampler_of(search: Search, candidate: Candidate) -> Sampler:
 
 def seeds_of(search: Search, candidate: Candidate) -> list[int]:
     """Of the runs of a trial: the experiment's own and those after it; none where a trial is one run."""
-    count, first = search.settings.seeds_per_trial, candidate.checked.experiment.train.seed
+    count, first = search.settings.seeds_per_trial, candidate.run.experiment.train.seed
     return [] if count == 1 else [first + number for number in range(count)]
 
 

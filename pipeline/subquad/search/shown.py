@@ -22,7 +22,7 @@ def publisher_of(search: Search, folder: Path) -> Publisher | NullPublisher:
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed.
     """
-    return open_publisher(search.candidates[0].checked.experiment.tracking, folder, name=search.plan.name)
+    return open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
 
 
 def draw_search(search: Search, trials: Trials, folder: Path) -> Drawn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from subquad.experiment import Plan, load
+from subquad.experiment import Study, load
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class _Stored:
         return self.stored
 
 
-def load_text(text: str) -> Plan:
+def load_text(text: str) -> Study:
     """What `subquad.experiment.load` reads from a file with this text.
 
     Raises:

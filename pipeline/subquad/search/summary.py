@@ -26,7 +26,7 @@ def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, 
     """
     return {
         "format": FORMAT,
-        "name": search.plan.name,
+        "name": search.study.name,
         "folder": str(folder),
         "settings": search.settings.plain(),
         "warm_trials": {label: len(warm) for label, warm in search.warm.items()},

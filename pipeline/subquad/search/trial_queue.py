@@ -9,11 +9,11 @@ from pathlib import Path
 
 from subquad.drivers.preflight import check_room
 from subquad.engine import attempts
-from subquad.engine.ticket import Ticket
 from subquad.errors import ConfigError, RunError
+from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.runs import read_result
-from subquad.search.executor import Ended, NextTicket, failed
+from subquad.search.executor import Ended, NextRun, failed
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""
@@ -21,7 +21,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class _Running:
-    ticket: Ticket
+    run: Run
     starts: int
 
 
@@ -32,38 +32,38 @@ class TrialQueue:
     when it starts. One that needs more waits until there is room.
 
     Args:
-        next_ticket: see `Executor.run`.
+        next_run: see `Executor.run`.
         ended: see `Executor.run`.
         cpus: that trials may use together.
         gpus: that trials may use together.
     """
 
-    def __init__(self, next_ticket: NextTicket, ended: Ended, cpus: float, gpus: float):
-        self._next, self._ended = next_ticket, ended
+    def __init__(self, next_run: NextRun, ended: Ended, cpus: float, gpus: float):
+        self._next, self._ended = next_run, ended
         self._cpus, self._gpus = cpus, gpus
-        self._waiting: deque[Ticket] = deque()
+        self._waiting: deque[Run] = deque()
         self._running: dict[str, _Running] = {}
         self._unbegun: Counter[Path] = Counter()
         self._like: Resources | None = None
         self._asked = False
         """No further trial was given, and none has ended since."""
 
-    def start(self, key: str) -> Ticket | None:
+    def start(self, key: str) -> Run | None:
         """A trial to start now, under the caller's name for it; None: no room, or none left."""
         if not self._room(self._like) or not self.more() or not self._room(_scale(self._waiting[0])):
             return None
-        ticket = self._waiting.popleft()
-        self._running[key] = _Running(ticket, len(attempts.read(ticket.folder)))
-        return ticket
+        run = self._waiting.popleft()
+        self._running[key] = _Running(run, len(attempts.read(run.folder)))
+        return run
 
     def more(self) -> bool:
         """Whether a trial waits; where none does, the next one is drawn."""
         while not self._waiting and not self._asked:
-            ticket = self._next()
-            self._asked = ticket is None
-            if ticket is not None and self._possible(ticket):
-                self._like = _scale(ticket)
-                self._waiting.append(ticket)
+            run = self._next()
+            self._asked = run is None
+            if run is not None and self._possible(run):
+                self._like = _scale(run)
+                self._waiting.append(run)
         return bool(self._waiting)
 
     @property
@@ -86,9 +86,9 @@ class TrialQueue:
         if said and said["error"]:
             if said["kind"] == RunError.__name__:
                 raise RunError(said["error"])
-            failed(one.ticket, said["error"])
-        if read_result(one.ticket.folder) is not None:
-            self._ended(one.ticket)
+            failed(one.run, said["error"])
+        if read_result(one.run.folder) is not None:
+            self._ended(one.run)
         elif said is None:
             self._again(one)
 
@@ -99,32 +99,32 @@ class TrialQueue:
 
     def _again(self, one: _Running) -> None:
         """The trial counts its attempts itself (resources.max_failures); counted here is what dies before it begins."""
-        folder, limit = one.ticket.folder, _scale(one.ticket).max_failures
+        folder, limit = one.run.folder, _scale(one.run).max_failures
         begun = len(attempts.read(folder)) > one.starts
         deaths = self._unbegun[folder] = 0 if begun else self._unbegun[folder] + 1
         if deaths <= limit:
-            self._waiting.appendleft(one.ticket)
+            self._waiting.appendleft(one.run)
             return
-        failed(one.ticket, f"its process died {deaths} times before it could begin (resources.max_failures: {limit})")
-        self._ended(one.ticket)
+        failed(one.run, f"its process died {deaths} times before it could begin (resources.max_failures: {limit})")
+        self._ended(one.run)
 
-    def _possible(self, ticket: Ticket) -> bool:
+    def _possible(self, run: Run) -> bool:
         try:
-            check_room(_scale(ticket), cpus=True)
+            check_room(_scale(run), cpus=True)
         except ConfigError as error:
-            failed(ticket, str(error))
-            self._ended(ticket)
+            failed(run, str(error))
+            self._ended(run)
             return False
         return True
 
     def _room(self, wanted: Resources | None) -> bool:
         if wanted is None or self.idle:
             return True
-        scales = [wanted, *(_scale(one.ticket) for one in self._running.values())]
+        scales = [wanted, *(_scale(one.run) for one in self._running.values())]
         cpus = sum(one.workers * one.cpus_per_worker for one in scales)
         gpus = sum(one.workers * one.gpus_per_worker for one in scales)
         return cpus <= self._cpus + ROUNDING and gpus <= self._gpus + ROUNDING
 
 
-def _scale(ticket: Ticket) -> Resources:
-    return ticket.checked.experiment.resources
+def _scale(run: Run) -> Resources:
+    return run.experiment.resources

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import RunError
-from subquad.experiment import Plan, digest, load
+from subquad.experiment import Study, load
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import Origin, Setting, Tree, one_line, overlay
@@ -22,8 +22,8 @@ from subquad.space import builder
 
 def write_best(search: Path, candidate: Candidate, trial: Trial, seeds: int) -> Path:
     """Write the winner as a study over the final seeds that `subquad train` runs as is."""
-    checked = builder(candidate.checked)(_laid(settings_of(trial_folder(search, trial.candidate, trial.number))))
-    data = checked.experiment.model_dump(mode="json") | {"matrix": {"seed": list(range(seeds))}}
+    run = builder(candidate.run)(_laid(settings_of(trial_folder(search, trial.candidate, trial.number))))
+    data = run.experiment.model_dump(mode="json") | {"matrix": {"seed": list(range(seeds))}}
     path = search / BEST / f"{candidate.label}.yaml"
     write_text(path, to_yaml(data))
     return path
@@ -32,30 +32,30 @@ def write_best(search: Path, candidate: Candidate, trial: Trial, seeds: int) -> 
 Winners = Sequence[tuple[Candidate, Trial | None]]
 
 
-def final_plan(search: Path, plan: Plan, winners: Winners, seeds: int) -> Plan:
+def final_study(search: Path, study: Study, winners: Winners, seeds: int) -> Study:
     """The study of all winners over the final seeds; candidates without a winner are left out.
 
     Args:
-        plan: what was searched.
+        study: what was searched.
         winners: of every candidate, one trial at least.
         seeds: how many.
     """
     path = search / f"{FINAL}.yaml"
-    write_text(path, _final_text(search, plan, winners, seeds))
+    write_text(path, _final_text(search, study, winners, seeds))
     return load(str(path))
 
 
-def same_winners(search: Path, plan: Plan, winners: Winners, seeds: int) -> None:
+def same_winners(search: Path, study: Study, winners: Winners, seeds: int) -> None:
     """Refuse to go on with a final study, which has met the test split, where trials now have other winners.
 
     Args:
-        plan, winners, seeds: as of `final_plan`.
+        study, winners, seeds: as of `final_study`.
 
     Raises:
         RunError: the first run that differs.
     """
     before = _digests(load(str(search / FINAL / STUDY)))
-    now = _digests(load_text(_final_text(search, plan, winners, seeds))) if any(one for _, one in winners) else {}
+    now = _digests(load_text(_final_text(search, study, winners, seeds))) if any(one for _, one in winners) else {}
     changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
     if changed is not None:
         raise RunError(
@@ -66,14 +66,14 @@ def same_winners(search: Path, plan: Plan, winners: Winners, seeds: int) -> None
         )
 
 
-def _digests(plan: Plan) -> dict[str, str]:
+def _digests(study: Study) -> dict[str, str]:
     """What decides the numbers of each run of a study, by label."""
-    return {cell.label: digest(cell.experiment.experiment) for cell in plan.cells}
+    return {run.label: run.digest for run in study.runs}
 
 
-def _final_text(search: Path, plan: Plan, winners: Winners, seeds: int) -> str:
-    data = parse_yaml(plan.text, plan.source).data
-    data = _study(search, data, winners) if plan.study else _single(search, data, winners)
+def _final_text(search: Path, study: Study, winners: Winners, seeds: int) -> str:
+    data = parse_yaml(study.text, study.source).data
+    data = _study(search, data, winners) if not study.single else _single(search, data, winners)
     matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
     return to_yaml(data | {"matrix": matrix | {"seed": list(range(seeds))}})
 

@@ -9,8 +9,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.checked import Checked, check, parse
 from subquad.experiment.refusals import shown
+from subquad.experiment.run import Run, check, parse
 from subquad.experiment.settings import KeyPath, Origin, Setting, Tree, dotted, one_line, overlay, problem
 from subquad.plugin import Site
 from subquad.registry import Resolved
@@ -28,7 +28,7 @@ class NothingToSearch(ConfigError):
     """A space that leaves an experiment no dimension."""
 
 
-def check_space(declared: Declared, experiment: Checked, *, drop: bool = False) -> Space:
+def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> Space:
     """A space that can be searched, of what files say and one experiment.
 
     Args:
@@ -64,7 +64,7 @@ def check_space(declared: Declared, experiment: Checked, *, drop: bool = False) 
 
 
 def _suiting(
-    declared: Declared, experiment: Checked, *, drop: bool
+    declared: Declared, experiment: Run, *, drop: bool
 ) -> tuple[tuple[Dimension, ...], tuple[Constraint, ...]]:
     """The dimensions and constraints for the experiment's mixer; those for another one are left out or refused."""
     found = experiment.mixer.found
@@ -205,11 +205,11 @@ def _at(origin: Origin, path: KeyPath, message: str) -> ConfigError:
     return problem(path, message, {(): origin})
 
 
-Build = Callable[[Sequence[Setting]], Checked]
+Build = Callable[[Sequence[Setting]], Run]
 """An experiment with settings laid over it; it raises `UserError` where that cannot run."""
 
 
-def builder(experiment: Checked, *, max_len: int = 0, causal: bool = False) -> Build:
+def builder(experiment: Run, *, max_len: int = 0, causal: bool = False) -> Build:
     """What makes the experiments of points. Nothing heavy is imported, and no plugin is looked for again.
 
     Args:
@@ -223,25 +223,25 @@ def builder(experiment: Checked, *, max_len: int = 0, causal: bool = False) -> B
     def resolve(kind: str, name: str, **more: Any) -> Resolved:
         return getattr(experiment, kind)
 
-    def build(settings: Sequence[Setting]) -> Checked:
+    def build(settings: Sequence[Setting]) -> Run:
         tree = overlay(Tree(data, {}), settings)
-        checked = check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, resolve=resolve)
-        if site := _site(checked, max_len, causal):
-            check_site(checked.mixer, checked.mixer_config, site)
-        return checked
+        run = check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, resolve=resolve)
+        if site := _site(run, max_len, causal):
+            check_site(run.mixer, run.mixer_config, site)
+        return run
 
     return build
 
 
-def _site(checked: Checked, max_len: int, causal: bool) -> Site | None:
+def _site(run: Run, max_len: int, causal: bool) -> Site | None:
     """A place in the network, as far as it is known; None where the backbone does not say its width."""
-    dim, heads = (getattr(checked.backbone_config, key, None) for key in ("dim", "num_heads"))
+    dim, heads = (getattr(run.backbone_config, key, None) for key in ("dim", "num_heads"))
     if not isinstance(dim, int):
         return None
     return Site(dim=dim, num_heads=heads if isinstance(heads, int) else 1, max_len=max_len, causal=causal)
 
 
-def read_space(data: dict[str, Any], name: str, experiment: Checked) -> Space:
+def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:
     """The space that `plain_space` wrote down, for the same experiment.
 
     Raises:

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from subquad.experiment.checked import Checked
 from subquad.experiment.refusals import Fault, Known, allowed, known_keys, validated
+from subquad.experiment.run import Run
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import COMPONENTS, KeyPath, path_fields
 from subquad.registry.foreign import blamed
@@ -35,7 +35,7 @@ _SECTIONS = {
 class Fields:
     """The settings of one experiment, each with its schema and its value."""
 
-    experiment: Checked
+    experiment: Run
 
     @cached_property
     def data(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from pydantic_core import to_jsonable_python
 
 from subquad.errors import ConfigError
-from subquad.experiment.checked import Checked
+from subquad.experiment.run import Run
 from subquad.experiment.settings import Origin, one_line, problem, shown_target
 from subquad.experiment.strict_yaml import read_text
 from subquad.plugin import Config
@@ -26,7 +26,7 @@ from subquad.space.space import ever_active
 AUTO = "auto"
 
 
-def find_space(names: str, experiment: Checked, *, cwd: Path | None = None) -> Declared:
+def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Declared:
     """What the spaces say that a user names, before they are checked.
 
     Args:
@@ -51,7 +51,7 @@ def _is_path(name: str) -> bool:
     return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
-def _one(name: str, experiment: Checked, cwd: Path) -> Declared:
+def _one(name: str, experiment: Run, cwd: Path) -> Declared:
     if name == AUTO:
         return auto_space(experiment)
     if _is_path(name):
@@ -62,7 +62,7 @@ def _one(name: str, experiment: Checked, cwd: Path) -> Declared:
     return parse_space(recipe(name, "space").text(), name)
 
 
-def auto_space(experiment: Checked) -> Declared:
+def auto_space(experiment: Run) -> Declared:
     """The space that the fields of an experiment's mixer and backbone say; without dimensions where none says anything.
 
     A field whose `when` cannot hold in this experiment is left out.
@@ -84,7 +84,7 @@ def auto_space(experiment: Checked) -> Declared:
     return Declared(AUTO, tuple(dims))
 
 
-def _searched(kind: str, config: Config, experiment: Checked) -> Iterator[Dimension]:
+def _searched(kind: str, config: Config, experiment: Run) -> Iterator[Dimension]:
     name = getattr(experiment, kind).found.name
     for row in describe_config(type(config)):
         if row.search is not None:

@@ -74,12 +74,12 @@ PARAMS = {"cur": {"num_indices": 8}, "megacur": {"num_indices": 8}}
 )
 def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     params = ", ".join(f"{key}: {value}" for key, value in PARAMS.get(name, {}).items())
-    (run,) = load("quickstart", [f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]", "matrix.seed=[0]"]).cells
-    spec = dataclasses.replace(build_dataset(run.experiment, tmp_path).describe(), max_len=96)
-    cost = training_cost(run.experiment, spec)
-    task = build_task(run.experiment, spec)
-    model = build_model(run.experiment, spec, task)
-    samples = run.experiment.experiment.train.batch_size
+    (run,) = load("quickstart", [f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]", "matrix.seed=[0]"]).runs
+    spec = dataclasses.replace(build_dataset(dataclasses.replace(run, data_root=tmp_path)).describe(), max_len=96)
+    cost = training_cost(run, spec)
+    task = build_task(run, spec)
+    model = build_model(run, spec, task)
+    samples = run.experiment.train.batch_size
     batch = {
         "inputs": torch.ones(samples, spec.max_len, spec.channels),
         "keep": torch.ones(samples, spec.max_len).bool(),

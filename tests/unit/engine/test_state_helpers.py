@@ -60,9 +60,9 @@ def test_records_survive_a_round_trip():
     assert Record.parse(record.line()) == record
 
 
-def test_attempts_count_failures_at_one_place_in_one_session(tmp_path):
-    for number, (step, session) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
-        attempts.append(tmp_path, Attempt(number, step, session, 1))
+def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
+    for number, (step, launch) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
+        attempts.append(tmp_path, Attempt(number, step, launch, 1))
     with (tmp_path / "attempts.jsonl").open("a") as stream:
         stream.write('{"torn')
     found = attempts.read(tmp_path)

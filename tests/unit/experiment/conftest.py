@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import Plan, load
+from subquad.experiment import Study, load
 from subquad.plugin import (
     BackbonePlugin,
     Config,
@@ -111,10 +111,10 @@ def fakes() -> Callable[..., Resolved]:
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Callable[..., Plan]:
+def loaded(tmp_path: Path) -> Callable[..., Study]:
     """Load a text as `exp.yaml` in a folder of its own, with overrides; fakes may be used."""
 
-    def load_text(text: str, *overrides: str) -> Plan:
+    def load_text(text: str, *overrides: str) -> Study:
         (tmp_path / "exp.yaml").write_text(text, encoding="utf-8")
         return load("exp.yaml", overrides, cwd=tmp_path, resolve=resolve_with_fakes)
 
@@ -122,7 +122,7 @@ def loaded(tmp_path: Path) -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def refused(loaded: Callable[..., Plan]) -> Callable[..., str]:
+def refused(loaded: Callable[..., Study]) -> Callable[..., str]:
     """The one-line message with which a text and overrides are refused."""
 
     def refusal(text: str, *overrides: str) -> str:

@@ -41,7 +41,7 @@ def test_what_is_written_reads_back_the_same(data):
 
 
 def experiment(plan):
-    return plan.cells[0].experiment.experiment
+    return plan.runs[0].experiment
 
 
 def test_the_text_says_everything_and_loads_to_the_same(loaded, base_text):
@@ -57,7 +57,7 @@ def test_the_text_says_everything_and_loads_to_the_same(loaded, base_text):
     ):
         assert f"\n{line}\n" in plan.text
     again = loaded(plan.text)
-    assert again.cells == plan.cells
+    assert again.runs == plan.runs
     assert again.text == plan.text
 
 
@@ -70,7 +70,7 @@ def test_the_keys_keep_the_schemas_order(loaded, base_text):
 
 
 def test_a_checked_experiment_checks_again_to_the_same(loaded, base_text):
-    once = loaded(base_text).cells[0].experiment
+    once = loaded(base_text).runs[0]
     assert check(once.experiment) == once
 
 
@@ -157,10 +157,10 @@ def test_a_mixers_file_counts_by_its_content_not_its_place(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mix.py").write_text(MIXER + lines)
         (tmp_path / folder / "exp.yaml").write_text(WITH_FILE)
-        checked = load("exp.yaml", cwd=tmp_path / folder).cells[0].experiment
+        checked = load("exp.yaml", cwd=tmp_path / folder).runs[0]
         assert checked.experiment.mixer.name == f"{tmp_path / folder}/mix.py:Mean"
         assert checked.mixer.source is not None
-        made.append(digest(checked.experiment, checked.mixer.source.sha256))
+        made.append(checked.digest)
     assert made[0] == made[1] != made[2]
 
 

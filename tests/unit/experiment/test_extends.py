@@ -69,11 +69,11 @@ def refused_file(load_file):
 
 
 def labels(plan):
-    return [cell.label for cell in plan.cells]
+    return [cell.label for cell in plan.runs]
 
 
 def made(plan, number=0):
-    return plan.cells[number].experiment.experiment
+    return plan.runs[number].experiment
 
 
 def test_axes_are_given_anew_and_the_rest_is_added_to(load_file):
@@ -90,7 +90,7 @@ def test_the_written_study_stands_alone(load_file):
     plan = load_file(SMOKE, "matrix.dataset.vowels.params.split_seed=3", "train.lr=0.5")
     again = load_file(plan.text, name="again")
     assert (labels(again), again.text) == (labels(plan), plan.text)
-    assert [one.experiment for one in again.cells] == [one.experiment for one in plan.cells]
+    assert [one.experiment for one in again.runs] == [one.experiment for one in plan.runs]
     assert "extends" not in plan.text
 
 
@@ -111,7 +111,7 @@ def test_a_recipe_may_be_extended(load_file):
 def test_a_single_experiment_may_be_extended(load_file, base_text):
     load_file(base_text, name="one")
     plan = load_file("extends: one.yaml\nmixer: {params: {order: default, jacobi_a: 2.0}}\n")
-    assert (plan.study, made(plan).mixer.params["order"], made(plan).mixer.params["jacobi_a"]) == (False, 3, 2.0)
+    assert (plan.single, made(plan).mixer.params["order"], made(plan).mixer.params["jacobi_a"]) == (True, 3, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_value_is_chosen_by_its_label(load_file):
 
 def test_a_parameter_of_one_value_comes_after_the_cases(load_file, tmp_path):
     plan = load_file(TABLE, "matrix.mixer.agf.params.fix_identity=false", "matrix.dataset.vowels.params.path=there")
-    found = {one.label: one.experiment.experiment for one in plan.cells}
+    found = {one.label: one.experiment for one in plan.runs}
     assert [one.dataset.params["path"] for one in found.values()][::6] == [
         str(tmp_path / "there"),
         str(tmp_path / "here"),
@@ -191,20 +191,20 @@ def test_a_setting_without_effect_is_cleared(load_file, refused_file):
     ],
 )
 def test_default_is_as_if_nobody_had_given_it(loaded, base_text, line, override, found):
-    assert loaded(base_text.replace("lr: 1e-3", line), *override).cells[0].experiment.experiment.train.lr == found
+    assert loaded(base_text.replace("lr: 1e-3", line), *override).runs[0].experiment.train.lr == found
 
 
 def test_default_in_quotes_is_text(loaded, base_text):
     plan = loaded(base_text, 'tracking.experiment="default"')
-    assert plan.cells[0].experiment.experiment.tracking.experiment == "default"
-    assert loaded(plan.text).cells == plan.cells
+    assert plan.runs[0].experiment.tracking.experiment == "default"
+    assert loaded(plan.text).runs == plan.runs
 
 
 def test_default_may_be_a_value_of_an_axis(loaded, base_text):
     plan = loaded(base_text, "matrix.mixer.params.order=[default, 5]")
     assert labels(plan) == ["default", "order5"]
-    assert [one.experiment.experiment.mixer.params["order"] for one in plan.cells] == [3, 5]
-    assert loaded(plan.text).cells == plan.cells
+    assert [one.experiment.mixer.params["order"] for one in plan.runs] == [3, 5]
+    assert loaded(plan.text).runs == plan.runs
 
 
 @pytest.mark.parametrize(
@@ -242,19 +242,13 @@ AGF = [
 @pytest.mark.parametrize("recipe", [*AGF, "lra-image", "lra-listops", "lra-pathfinder", "lra-retrieval", "lra-text"])
 def test_every_form_of_agf_runs_from_every_recipe(recipe, form, tmp_path):
     plan = load(recipe, cwd=tmp_path)
-    labels = dict.fromkeys(
-        cell.axes.get("mixer") for cell in plan.cells if cell.experiment.experiment.mixer.name == "agf"
-    )
+    labels = dict.fromkeys(cell.axes.get("mixer") for cell in plan.runs if cell.experiment.mixer.name == "agf")
     key = form.partition("=")[0]
-    extra: list[str] = ["matrix.case=[base]"] if any("case" in cell.axes for cell in plan.cells) else []
+    extra: list[str] = ["matrix.case=[base]"] if any("case" in cell.axes for cell in plan.runs) else []
     for label in labels:
         at = f"matrix.mixer.{label}.params" if label else "mixer.params"
         cleared = [name for name in ("jacobi_a", "jacobi_b", "fix_identity", "basis", "order") if name != key]
         extra += [f"{at}.{form}", *(f"{at}.{name}=default" for name in cleared)]
     made = load(recipe, extra, cwd=tmp_path)
-    values = {
-        str(one.experiment.experiment.mixer.params[key])
-        for one in made.cells
-        if one.experiment.experiment.mixer.name == "agf"
-    }
+    values = {str(one.experiment.mixer.params[key]) for one in made.runs if one.experiment.mixer.name == "agf"}
     assert values <= {form.partition("=")[2]}

@@ -31,27 +31,27 @@ VOWELS = [f"JapaneseVowels-{name}-seed" for name in ("base", "order3", "order5",
 
 
 def labels(plan):
-    return [cell.label for cell in plan.cells]
+    return [cell.label for cell in plan.runs]
 
 
 def mixers(plan):
-    return {cell.label: cell.experiment.experiment.mixer.params for cell in plan.cells}
+    return {cell.label: cell.experiment.mixer.params for cell in plan.runs}
 
 
 def test_one_setting_at_a_time_and_the_base_once(loaded):
     plan = loaded(STUDY)
     assert labels(plan)[:8] == [f"{label}{seed}" for label in VOWELS for seed in (0, 1)]
-    assert len(plan.cells) == 16
-    assert plan.cells[0].axes == {"dataset": "JapaneseVowels", "case": {}, "seed": 0}
-    assert plan.cells[3].axes == {"dataset": "JapaneseVowels", "case": {"mixer.params.order": 3}, "seed": 1}
+    assert len(plan.runs) == 16
+    assert plan.runs[0].axes == {"dataset": "JapaneseVowels", "case": {}, "seed": 0}
+    assert plan.runs[3].axes == {"dataset": "JapaneseVowels", "case": {"mixer.params.order": 3}, "seed": 1}
     found = [(params["order"], params["jacobi_a"]) for params in mixers(plan).values()][:8:2]
     assert found == [(4, 1.0), (3, 1.0), (5, 1.0), (4, 1.5)]
-    assert len({digest(cell.experiment.experiment) for cell in plan.cells}) == 16
+    assert len({digest(cell.experiment) for cell in plan.runs}) == 16
 
 
 def test_a_case_may_change_several_settings(loaded):
     plan = loaded(HEAD + "  - {label: both, set: {mixer.params: {order: 2, jacobi_a: 1.5}, train.lr: 0.5}}\n")
-    assert plan.cells[2].axes["case"] == {"mixer.params.order": 2, "mixer.params.jacobi_a": 1.5, "train.lr": 0.5}
+    assert plan.runs[2].axes["case"] == {"mixer.params.order": 2, "mixer.params.jacobi_a": 1.5, "train.lr": 0.5}
 
 
 def test_the_base_of_each_run_is_its_own(loaded):
@@ -81,8 +81,8 @@ def test_an_override_moves_the_base_and_no_value_of_a_case(loaded):
 
 def test_a_study_may_have_no_matrix(loaded, base_text):
     plan = loaded(base_text + "cases:\n  - {label: steps9, set: {train.steps: 9}}\n")
-    trains = [cell.experiment.experiment.train for cell in plan.cells]
-    assert (plan.study, labels(plan)) == (True, ["base", "steps9"])
+    trains = [cell.experiment.train for cell in plan.runs]
+    assert (plan.single, labels(plan)) == (True, ["base", "steps9"])
     assert [(train.epochs, train.steps) for train in trains] == [(20, None), (None, 9)]
 
 
@@ -100,8 +100,8 @@ def test_cases_are_chosen_by_label(loaded):
 def test_the_written_study_is_the_same_again(loaded, overrides):
     plan = loaded(STUDY, *overrides)
     again = loaded(plan.text)
-    assert [(one.label, one.axes) for one in again.cells] == [(one.label, one.axes) for one in plan.cells]
-    assert [one.experiment for one in again.cells] == [one.experiment for one in plan.cells]
+    assert [(one.label, one.axes) for one in again.runs] == [(one.label, one.axes) for one in plan.runs]
+    assert [one.experiment for one in again.runs] == [one.experiment for one in plan.runs]
     assert again.text == plan.text
 
 

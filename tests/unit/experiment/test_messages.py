@@ -129,7 +129,7 @@ def test_a_required_parameter_that_is_missing(refused, base_text):
 
 def test_a_list_may_fill_a_tuple_and_its_items_are_named(loaded, refused, base_text):
     text = base_text.replace("{name: agf, params: {order: 4}}", "{name: block, params: {window: [3, 4]}}")
-    assert loaded(text).cells[0].experiment.mixer_config.model_dump()["window"] == (3, 4)
+    assert loaded(text).runs[0].mixer_config.model_dump()["window"] == (3, 4)
     assert refused(text.replace("[3, 4]", "[3, x]")) == (
         "exp.yaml:5: mixer.params.window[1]: got 'x', must be a whole number"
     )

@@ -6,8 +6,8 @@ import pytest
 
 
 def experiment(plan):
-    (cell,) = plan.cells
-    return cell.experiment.experiment
+    (cell,) = plan.runs
+    return cell.experiment
 
 
 def test_a_number_a_name_and_a_mapping(loaded, base_text):

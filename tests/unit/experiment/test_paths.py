@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def test_the_home_folder(monkeypatch):
 
 
 def folder(plan):
-    (cell,) = plan.cells
-    params = cell.experiment.experiment.dataset.params
+    (cell,) = plan.runs
+    params = cell.experiment.dataset.params
     assert params["word"] == "data"
     return params["folder"]
 
@@ -70,19 +71,19 @@ def test_a_path_in_an_override_starts_from_the_working_directory(tmp_path, file,
 
 
 def test_a_path_in_python_starts_from_the_base(tmp_path, file, fakes):
-    made = load(file, cwd=tmp_path, resolve=fakes).cells[0].experiment.experiment
+    made = load(file, cwd=tmp_path, resolve=fakes).runs[0].experiment
     plain = made.model_copy(update={"dataset": made.dataset.model_copy(update={"params": {"folder": "x"}})})
     assert check(plain, base=tmp_path, resolve=fakes).experiment.dataset.params["folder"] == str(tmp_path / "x")
 
 
 def test_a_path_on_an_axis_keeps_its_label_in_the_canonical_text(tmp_path, file, fakes):
     plan = load(file, ["matrix.dataset.params.folder=[a, b/c]"], cwd=tmp_path, resolve=fakes)
-    assert [cell.label for cell in plan.cells] == ["a", "b_c"]
+    assert [cell.label for cell in plan.runs] == ["a", "b_c"]
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "study.yaml").write_text(plan.text)
     again = load("study.yaml", cwd=tmp_path / "elsewhere", resolve=fakes)
-    assert [cell.experiment for cell in again.cells] == [cell.experiment for cell in plan.cells]
-    assert [cell.label for cell in again.cells] == ["a", "b_c"]
+    assert [replace(run, axes={}) for run in again.runs] == [replace(run, axes={}) for run in plan.runs]
+    assert [cell.label for cell in again.runs] == ["a", "b_c"]
 
 
 def test_a_mixers_file_that_is_not_there(tmp_path, file, refused):

@@ -242,7 +242,7 @@ ROWS = {
 def test_a_combination_is_refused_and_the_advice_works(refused, loaded, base_text, row):
     overrides, message, mended = row
     assert refused(base_text, *overrides).split(": ", 1)[1] == message
-    assert loaded(base_text, *mended).cells
+    assert loaded(base_text, *mended).runs
 
 
 def test_there_are_thirty_combinations():
@@ -262,9 +262,9 @@ def test_the_override_is_named_where_it_made_the_file_wrong(refused, base_text):
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16", "fp16"])
 def test_every_precision_works_on_the_cpu(loaded, base_text, precision):
-    assert loaded(base_text, f"train.precision={precision}").cells[0].experiment.experiment.train.precision == precision
+    assert loaded(base_text, f"train.precision={precision}").runs[0].experiment.train.precision == precision
 
 
 def test_defaults_break_no_rule(loaded, base_text):
-    assert loaded(base_text, "train={epochs: 1}").cells
-    assert loaded(base_text, "train={steps: 1}", "protocol=fixed").cells
+    assert loaded(base_text, "train={epochs: 1}").runs
+    assert loaded(base_text, "train={steps: 1}", "protocol=fixed").runs

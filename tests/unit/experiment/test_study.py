@@ -26,17 +26,17 @@ cases:
 
 
 def labels(plan):
-    return [cell.label for cell in plan.cells]
+    return [cell.label for cell in plan.runs]
 
 
 def settings(plan, label):
-    (cell,) = [cell for cell in plan.cells if cell.label == label]
-    return cell.experiment.experiment
+    (cell,) = [cell for cell in plan.runs if cell.label == label]
+    return cell.experiment
 
 
 def test_cells_are_the_product_in_the_order_written(loaded):
     plan = loaded(STUDY)
-    assert (plan.name, plan.study) == ("table", True)
+    assert (plan.name, plan.single) == ("table", False)
     assert labels(plan) == [
         "JapaneseVowels-agf-seed0",
         "JapaneseVowels-agf-seed1",
@@ -47,14 +47,14 @@ def test_cells_are_the_product_in_the_order_written(loaded):
         "Heartbeat-softmax-seed0",
         "Heartbeat-softmax-seed1",
     ]
-    assert plan.cells[5].axes == {"dataset": "Heartbeat", "mixer": "agf", "seed": 1}
-    made = plan.cells[5].experiment.experiment
+    assert plan.runs[5].axes == {"dataset": "Heartbeat", "mixer": "agf", "seed": 1}
+    made = plan.runs[5].experiment
     assert (made.name, made.dataset.params["problem"], made.train.seed) == ("table", "Heartbeat", 1)
 
 
 def test_a_file_without_matrix_is_one_cell(loaded, base_text):
     plan = loaded(base_text)
-    assert (plan.study, labels(plan), plan.cells[0].axes) == (False, ["base"], {})
+    assert (plan.single, labels(plan), plan.runs[0].axes) == (True, ["base"], {})
 
 
 def test_cases_apply_in_order_to_the_cells_they_mean(loaded):
@@ -67,7 +67,7 @@ def test_cases_apply_in_order_to_the_cells_they_mean(loaded):
 
 def test_a_case_without_when_means_all_cells(loaded):
     plan = loaded(STUDY + "cases:\n  - set: {train.lr: 0.25}\n")
-    assert {cell.experiment.experiment.train.lr for cell in plan.cells} == {0.25}
+    assert {cell.experiment.train.lr for cell in plan.runs} == {0.25}
 
 
 def test_a_case_that_gives_steps_switches_epochs_off(loaded):
@@ -83,7 +83,7 @@ def test_a_when_may_list_values_and_excluded_cells_are_left_out(loaded):
 
 def test_overrides_come_after_cases_in_every_cell(loaded):
     plan = loaded(STUDY + CASES, "train.epochs=3", "mixer.params={}", "name=quick")
-    assert {cell.experiment.experiment.train.epochs for cell in plan.cells} == {3}
+    assert {cell.experiment.train.epochs for cell in plan.runs} == {3}
     assert settings(plan, "Heartbeat-agf-seed0").mixer.params["order"] == 3
     assert plan.name == "quick"
 
@@ -97,12 +97,12 @@ def test_an_axis_may_be_replaced_and_its_cases_then_rest(loaded):
 def test_an_axis_may_be_added_to_a_single_experiment(loaded, base_text):
     plan = loaded(base_text, "matrix.mixer=[agf, softmax]", "matrix.train.lr=[1e-3, 3e-4]")
     assert labels(plan) == ["agf-lr0.001", "agf-lr0.0003", "softmax-lr0.001", "softmax-lr0.0003"]
-    assert plan.cells[0].experiment.experiment.mixer.params["order"] == 4  # the base's, as the plugin is the same
-    assert plan.cells[0].axes == {"mixer": "agf", "train.lr": 0.001}
+    assert plan.runs[0].experiment.mixer.params["order"] == 4  # the base's, as the plugin is the same
+    assert plan.runs[0].axes == {"mixer": "agf", "train.lr": 0.001}
 
 
 def test_seed_and_train_seed_are_one_axis(loaded):
-    assert len(loaded(STUDY, "matrix.train.seed=[4]").cells) == 4
+    assert len(loaded(STUDY, "matrix.train.seed=[4]").runs) == 4
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def test_the_text_loads_to_the_same_cells(loaded, dataset, mixer, more, override
     text = BASE + dataset_base + mixer_base + "matrix:\n" + dataset_axis + mixer_axis + MORE[more]
     plan = loaded(text, *OVERRIDES[override])
     again = loaded(plan.text)
-    assert again.cells == plan.cells
-    assert (again.name, again.study) == (plan.name, True)
+    assert again.runs == plan.runs
+    assert (again.name, again.single) == (plan.name, False)
     assert again.text == plan.text
 
 

@@ -38,7 +38,7 @@ def refusal(target, cwd, recipes=dict):
 def test_a_recipe_by_name_or_full_name(tmp_path, recipes):
     plan = load("agf-vowels", cwd=tmp_path, recipes=recipes)
     assert (plan.source, plan.name) == ("recipe agf-vowels", "base")
-    assert load("dist:agf-vowels", cwd=tmp_path, recipes=recipes).cells == plan.cells
+    assert load("dist:agf-vowels", cwd=tmp_path, recipes=recipes).runs == plan.runs
 
 
 def test_an_error_in_a_recipe_names_it_and_its_line(tmp_path, recipes):

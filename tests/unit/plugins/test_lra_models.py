@@ -16,7 +16,7 @@ import torch
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError
-from subquad.experiment import Cell, load
+from subquad.experiment import Run, load
 from subquad.experiment.sources import read_layers
 from subquad.nn import AttentionMixer, BackboneContext, TokenMixer
 from subquad.plugin import Site
@@ -79,7 +79,7 @@ def cur(site: Site) -> TokenMixer:
 
 def written(task: str) -> dict[str, Any]:
     """The first run of a recipe."""
-    return next(iter(cells(f"lra-{task}").values())).experiment.experiment.model_dump()
+    return next(iter(cells(f"lra-{task}").values())).experiment.model_dump()
 
 
 def build(task: str, make_mixer: Any) -> Any:
@@ -107,25 +107,25 @@ def test_the_data_are_padded_to_the_published_length(task):
 
 
 @cache
-def cells(name: str) -> dict[str, Cell]:
+def cells(name: str) -> dict[str, Run]:
     """The cells of a recipe by label, as the command line would run them."""
     layers, _ = read_layers(name, Path.cwd(), recipes)
     axes = next(one.data["matrix"]["dataset"] for one in layers if "dataset" in one.data.get("matrix", {}))
     named = {one if isinstance(one, str) else one["name"] for one in axes}
     if missing := sorted(named - {row.name for row in find_plugins("dataset")}):
         pytest.skip(f"not installed: data set {', '.join(missing)}")
-    return {cell.label: cell for cell in load(name).cells}
+    return {cell.label: cell for cell in load(name).runs}
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_recipes_train_as_published(task):
     for cell in cells(f"lra-{task}").values():
-        train = cell.experiment.experiment.train
+        train = cell.experiment.train
         assert (train.batch_size, train.steps, train.warmup_steps, train.eval_every_steps) == SCHEDULES[task]
         assert (train.optimizer, train.lr, train.eps, train.weight_decay) == ("adamw", 1e-4, 1e-6, 0.0)
         assert (train.beta1, train.beta2, train.schedule, train.clip_norm) == (0.9, 0.999, "one-cycle", None)
         assert (train.epochs, train.eval_every_epochs, train.patience) == (None, None, None)
-        assert cell.experiment.experiment.protocol == "honest"
+        assert cell.experiment.protocol == "honest"
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -151,14 +151,14 @@ def test_the_study_of_cur_has_its_settings():
         for name in ("mega", "megacur"):
             chosen: Any = study[f"{task}-{name}-seed0"].experiment.mixer_config
             assert chosen.attention == laplace
-    assert study["text-cur-seed0"].experiment.experiment.dataset.params["max_len"] == 4096
+    assert study["text-cur-seed0"].experiment.dataset.params["max_len"] == 4096
 
 
 @pytest.mark.parametrize("name", [name for name in recipes() if name.endswith(("-smoke", "-small"))])
 def test_small_recipes_need_no_files_that_are_not_generated_shipped_or_downloaded(name):
     plan = load(name)
     assert plan.name == name
-    assert all(cell.experiment.experiment.dataset.params.get("path") is None for cell in plan.cells)
+    assert all(cell.experiment.dataset.params.get("path") is None for cell in plan.runs)
 
 
 @pytest.mark.parametrize("name", sorted(name for name in recipes() if name.startswith("lra-")))
@@ -173,7 +173,7 @@ def test_the_commands_of_the_documentation_load():
     assert len(commands) == 8
     for command in commands:
         name, *overrides = shlex.split(command)
-        assert load(name, overrides).cells
+        assert load(name, overrides).runs
 
 
 def test_rows_of_the_token_table_that_no_token_has_take_no_part():

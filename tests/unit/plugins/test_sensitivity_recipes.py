@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from subquad.experiment import Cell, load
+from subquad.experiment import Run, load
 from subquad.report.published import published_tables
 
 TABLES = {
@@ -20,12 +20,12 @@ TASKS = [(table, task) for table, tasks in TABLES.items() for task in tasks]
 
 
 @cache
-def cells(recipe: str) -> dict[str, Cell]:
-    return {cell.label: cell for cell in load(recipe, ["matrix.seed=[0]"]).cells}
+def cells(recipe: str) -> dict[str, Run]:
+    return {cell.label: cell for cell in load(recipe, ["matrix.seed=[0]"]).runs}
 
 
-def plain(cell: Cell):
-    found = cell.experiment.experiment.model_dump(exclude={"name"})
+def plain(cell: Run):
+    found = cell.experiment.model_dump(exclude={"name"})
     found["dataset"]["params"].pop("download", None)
     return found
 
@@ -39,9 +39,9 @@ def test_the_base_is_the_paper_s_cell_of_the_table(table, task):
 @pytest.mark.parametrize(("table", "task"), TASKS)
 def test_every_printed_value_is_trained(table, task):
     found = [cell for label, cell in cells(f"{table}-agf-sensitivity").items() if label.startswith(f"{task}-")]
-    base = found[0].experiment.experiment.mixer.params
+    base = found[0].experiment.mixer.params
     (papers,) = published_tables()
     for key in ("order", "ortho_weight", "jacobi_a", "jacobi_b"):
         printed = {value for value, _ in papers.find_varied("agf", f"mixer.params.{key}", task, "accuracy")}
-        ours = {cell.experiment.experiment.mixer.params[key] for cell in found}
+        ours = {cell.experiment.mixer.params[key] for cell in found}
         assert ours == (printed | {base[key]} if printed else {base[key]})

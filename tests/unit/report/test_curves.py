@@ -307,13 +307,13 @@ def test_reports_without_varied_settings_have_no_such_part(factory, as_text):
 )
 def test_the_recipes_at_full_scale_are_comparable(factory, recipe, task, samples, settings):
     protocol = "paper" if recipe.startswith("uea") else "honest"
-    cells = {cell.label: cell for cell in load(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).cells}
+    cells = {cell.label: cell for cell in load(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).runs}
     folder = factory.study()
     for name in ("base", *settings):
         cell = cells[f"{task}-agf-paper-{name}-seed0"]
         known = {"dataset": task, "protocol": protocol, "axes": cell.axes, "variant": name, "samples": samples}
         run = factory.cell(folder, label="agf", **known)
-        (run / EXPERIMENT).write_text(dump(cell.experiment.experiment), encoding="utf-8")
+        (run / EXPERIMENT).write_text(dump(cell.experiment), encoding="utf-8")
     report = read_report([folder])
     found = {
         one.published.model: one.reasons

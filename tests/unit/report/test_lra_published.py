@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from subquad.experiment import Cell, dump, load
+from subquad.experiment import Run, dump, load
 from subquad.report import read_report
 from subquad.report.published import Beside, published_beside, published_tables
 from subquad.runs import EXPERIMENT
@@ -26,15 +26,15 @@ MEGA = "published: Mega's own networks, of 4 to 8 layers, trained as Mega"
 
 
 @cache
-def cells(recipe: str, *overrides: str) -> dict[str, Cell]:
-    return {cell.label: cell for cell in load(recipe, overrides).cells}
+def cells(recipe: str, *overrides: str) -> dict[str, Run]:
+    return {cell.label: cell for cell in load(recipe, overrides).runs}
 
 
-def beside(factory, task: str, found: list[Cell], **facts: Any) -> dict[str, Beside]:
+def beside(factory, task: str, found: list[Run], **facts: Any) -> dict[str, Beside]:
     """Published rows beside finished runs of these cells, by source and model."""
     study = factory.study()
     for number, cell in enumerate(found):
-        experiment = cell.experiment.experiment
+        experiment = cell.experiment
         written: dict[str, Any] = {
             "dataset": f"lra-{task}",
             "published": task,
@@ -51,7 +51,7 @@ def beside(factory, task: str, found: list[Cell], **facts: Any) -> dict[str, Bes
     return {f"{one.published.source} {one.published.model}": one for one in published_beside(row)}
 
 
-def seeds(recipe: str, mixer: str, count: int = 5, **how: Any) -> list[Cell]:
+def seeds(recipe: str, mixer: str, count: int = 5, **how: Any) -> list[Run]:
     chosen = cells(recipe, *how.get("overrides", ()))
     task = recipe.removeprefix("lra-")
     prefix = "" if task in ("cur", "agf-smoke") else f"{task}-"

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
-from subquad.engine.ticket import Ticket
-from subquad.experiment import load
+from subquad.experiment import Run, load
 from subquad.runs import RESULT, write_json
 from subquad.search.loop import MAX_FRUITLESS, Agenda, Lane
 from subquad.search.prepare import Prepared, base_trial, prepare
-from subquad.search.search import plan_search, sampler_of, tickets, trials_of
+from subquad.search.search import plan_search, sampler_of, trial_runs, trials_of
 from subquad.search.settings import Settings
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
@@ -39,10 +38,10 @@ def driver(prepared: Prepared, folder: Path) -> tuple[Agenda, Lane]:
     (candidate,) = search.candidates
     lane = Lane(candidate.label, sampler_of(search, candidate), prepared.fitters[candidate.label])
     trials = trials_of(search, folder)
-    return Agenda(folder, trials, [lane], search.settings.limit, tickets(search, folder), lambda _: None), lane
+    return Agenda(folder, trials, [lane], search.settings.limit, trial_runs(search), lambda _: None), lane
 
 
-def end(ticket: Ticket | None, status: str, steps: int) -> None:
+def end(ticket: Run | None, status: str, steps: int) -> None:
     """Record that a trial ended."""
     assert ticket is not None
     write_json(ticket.folder / RESULT, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"})

@@ -13,7 +13,7 @@ from subquad.search.folder import trial_folder
 from subquad.search.search import plan_search
 from subquad.search.settings import Settings
 from subquad.search.trial import Evaluation, Goal, Trial, winner_of
-from subquad.search.winner import final_plan, write_best
+from subquad.search.winner import final_study, write_best
 from subquad.space import plain_space, read_space
 
 
@@ -43,7 +43,7 @@ def test_candidates_are_the_cells_without_their_seeds(study, matrix, labels):
     assert [one.label for one in found] == labels
     assert all("seed" not in one.axes for one in found)
     if "seed" in matrix:
-        assert {one.checked.experiment.train.seed for one in found} == {3}
+        assert {one.run.experiment.train.seed for one in found} == {3}
 
 
 def test_a_single_experiment_is_one_candidate_with_its_name(study):
@@ -56,7 +56,7 @@ def test_a_space_that_was_written_down_draws_the_same_points(study, name):
     mixer = name if name in ("cur", "sfpc", "mdfwa") else "agf"
     plan = study("", f"mixer={mixer}")
     space = plan_search(plan, Settings(name)).spaces["small"]
-    again = read_space(plain_space(space.dims, space.constraints), name, plan.cells[0].experiment)
+    again = read_space(plain_space(space.dims, space.constraints), name, plan.runs[0])
     assert [again.draw(3, number) for number in range(30)] == [space.draw(3, number) for number in range(30)]
     assert [one.value for one in again.settings(again.draw(0, 1))] == [
         one.value for one in space.settings(space.draw(0, 1))
@@ -67,7 +67,7 @@ def test_a_candidate_may_have_nothing_to_search(study):
     search = plan_search(study("matrix: {mixer: [agf, softmax]}\n"), Settings("agf"))
     assert search.spaces["agf"].dimensions > 0
     assert search.spaces["softmax"].draw(0, 0) == {}
-    assert read_space(plain_space((), ()), "agf", search.candidates[1].checked).dims == ()
+    assert read_space(plain_space((), ()), "agf", search.candidates[1].run).dims == ()
 
 
 def finished(number, value, loss=1.0, state="finished", step=10):
@@ -94,29 +94,29 @@ def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tm
     agf, softmax = candidates_of(plan)
     first = won(tmp_path, "agf", mixer__params__order=8, train__lr=0.1)
     second = won(tmp_path, "softmax", train__lr=0.2, train__steps=9, train__epochs=None)
-    final = final_plan(tmp_path, plan, [(agf, first), (softmax, second)], 2)
-    assert [cell.label for cell in final.cells] == ["agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"]
-    trains = [cell.experiment.experiment.train for cell in final.cells]
+    final = final_study(tmp_path, plan, [(agf, first), (softmax, second)], 2)
+    assert [cell.label for cell in final.runs] == ["agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"]
+    trains = [cell.experiment.train for cell in final.runs]
     assert [one.lr for one in trains] == [0.1, 0.1, 0.2, 0.2]
     assert [one.steps for one in trains] == [None, None, 9, 9]
-    assert [cell.experiment.experiment.mixer.params.get("order") for cell in final.cells] == [8, 8, None, None]
+    assert [cell.experiment.mixer.params.get("order") for cell in final.runs] == [8, 8, None, None]
     best = load(str(write_best(tmp_path, agf, first, 2)))
-    assert [one.experiment.experiment for one in best.cells] == [one.experiment.experiment for one in final.cells[:2]]
+    assert [one.experiment for one in best.runs] == [one.experiment for one in final.runs[:2]]
 
 
 def test_a_candidate_without_a_winner_is_left_out(study, tmp_path):
     plan = study("matrix: {mixer: [agf, softmax]}\n")
     agf, softmax = candidates_of(plan)
-    final = final_plan(tmp_path, plan, [(agf, None), (softmax, won(tmp_path, "softmax", train__lr=0.2))], 1)
-    assert [cell.label for cell in final.cells] == ["softmax-seed0"]
+    final = final_study(tmp_path, plan, [(agf, None), (softmax, won(tmp_path, "softmax", train__lr=0.2))], 1)
+    assert [cell.label for cell in final.runs] == ["softmax-seed0"]
 
 
 def test_a_single_experiments_final_study(study, tmp_path):
     plan = study()
     (candidate,) = candidates_of(plan)
-    final = final_plan(tmp_path, plan, [(candidate, won(tmp_path, "small", train__lr=0.2))], 3)
-    assert [cell.experiment.experiment.train.seed for cell in final.cells] == [0, 1, 2]
-    assert {cell.experiment.experiment.train.lr for cell in final.cells} == {0.2}
+    final = final_study(tmp_path, plan, [(candidate, won(tmp_path, "small", train__lr=0.2))], 3)
+    assert [cell.experiment.train.seed for cell in final.runs] == [0, 1, 2]
+    assert {cell.experiment.train.lr for cell in final.runs} == {0.2}
 
 
 def test_settings_that_are_none():

@@ -110,7 +110,7 @@ def test_time_is_matched_with_its_evaluations(search):
 
 
 def test_steps_and_evaluations_are_timed(search):
-    candidates = {one.label: one.checked for one in search(RATES, more=MIXERS).candidates}
+    candidates = {one.label: one.run for one in search(RATES, more=MIXERS).candidates}
     found = timings(candidates, Materials())
     assert list(found) == ["softmax", "agf"]
     assert all(one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values())

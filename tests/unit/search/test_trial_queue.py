@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_run import SMALL
 
+from subquad.drivers.folder import write_down
 from subquad.drivers.preflight import available_cpus
-from subquad.drivers.session import write_down
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
-from subquad.engine.ticket import Ticket
 from subquad.errors import RunError
-from subquad.experiment import load
+from subquad.experiment import Run, load
 from subquad.runs import RESULT, read_result, write_json
 from subquad.search.trial_queue import TrialQueue
 
@@ -23,13 +23,13 @@ ENDED = {"error": "", "kind": ""}
 
 
 @pytest.fixture
-def ticket(tmp_path: Path) -> Callable[..., Ticket]:
+def ticket(tmp_path: Path) -> Callable[..., Run]:
     (tmp_path / "small.yaml").write_text(SMALL)
 
-    def make(label: str, cpus: float = 0.5) -> Ticket:
-        (cell,) = load(str(tmp_path / "small.yaml"), [f"resources.cpus_per_worker={cpus}"]).cells
+    def make(label: str, cpus: float = 0.5) -> Run:
+        (one,) = load(str(tmp_path / "small.yaml"), [f"resources.cpus_per_worker={cpus}"]).runs
         folder = tmp_path / "trials" / label
-        made = Ticket(folder, label, {}, cell.experiment, "0", uuid.uuid4().hex, tmp_path, tmp_path, trial=True)
+        made = replace(one, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
         write_down(made)
         return made
 
@@ -39,7 +39,7 @@ def ticket(tmp_path: Path) -> Callable[..., Ticket]:
 class Search:
     """Gives these tickets, and remembers which it was told of."""
 
-    def __init__(self, *tickets: Ticket, cpus: float = 1.0):
+    def __init__(self, *tickets: Run, cpus: float = 1.0):
         self.left = list(tickets)
         self.ended: list[str] = []
         self.queue = TrialQueue(
@@ -51,11 +51,11 @@ class Search:
         return started and started.label
 
 
-def begin(one: Ticket) -> None:
-    attempts.append(one.folder, Attempt(len(attempts.read(one.folder)) + 1, 0, one.session, 1))
+def begin(one: Run) -> None:
+    attempts.append(one.folder, Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1))
 
 
-def finish(one: Ticket) -> None:
+def finish(one: Run) -> None:
     write_json(one.folder / RESULT, {"status": "finished"})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import Checked, load
+from subquad.experiment import Run, load
 from subquad.space import Space, check_space, find_space
 
 BASE = """\
@@ -21,18 +21,18 @@ train: {epochs: 1}
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Callable[..., Checked]:
+def experiment(tmp_path: Path) -> Callable[..., Run]:
     """`experiment("agf", "mixer.params.order=4")`."""
 
-    def one(mixer: str = "agf", *overrides: str) -> Checked:
+    def one(mixer: str = "agf", *overrides: str) -> Run:
         (tmp_path / "base.yaml").write_text(BASE.replace("MIXER", mixer), encoding="utf-8")
-        return load("base.yaml", overrides, cwd=tmp_path).cells[0].experiment
+        return load("base.yaml", overrides, cwd=tmp_path).runs[0]
 
     return one
 
 
 @pytest.fixture
-def space(tmp_path: Path, experiment: Callable[..., Checked]) -> Callable[..., Space]:
+def space(tmp_path: Path, experiment: Callable[..., Run]) -> Callable[..., Space]:
     """The space that a text, as `s.yaml`, is for an experiment with overrides."""
 
     def one(text: str, *overrides: str, mixer: str = "agf", drop: bool = False) -> Space:

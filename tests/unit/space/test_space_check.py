@@ -204,6 +204,6 @@ def test_a_search_that_a_plugin_got_wrong_is_blamed_on_it(tmp_path, config: type
 
     text = "dataset: recall\ntask: classification\nbackbone: encoder\nmixer: sloppy\n"
     (tmp_path / "e.yaml").write_text(text)
-    experiment = load("e.yaml", cwd=tmp_path, resolve=find).cells[0].experiment
+    experiment = load("e.yaml", cwd=tmp_path, resolve=find).runs[0]
     with pytest.raises(ConfigError, match=f"^{message}$"):
         check_space(auto_space(experiment), experiment)

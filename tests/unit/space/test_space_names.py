@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import ConfigError, PluginError
-from subquad.experiment import Checked
+from subquad.experiment import Run
 from subquad.registry import find_plugins, recipes
 from subquad.registry.files import package_folder
 from subquad.space import auto_space, check_space, find_space, merge_spaces, parse_space
@@ -139,7 +139,7 @@ def test_the_shipped_spaces_are_installed(experiment):
     assert check_space(find_space("agf+optimizer", given), given).dimensions == 9
 
 
-def searched(given: Checked) -> dict[str, str]:
+def searched(given: Run) -> dict[str, str]:
     return {dim.path.removeprefix("mixer.params."): dim.kind for dim in auto_space(given).dims}
 
 

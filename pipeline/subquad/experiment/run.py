@@ -1,14 +1,19 @@
-"""Check an experiment against its plugins, before anything heavy is imported or started."""
+"""One run: an experiment checked against its plugins, before anything heavy is imported or started."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from platformdirs import user_cache_path
+
 from subquad import registry
 from subquad.errors import ConfigError, PluginError, UserError
+from subquad.experiment.canonical import digest
 from subquad.experiment.refusals import Fault, Known, blamed_key, known_keys, refusal, validated
 from subquad.experiment.rules import Parts, conflicts, misfits, untrimmable
 from subquad.experiment.schema import Component, Experiment
@@ -23,22 +28,34 @@ from subquad.experiment.settings import (
     one_line,
     origin_of,
 )
-from subquad.plugin import Config
-from subquad.registry import Resolved
+from subquad.plugin import Config, DatasetPlugin, TaskPlugin
+from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
 
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""
 
 
+def data_root() -> Path:
+    """Where prepared data live: $SUBQUAD_DATA, else the user's cache folder."""
+    given = os.environ.get("SUBQUAD_DATA")
+    return Path(given).resolve() if given else user_cache_path("subquad") / "data"
+
+
 @dataclass(frozen=True)
-class Checked:
-    """An experiment that can run.
+class Run:
+    """One run: an experiment that can run, its plugins, and, once it is made, its folder.
 
     Attributes:
         experiment: with every plugin parameter filled in and every path absolute.
         mixer, backbone, task, dataset: its plugins.
         mixer_config, backbone_config, task_config, dataset_config: their parameters.
+        label: names it within a study, and its folder there; for a single experiment the experiment's name.
+        axes: its choice on each axis of a study: a component's label, else the value.
+        place: its folder, on storage that every worker sees; None until it is made.
+        launch: names the start of the driver that works on it; a restart by hand is another one.
+        data_root: folder for prepared data.
+        is_trial: a trial of a search: it ends with its last evaluation, and the test split stays closed.
     """
 
     experiment: Experiment
@@ -50,6 +67,73 @@ class Checked:
     backbone_config: Config
     task_config: Config
     dataset_config: Config
+    label: str
+    axes: dict[str, Any] = field(default_factory=dict)
+    place: Path | None = None
+    launch: str = ""
+    data_root: Path = field(default_factory=data_root)
+    is_trial: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        assert self.place is not None, "the run has no folder yet"
+        return self.place
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of what decides its numbers."""
+        return digest(self.experiment, self.mixer.source.sha256 if self.mixer.source else "")
+
+    @property
+    def plugins(self) -> tuple[Resolved, ...]:
+        """Every plugin it uses."""
+        return (self.mixer, self.backbone, self.task, self.dataset)
+
+    @property
+    def goal(self) -> TaskPlugin:
+        """The task's own words: which metric selects, and whether its largest or smallest value is best."""
+        assert isinstance(self.task.plugin, TaskPlugin)
+        return self.task.plugin
+
+    @property
+    def dataset_label(self) -> str:
+        """What tables call the data set: what its plugin says, else the plugin's name."""
+        assert isinstance(self.dataset.plugin, DatasetPlugin)
+        return self.dataset.plugin.label(self.dataset_config) or self.dataset.found.name
+
+    def plain(self) -> dict[str, Any]:
+        """The run as plain values that travel to another process or machine, its plugins by name."""
+        source = self.mixer.source
+        return {
+            "experiment": self.experiment.model_dump(mode="python"),
+            "source": None if source is None else dict(vars(source)),
+            "plugins": [plugin_facts(one) for one in self.plugins],
+            "place": None if self.place is None else str(self.place),
+            "data_root": str(self.data_root),
+            **{name: getattr(self, name) for name in ("label", "axes", "launch", "is_trial")},
+        }
+
+    @staticmethod
+    def rebuild(plain: Mapping[str, Any]) -> Run:
+        """The run of `plain` values, from this process's plugins; a mixer given as a file from the text that travelled.
+
+        Raises:
+            PluginError: this machine lacks a plugin, or has another version of it.
+        """
+        verify_same(plain["plugins"])
+
+        def resolve_here(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+            if kind == "mixer" and plain["source"] is not None:
+                return load_source(SourceFile(**plain["source"]))
+            return registry.resolve(kind, name, base=base)
+
+        return replace(
+            check(Experiment.model_validate(plain["experiment"]), resolve=resolve_here),
+            place=None if plain["place"] is None else Path(plain["place"]),
+            data_root=Path(plain["data_root"]),
+            **{name: plain[name] for name in ("label", "axes", "launch", "is_trial")},
+        )
 
 
 def parse(data: Mapping[str, Any], marks: Marks | None = None, *, resolve: Resolve | None = None) -> Experiment:
@@ -84,7 +168,7 @@ def parameters(plugin: Resolved, params: Mapping[str, Any]) -> Config:
 
 def check(
     experiment: Experiment, marks: Marks | None = None, *, base: Path | None = None, resolve: Resolve | None = None
-) -> Checked:
+) -> Run:
     """Resolve an experiment's plugins, check their parameters, and check that all of it fits together.
 
     Args:
@@ -104,7 +188,7 @@ def check(
     parts: Parts = {kind: (plugins[kind], configs[kind]) for kind in COMPONENTS}
     for path, message in (*misfits(parts), *untrimmable(experiment.train, parts)):
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
-    return Checked(
+    return Run(
         experiment=_filled(experiment, configs),
         mixer=plugins["mixer"],
         backbone=plugins["backbone"],
@@ -114,6 +198,7 @@ def check(
         backbone_config=configs["backbone"],
         task_config=configs["task"],
         dataset_config=configs["dataset"],
+        label=experiment.name,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,46 +13,60 @@ from typing import Any
 from subquad import registry
 from subquad.errors import UserError
 from subquad.experiment.axes import CASE
-from subquad.experiment.canonical import digest, dump
-from subquad.experiment.checked import Checked, Resolve, check, parse
+from subquad.experiment.canonical import dump
+from subquad.experiment.run import Resolve, Run, check, parse
 from subquad.experiment.settings import Tree, one_line, problem
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers
 from subquad.experiment.study_file import Combination, StudyFile, label_of, read_study
 from subquad.experiment.study_text import study_text
+from subquad.runs import CELLS, read_result, runs_root
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of a plan.
-
-    Attributes:
-        label: names it within the study, and its folder; for a single experiment its name.
-        axes: the choice on each axis: a component's label, else the value; under `case` what its case changes.
-        experiment: what to run.
-    """
-
-    label: str
-    axes: dict[str, Any]
-    experiment: Checked
-
-
-@dataclass(frozen=True)
-class Plan:
+class Study:
     """What a file or recipe asks for.
 
     Attributes:
         name: folder of its runs.
-        study: False for a single experiment.
-        cells: its runs, all checked.
-        text: the whole as canonical YAML; `load` reads it back to the same cells.
+        single: a single experiment, which is the only run; its folder is the run's.
+        runs: all checked.
+        text: the whole as canonical YAML; `load` reads it back to the same runs.
         source: where it came from.
+        place: its folder; None until it is made.
     """
 
     name: str
-    study: bool
-    cells: tuple[Cell, ...]
+    single: bool
+    runs: tuple[Run, ...]
     text: str
     source: str
+    place: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        assert self.place is not None, "the study has no folder yet"
+        return self.place
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds `runs/` and the tracking database."""
+        runs = runs_root(self.folder)
+        return runs.parent if runs.name == "runs" else runs
+
+    @property
+    def pending(self) -> list[Run]:
+        """Runs without a finished result; failed ones are tried again."""
+        return [one for one in self.runs if (read_result(one.folder) or {}).get("status") != "finished"]
+
+    def placed(self, folder: Path) -> Study:
+        """The study in a folder, for a driver that starts now."""
+        launch = uuid.uuid4().hex
+        runs = (
+            replace(one, place=folder if self.single else folder / CELLS / one.label, launch=launch)
+            for one in self.runs
+        )
+        return replace(self, place=folder, runs=tuple(runs))
 
 
 def load(
@@ -61,7 +76,7 @@ def load(
     cwd: Path | None = None,
     resolve: Resolve | None = None,
     recipes: Recipes | None = None,
-) -> Plan:
+) -> Study:
     """Read an experiment or study, lay overrides over it, and check every run of it.
 
     Args:
@@ -82,43 +97,41 @@ def load(
     return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 
 
-def _single(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Plan:
-    checked = _checked(asked.experiment_of({}), cwd, resolve)
-    name = checked.experiment.name
-    return Plan(name, False, (Cell(name, {}, checked),), dump(checked.experiment), source)
+def _single(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
+    run = _checked(asked.experiment_of({}), cwd, resolve)
+    return Study(run.label, True, (run,), dump(run.experiment), source)
 
 
-def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Plan:
-    cells: dict[str, Cell] = {}
+def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
+    found: dict[str, Run] = {}
     for combination, label in zip(asked.combinations, asked.labels(), strict=True):
         try:
-            checked = _checked(asked.experiment_of(combination), cwd, resolve)
+            run = _checked(asked.experiment_of(combination), cwd, resolve)
         except UserError as error:
             raise type(error)(one_line(f"{error} (run {label})")) from error
         base = asked.base_of(combination)
-        if base is None or not _is_base(checked, cells.get(label_of(base)), combination):
-            cells[label] = Cell(label, asked.coordinates(combination), checked)
-    made = tuple(cells.values())
-    text = study_text(asked, [cell.experiment for cell in made], cwd)
-    return Plan(made[0].experiment.experiment.name, True, made, text, source)
+        if base is None or not _is_base(run, found.get(label_of(base)), combination):
+            found[label] = replace(run, label=label, axes=asked.coordinates(combination))
+    runs = tuple(found.values())
+    return Study(runs[0].experiment.name, False, runs, study_text(asked, runs, cwd), source)
 
 
-def _is_base(checked: Checked, base: Cell | None, combination: Combination) -> bool:
+def _is_base(run: Run, base: Run | None, combination: Combination) -> bool:
     """Whether a case changes nothing here: the run would be its base again.
 
     Raises:
         ConfigError: it changes what decides no number.
     """
-    if base is None or digest(checked.experiment) != digest(base.experiment.experiment):
+    if base is None or run.digest != base.digest:
         return False
-    if checked.experiment != base.experiment.experiment:
+    if run.experiment != base.experiment:
         case = combination[CASE].value
         message = "changes nothing that decides the numbers; make it an axis of the matrix, or leave it out"
         raise problem((*case.when.path[:2], "set"), message, case.when.marks)
     return True
 
 
-def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Checked:
+def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Run:
     return check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=cwd, resolve=resolve)
 
 
