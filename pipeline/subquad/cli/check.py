@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +69,7 @@ def check_command(
     asked = _asked(words, everything)
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
+    from subquad.drivers.preflight import available_cpus
     from subquad.testing.certificate import chosen_checks
     from subquad.testing.markdown import certificates_markdown
 
@@ -79,7 +79,7 @@ def check_command(
     settings["device"] = _device(device)
     done: list[Certificate] = []
     broken: dict[str, str] = {}
-    for certificate in _certificates(asked, settings, jobs or (_usable_cores() if slow else 1), broken, everything):
+    for certificate in _certificates(asked, settings, jobs or (available_cpus() if slow else 1), broken, everything):
         done.append(certificate)
         if not as_json and markdown != "-":
             _print(certificate)
@@ -116,14 +116,6 @@ def _certificates(
                 broken[one.name] = str(error)
             else:
                 yield found
-
-
-def _usable_cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _asked(words: Sequence[str], everything: bool) -> list[_Asked]:
@@ -207,7 +199,9 @@ def _device(name: str) -> str:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
-        raise ConfigError(f"--device {name}: not on this machine ({str(error).splitlines()[0]})") from None
+        raise ConfigError(
+            f"--device {name}: not on this machine ({str(error).splitlines()[0].partition('. ')[0]})"
+        ) from None
     return name
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from subquad.cost.operations import Rule, rule_of, tensors
+from subquad.cost.operations import Rule, rule_of, tensors_in
 from subquad.nn import MixerOutput, as_output
 
 SMALL = 64
@@ -121,7 +121,7 @@ class OperationCounter:
             self._moved += known.moved(args, kwargs, out)
         if known is None or known.rule.traffic != "none":
             self._operations += 1
-            self._largest[name] = max([self._largest[name], *(one.numel() for one in tensors(out))])
+            self._largest[name] = max([self._largest[name], *(one.numel() for one in tensors_in(out))])
 
     def count(self) -> Count:
         """What was seen so far."""
@@ -143,9 +143,9 @@ class _Known:
 
     def moved(self, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
         """Bytes read and written."""
-        changed = [one for place in self.changed for one in tensors(args[place : place + 1])]
-        given = [one for one in tensors(args) if not (self.rule.overwrites and _is_among(one, changed))]
-        written = tensors(out) or changed or tensors(list(kwargs.values()))
+        changed = [one for place in self.changed for one in tensors_in(args[place : place + 1])]
+        given = [one for one in tensors_in(args) if not (self.rule.overwrites and _is_among(one, changed))]
+        written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
         writes, reads = sum(map(touched, written)), [touched(one) for one in given]
         if self.rule.traffic == "gather" and reads:
             reads[0] = min(reads[0], writes)

@@ -40,16 +40,16 @@ class Rule:
     overwrites: bool = False
 
 
-def tensors(tree: Any) -> list[Tensor]:
+def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in an argument or a result, however deep in lists."""
     if isinstance(tree, Tensor):
         return [tree]
-    return [one for item in tree for one in tensors(item)] if isinstance(tree, (list, tuple)) else []
+    return [one for item in tree for one in tensors_in(item)] if isinstance(tree, (list, tuple)) else []
 
 
 def _reals(tree: Any) -> int:
     """Real numbers in all tensors of an argument or a result; a complex one counts twice."""
-    return sum(one.numel() * (2 if one.is_complex() else 1) for one in tensors(tree))
+    return sum(one.numel() * (2 if one.is_complex() else 1) for one in tensors_in(tree))
 
 
 def _nothing(args: Sequence[Any], out: Any) -> int:
@@ -66,7 +66,7 @@ def _per_output(factor: int) -> _Formula:
 
 def _product(args: Sequence[Any], out: Any) -> int:
     """Complex elementwise products are 6, real ones 1."""
-    return sum(one.numel() * (6 if one.is_complex() else 1) for one in tensors(out))
+    return sum(one.numel() * (6 if one.is_complex() else 1) for one in tensors_in(out))
 
 
 def _fft(factor: float, real_side: Literal["in", "out"] | None) -> _Formula:
@@ -91,18 +91,18 @@ def _topk(args: Sequence[Any], out: Any) -> int:
 
 def _search(args: Sequence[Any], out: Any) -> int:
     """A binary search for each output, in whichever of the first two arguments is the sorted one (the longer)."""
-    return round(_reals(out) * math.log2(1 + max(one.shape[-1] for one in tensors(args[:2]) if one.ndim)))
+    return round(_reals(out) * math.log2(1 + max(one.shape[-1] for one in tensors_in(args[:2]) if one.ndim)))
 
 
 def _vector_product(args: Sequence[Any], out: Any) -> int:
-    return 2 * max(map(_reals, tensors(args)))
+    return 2 * max(map(_reals, tensors_in(args)))
 
 
 def _cubic(factor: float) -> _Formula:
     """factor n^3 for each square matrix of the first argument; for m x n, factor m n min(m, n)."""
 
     def flops(args: Sequence[Any], out: Any) -> int:
-        matrix = tensors(args)[0]
+        matrix = tensors_in(args)[0]
         return round(factor * _reals(matrix) * min(matrix.shape[-2:]))
 
     return flops
@@ -119,7 +119,7 @@ def _solve(factor: float, *, matrix: int = 0, right: int = 1) -> _Formula:
 
 
 def _distances(args: Sequence[Any], out: Any) -> int:
-    return 3 * _reals(tensors(out)[0]) * args[0].shape[-1]
+    return 3 * _reals(tensors_in(out)[0]) * args[0].shape[-1]
 
 
 def _convolution_backward(args: Sequence[Any], out: Any) -> int:
@@ -136,7 +136,7 @@ def _mkldnn_convolution(args: Sequence[Any], out: Any) -> int:
 
 def _pool(args: Sequence[Any], out: Any) -> int:
     window = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
-    return _reals(tensors(out)[0]) * math.prod(window)
+    return _reals(tensors_in(out)[0]) * math.prod(window)
 
 
 def _recurrent(factor: int) -> _Formula:
@@ -153,34 +153,31 @@ sym_constrain_range sym_constrain_range_for_size _functional_sym_constrain_range
 dense_dim"""
 _MOVES = """clone cat stack hstack vstack roll flip rot90 repeat repeat_interleave constant_pad_nd reflection_pad1d
 reflection_pad2d reflection_pad1d_backward reflection_pad2d_backward replication_pad1d replication_pad2d
-replication_pad1d_backward replication_pad2d_backward slice_scatter select_scatter diagonal_scatter as_strided_scatter
-slice_backward select_backward diagonal_backward unfold_backward value_selecting_reduction_backward tril triu
-tril_indices triu_indices masked_select nonzero nonzero_static masked_scatter masked_scatter_backward complex
-pixel_shuffle pixel_unshuffle channel_shuffle im2col zeros zeros_like ones ones_like full full_like new_zeros new_ones
-new_full arange linspace logspace eye scalar_tensor lift lift_fresh_copy diag_embed block_diag split_with_sizes_copy
-unbind_copy expand_copy _pin_memory view_as_real_copy view_as_complex_copy pad_sequence _chunk_cat one_hot
-resolve_conj resolve_neg _neg_view _conj_copy index_fill bartlett_window blackman_window hamming_window hann_window
-kaiser_window fft_fftfreq fft_rfftfreq range _stack lu_unpack _lazy_clone"""
+replication_pad1d_backward replication_pad2d_backward select_scatter diagonal_scatter as_strided_scatter slice_backward
+select_backward diagonal_backward unfold_backward value_selecting_reduction_backward tril triu tril_indices
+triu_indices masked_select nonzero nonzero_static masked_scatter masked_scatter_backward complex pixel_shuffle
+pixel_unshuffle channel_shuffle im2col zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full
+arange linspace logspace eye scalar_tensor lift diag_embed block_diag _pin_memory pad_sequence _chunk_cat one_hot
+resolve_conj resolve_neg _neg_view index_fill bartlett_window blackman_window hamming_window hann_window kaiser_window
+fft_fftfreq fft_rfftfreq range _stack lu_unpack _lazy_clone"""
 _OVERWRITES = "copy _to_copy fill zero"
 _GATHERS = "index index_select gather take embedding _unsafe_index"
 _SCATTERS = "index_put _index_put_impl _unsafe_index_put index_copy scatter put"
 _ADDS = "index_add scatter_add scatter_reduce index_reduce"
 _RANDOM = """rand rand_like randn randn_like randint randint_like randperm normal uniform bernoulli exponential random
 log_normal geometric cauchy poisson multinomial normal_functional"""
-_REDUCTIONS = """max min var std var_mean std_mean norm prod any all argmax argmin aminmax median nanmedian mode
-kthvalue count_nonzero trace histc bincount equal allclose isin cumsum cumprod cummax cummin logcumsumexp
-_cummax_helper _cummin_helper embedding_dense_backward embedding_backward mse_loss smooth_l1_loss huber_loss
-binary_cross_entropy nll_loss_forward nll_loss2d_forward nll_loss_backward renorm col2im unique_dim _unique2
+_REDUCTIONS = """max min median nanmedian mode kthvalue trace histc bincount equal allclose isin cumsum cumprod cummax
+cummin logcumsumexp _cummax_helper _cummin_helper embedding_dense_backward embedding_backward mse_loss smooth_l1_loss
+huber_loss binary_cross_entropy nll_loss_forward nll_loss2d_forward nll_loss_backward renorm col2im unique_dim _unique2
 unique_consecutive unique_dim_consecutive _unique _aminmax histogram adaptive_avg_pool1d _is_all_true _is_any_true
 segment_reduce _segment_reduce_backward soft_margin_loss binary_cross_entropy_with_logits nll_loss2d_backward"""
 _ELEMENTWISE = """softplus_backward glu glu_backward elu_backward leaky_relu_backward hardtanh_backward polar
-heaviside _prelu_kernel _prelu_kernel_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward
-binary_cross_entropy_backward logit_backward gelu_backward threshold_backward native_dropout_backward dist
-_masked_scale log_sigmoid_forward log_sigmoid_backward lerp clamp cross linalg_cross hardswish_backward mish_backward
-_conj_physical upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward
-_adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward rrelu_with_noise _foreach_norm
-floor_divide hardswish hardsigmoid_backward hardshrink_backward softshrink_backward soft_margin_loss_backward
-__lshift__ __rshift__ _fused_dropout _unsafe_masked_index"""
+_prelu_kernel _prelu_kernel_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward
+binary_cross_entropy_backward dist _masked_scale log_sigmoid_forward log_sigmoid_backward cross linalg_cross
+hardswish_backward mish_backward upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d
+upsample_nearest2d_backward _adaptive_avg_pool2d_backward avg_pool2d_backward max_pool2d_with_indices_backward
+rrelu_with_noise _foreach_norm floor_divide hardswish hardsigmoid_backward hardshrink_backward softshrink_backward
+soft_margin_loss_backward _fused_dropout _unsafe_masked_index"""
 _PER_INPUT = {
     1: "_adaptive_avg_pool2d",
     2: "linalg_vector_norm native_dropout",
@@ -241,7 +238,7 @@ def _rules() -> dict[str, Rule]:
     rules |= {name: Rule(_nothing, overwrites=True) for name in _OVERWRITES.split()}
     rules |= {name: Rule(_nothing, "gather") for name in _GATHERS.split()}
     rules |= {name: Rule(_nothing, "scatter") for name in _SCATTERS.split()}
-    rules |= {name: Rule(lambda args, out: _reals(tensors(args)[-1]), "scatter") for name in _ADDS.split()}
+    rules |= {name: Rule(lambda args, out: _reals(tensors_in(args)[-1]), "scatter") for name in _ADDS.split()}
     rules |= {name: Rule(_per_output(1), overwrites=True) for name in _RANDOM.split()}
     rules |= {name: Rule(_per_input(1)) for name in _REDUCTIONS.split()}
     rules |= {name: Rule(_per_output(1)) for name in _ELEMENTWISE.split()}

@@ -10,8 +10,7 @@ For the tests of a package of mixers:
         case()
 """
 
-from subquad.testing.cases import CheckCase, check_mixer
-from subquad.testing.certificate import Certificate, certify
+from subquad.testing.certificate import Certificate, CheckCase, certify, check_mixer
 from subquad.testing.check import Check, CheckFailed, CheckOutcome, Finding, NotApplicable, NotProven
 from subquad.testing.subject import CheckSubject
 

@@ -1,22 +1,23 @@
-"""A certificate: every check of every subject of one mixer, and where all of it was seen."""
+"""A certificate: every check of every subject of one mixer, and where all of it was seen; also as cases for pytest."""
 
 from __future__ import annotations
 
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from subquad.errors import ConfigError
+from subquad.plugin import MixerPlugin
 from subquad.registry import Resolved, plugin_facts
 from subquad.suggest import did_you_mean
-from subquad.testing.check import Check, CheckOutcome, Status, run_check
+from subquad.testing.check import Check, CheckOutcome, Finding, NotApplicable, Status, perform, run_check
 from subquad.testing.checks import CHECKS
-from subquad.testing.subject import CheckSubject, check_subjects
+from subquad.testing.subject import CheckSubject, check_subjects, resolve_mixer
 from subquad.testing.workers import CheckWorkers, Work, sendable
 
 WORTH_A_PROCESS = 6
@@ -176,3 +177,70 @@ def chosen_checks(only: Iterable[str] | None = None, exclude: Mapping[str, str] 
         if not reason.strip():
             raise ConfigError(f"exclude {name}: give a reason, as in {name}='why it does not apply'")
     return tuple(check for check in CHECKS if not wanted or check.name in wanted)
+
+
+@dataclass(frozen=True)
+class CheckCase:
+    """One check of one way of building a mixer. Call it to run it.
+
+    Attributes:
+        check: the property.
+        subject: the mixer with its parameters.
+        exclude: reasons by check name.
+    """
+
+    check: Check
+    subject: CheckSubject
+    exclude: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        built = f"{self.subject.variant}+causal" if self.subject.causal else self.subject.variant
+        return f"{self.subject.resolved.found.name}/{built}/{self.check.name}"
+
+    def __call__(self) -> Finding:
+        """Run the check; an excluded one is skipped with its reason.
+
+        Raises:
+            CheckFailed: the mixer lacks the property; the message says what was seen and what is allowed.
+            NotProven: neither shown nor refuted.
+        """
+        try:
+            return perform(self.check, self.subject, self.exclude)
+        except NotApplicable as reason:
+            import pytest  # only here: a certificate needs none
+
+            pytest.skip(str(reason))
+
+
+def check_mixer(
+    target: str | type | MixerPlugin | Resolved,
+    params: Mapping[str, Any] | None = None,
+    *,
+    exclude: Mapping[str, str] | None = None,
+    only: Iterable[str] | None = None,
+    **options: Any,
+) -> list[CheckCase]:
+    """The certificate of a mixer as cases, one for each check and each way of building it.
+
+        import pytest
+        from subquad.testing import check_mixer
+
+        @pytest.mark.parametrize("case", check_mixer("my-mixer", {"order": 4}), ids=str)
+        def test_contract(case):
+            case()
+
+    Args:
+        target: a plugin's name, `./file.py:Class`, or a `TokenMixer` or `AttentionCore` class with `Config` and
+            `facts`.
+        params: its parameters; the defaults and all its variants where None.
+        exclude: checks that are skipped, by name, each with the reason.
+        only: checks to make; all where None.
+        options: further attributes of `CheckSubject`: dim, num_heads, compiler.
+
+    Raises:
+        PluginError: there is no such mixer, or it breaks the contract.
+        ConfigError: parameters or names of checks are wrong.
+    """
+    checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
+    ways = check_subjects(resolve_mixer(target), params, **options)
+    return [CheckCase(check, subject, reasons) for subject in ways for check in checks]

@@ -25,7 +25,6 @@ def _no_cache(subject: CheckSubject) -> str:
 
 @shows("prefill returns what forward does", excluded=_no_cache)
 def _cache_prefill(subject: CheckSubject) -> Finding:
-    """`prefill` returns at real tokens what `forward` does."""
     if not subject.causal:
         raise CheckFailed("caches is True in a mixer that sees later positions")
     mixer, meter = subject.build(), Meter(ROUNDING)

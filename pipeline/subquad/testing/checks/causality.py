@@ -120,7 +120,6 @@ def _weight_gradients(mixer: nn.Module, x: Tensor, cut: int) -> dict[str, Tensor
 
 @shows("how many tokens follow does not matter", excluded=_not_causal)
 def _causal_lengths(subject: CheckSubject) -> Finding:
-    """The first outputs of a long sequence are those of its beginning alone."""
     length = subject.at_most(LONG)
     mixer, x, meter = subject.build(max_len=length), subject.tokens(2, length), Meter(ROUNDING)
     expected = outputs(mixer, x)

@@ -13,7 +13,6 @@ from subquad.testing.subject import CheckSubject
 
 @shows("what is declared as leak is no more than rounding")
 def _leak(subject: CheckSubject) -> Finding:
-    """The declared leak is rounding: anything more is an influence."""
     if not 0 <= subject.facts.leak <= ROUNDING:
         raise CheckFailed(
             f"leak {subject.facts.leak:g} is declared, allowed 0 to {ROUNDING:g}: no rounding is as large"

@@ -18,11 +18,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 
 from subquad.cost import Count, count_pass
 from subquad.errors import SubquadError
@@ -311,25 +311,12 @@ def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
 
 
 def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> _Model:
-    """The nearest non-negative mixture of 1 and the named terms."""
+    """The non-negative mixture of 1 and the named terms that is nearest by least squares, relative to the counts."""
     terms = [lambda _: 1.0, *(TERMS[name] for name in dict.fromkeys(names))]
-    columns = [np.array([term(length) for length in lengths]) / y for term in terms]
-    places = range(len(columns))
-    chosen = (subset for count in range(1, len(columns) + 1) for subset in combinations(places, count))
-    return min((_mixture(columns, subset) for subset in chosen), key=lambda model: model.distance)
-
-
-def _mixture(columns: Sequence[np.ndarray], chosen: Sequence[int]) -> _Model:
-    """Least squares of some columns against ones; infinitely far where a coefficient is negative."""
-    matrix = np.stack([columns[place] for place in chosen], 1)
-    scale = np.abs(matrix).max(0)
-    solution = np.linalg.lstsq(matrix / scale, np.ones(len(matrix)), rcond=None)[0]
-    if (solution < 0).any():
-        return _Model(math.inf, 0.0)
-    parts = matrix / scale * solution
-    return _Model(
-        float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1]) if chosen[-1] == len(columns) - 1 else 0.0
-    )
+    matrix = np.array([[term(length) for term in terms] for length in lengths]) / y[:, None]
+    matrix /= matrix.max(0)
+    parts = matrix * nnls(matrix, np.ones(len(y)))[0]
+    return _Model(float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1]))
 
 
 def _exponent(lengths: Sequence[int], y: np.ndarray) -> float:

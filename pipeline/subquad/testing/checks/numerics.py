@@ -125,7 +125,6 @@ def _compiled(subject: CheckSubject) -> Finding:
 
 @shows("float32 stays as near to float64 as the method allows")
 def _precision_fp32(subject: CheckSubject) -> Finding:
-    """The same numbers through float32."""
     mixer, x, keep = float32_case(subject)
     return judge_drift(mixer, x, keep, torch.float32, real_results(mixer, x, keep))
 

@@ -38,7 +38,6 @@ def _shapes(subject: CheckSubject) -> Finding:
 
 @shows("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Finding:
-    """A mask in which all tokens are real means the same as no mask."""
     mixer, x = subject.build(), subject.tokens(2, subject.at_most(LENGTH))
     meter = Meter(ROUNDING)
     meter.compare(
@@ -49,7 +48,6 @@ def _mask_of_ones(subject: CheckSubject) -> Finding:
 
 @shows("inputs are not changed in place")
 def _inputs_kept(subject: CheckSubject) -> Finding:
-    """The call changes neither tokens nor mask in place."""
     length = subject.at_most(LENGTH)
     mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, length // 2))
     before = x.clone(), keep.clone()

@@ -22,7 +22,6 @@ GRID = (7, 9)
 
 @shows("works with a class token in front")
 def _class_token(subject: CheckSubject) -> Finding:
-    """One prefix token in front of a sequence."""
     length = subject.at_most(14)
     mixer = _built(subject, num_prefix_tokens=1)
     passes("class token in front", mixer, subject.tokens(2, length), None)
@@ -34,7 +33,6 @@ def _class_token(subject: CheckSubject) -> Finding:
 
 @shows("works on a grid of image patches with a class token")
 def _image_grid(subject: CheckSubject) -> Finding:
-    """A class token in front of a grid of image patches."""
     if (most := subject.at_most(MAX_LEN)) < MAX_LEN:
         raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
     mixer = _built(subject, num_prefix_tokens=1, grid=GRID)

@@ -131,7 +131,6 @@ def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str,
 
 @shows("rules for the optimiser name parameters that exist")
 def _parameter_rules(subject: CheckSubject) -> Finding:
-    """Parameters with rules for the optimiser exist."""
     mixer = subject.build()
     given = mixer.parameter_rules()
     known = dict(mixer.named_parameters())
