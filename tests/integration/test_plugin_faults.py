@@ -218,7 +218,7 @@ def test_python_older_than_its_floor_is_told_in_one_row(outputs):
     [
         ("d05-exit", "dataset 'd05-exit' (d05-exit 1.0) cannot be loaded: it called sys.exit(3)"),
         ("d06-interrupt", "cannot be loaded: KeyboardInterrupt"),
-        ("d10-newer-api", "needs plugin API 2, this subquad has 1: upgrade subquad"),
+        ("d10-newer-api", "needs plugin API 3, this subquad has 2: upgrade subquad"),
         ("twin", "write first-owner:twin or twin:twin"),
         ("soud", "did you mean 'sound'?"),
     ],
