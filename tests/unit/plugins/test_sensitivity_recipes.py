@@ -32,7 +32,7 @@ def plain(cell: Run):
 
 @pytest.mark.parametrize(("table", "task"), TASKS)
 def test_the_base_is_the_paper_s_cell_of_the_table(table, task):
-    base = cells(f"{table}-agf-sensitivity")[f"{task}-base-seed0"]
+    base = cells(f"{table}-agf-sensitivity")[f"{task}-agf-paper-base-seed0"]
     assert plain(base) == plain(cells(f"{table}-agf")[f"{task}-agf-paper-seed0"])
 
 
