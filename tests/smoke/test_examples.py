@@ -10,6 +10,7 @@ SAID = {
     "call_mixer.py": ["softmax  (2, 100, 32)"],
     "compare.py": ["agf", "identity", "test accuracy (%)"],
     "own_mixer.py": ["ok", "GatedMean ", "identity "],
+    "tune.py": ["3 trials, best validation accuracy"],
 }
 
 pytestmark = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="runs beside the sources only")
