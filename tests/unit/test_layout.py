@@ -39,7 +39,7 @@ HOMES = {
         "pipeline/subquad/tracking/plots.py",
         "pipeline/subquad/search/plots.py",
     ),
-    "scipy": ("pipeline/subquad/report/stats.py", "pipeline/subquad/testing/checks/complexity.py"),
+    "scipy": ("pipeline/subquad/report/", "pipeline/subquad/testing/checks/complexity.py"),
 }
 CONTRACTS = {
     "errors": {"suggest"},

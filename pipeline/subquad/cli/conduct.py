@@ -17,7 +17,7 @@ from subquad.engine.checkpoint import newest_step
 from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
 from subquad.experiment import Study
-from subquad.report import Document, document_of, print_document, read_report, write_document
+from subquad.report import ReportDocument, document_of, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, read_result
 from subquad.tracking.upload import Summary as Tracked
 
@@ -97,7 +97,7 @@ def tell(study: Study, outcome: Outcome, console: Console) -> None:
     sys.stdout.flush()
 
 
-def _write_report(report: Document, folder: Path, console: Console) -> None:
+def _write_report(report: ReportDocument, folder: Path, console: Console) -> None:
     try:
         write_document(report, folder, ("md", "csv", "html"))
     except OSError as error:  # the results are safe; `subquad report` makes it again

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from subquad.report import Document
+    from subquad.report import ReportDocument
 
 
 @click.command("report")
@@ -50,7 +50,7 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
         console.print(str(path), markup=False, soft_wrap=True, style="dim")
 
 
-def _document(runs: tuple[Path, ...], baseline: str | None) -> Document:
+def _document(runs: tuple[Path, ...], baseline: str | None) -> ReportDocument:
     from subquad.errors import RunError
     from subquad.report import document_of, read_report, search_document
     from subquad.runs import SEARCH

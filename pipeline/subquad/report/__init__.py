@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from subquad.report.document import Document, document_of
+from subquad.report.document import ReportDocument, document_of
 from subquad.report.formats import FORMATS, parse_formats, write_document
 from subquad.report.report import Report, read_report
 from subquad.report.search import search_document
@@ -14,8 +14,8 @@ from subquad.report.terminal import print_document
 
 __all__ = [
     "FORMATS",
-    "Document",
     "Report",
+    "ReportDocument",
     "document_of",
     "parse_formats",
     "print_document",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from subquad.report.compare import is_baseline
 from subquad.report.curves import Curve
 from subquad.report.published import printed_values, varied_beside
 from subquad.report.report import Report
@@ -82,7 +81,7 @@ class Chart:
 
 def training_charts(report: Report) -> list[Chart]:
     """For each data set the metric over epochs and the training loss over steps, a line for every run."""
-    names = sorted({row.name for row in report.rows if not is_baseline(row, report.baseline)})
+    names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
     colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
     found = []
     for dataset in dict.fromkeys(row.dataset for row in report.rows):
@@ -126,10 +125,10 @@ def _losses(records: Sequence[Record]) -> list[Record]:
 def _line(name: str, colour: str, points: Sequence[Point], **style: Any) -> Iterator[Line]:
     finite = sorted(point for point in points if math.isfinite(point[1]))
     if finite:
-        yield Line(name, colour, tuple(thin(finite)), **style)
+        yield Line(name, colour, tuple(_thin(finite)), **style)
 
 
-def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+def _thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """At most `limit` points: means of neighbours, so that a noisy loss keeps its level."""
     if len(points) <= limit:
         return list(points)
@@ -168,7 +167,7 @@ def _has_points(line: Line) -> bool:
     return bool(line.points)
 
 
-def draw(chart: Chart) -> str:
+def draw_chart(chart: Chart) -> str:
     """A chart as SVG text, without time stamps and with the same ids each time."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ Letters: S seeds, N test samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from subquad.report import stats
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
-from subquad.report.settings import differing, with_alternatives
+from subquad.report.settings import varying, with_alternatives
 from subquad.report.text import DASH, in_points, interval
 from subquad.runs import PREDICTIONS
 
@@ -101,13 +101,9 @@ def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     return _corrected([_compare(first, second, known) for first, second in combinations(scored, 2)])
 
 
-def is_baseline(row: TableRow, baseline: str) -> bool:
-    return baseline in (row.label, row.mixer)
-
-
 def _ordered(pair: tuple[TableRow, TableRow], baseline: str) -> tuple[TableRow, TableRow]:
     first, second = pair
-    return (second, first) if is_baseline(first, baseline) and not is_baseline(second, baseline) else (first, second)
+    return (second, first) if first.is_called(baseline) and not second.is_called(baseline) else (first, second)
 
 
 def _comparable(first: TableRow, second: TableRow) -> bool:
@@ -120,7 +116,7 @@ def _comparable(first: TableRow, second: TableRow) -> bool:
 
 
 def _compare(first: TableRow, second: TableRow, known: Container[str] = ()) -> Comparison:
-    others = differing(first.counted[0].settings, second.counted[0].settings, known)
+    others = _differing(first.counted[0].settings, second.counted[0].settings, known)
     notes = tuple(f"settings differ too: {one}" for one in others)
     seeds = tuple(sorted(set(first.seeds) & set(second.seeds)))
     one, other = _correctness(first, seeds), _correctness(second, seeds)
@@ -129,6 +125,12 @@ def _compare(first: TableRow, second: TableRow, known: Container[str] = ()) -> C
         return _from_samples(first, second, found[0].correct, found[1].correct, notes)
     reason = next((each for each in (one, other) if isinstance(each, str)), "the test samples differ between the runs")
     return _from_seeds(first, second, (*notes, reason))
+
+
+def _differing(first: Mapping[str, str], second: Mapping[str, str], known: Container[str] = ()) -> tuple[str, ...]:
+    """`train.lr 0.001 / 0.0003`, for settings outside the mixer, and not `known`, in which two rows differ."""
+    keys = [key for key in varying([first, second]) if not key.startswith("mixer.") and key not in known]
+    return tuple(f"{key} {first.get(key, 'none')} / {second.get(key, 'none')}" for key in keys)
 
 
 def _from_samples(

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from subquad.report import stats
+import numpy as np
+from scipy.special import ndtr
+
 from subquad.report.compare import Comparison, compare_values
 from subquad.report.rows import TableRow
 from subquad.report.settings import Setting, in_order, short_setting, varying, with_alternatives
@@ -151,4 +153,11 @@ def _by_seeds(rows: Sequence[TableRow]) -> float | None:
     variances = [score.std**2 / score.count for score in scores if score.std is not None]
     if len(variances) < len(scores):
         return None
-    return stats.expected_range(len(scores)) * math.sqrt(math.fsum(variances) / len(variances))
+    return _expected_range(len(scores)) * math.sqrt(math.fsum(variances) / len(variances))
+
+
+def _expected_range(count: int) -> float:
+    """Mean of largest minus smallest of `count` standard normal values. Reference: Tippett, 1925."""
+    grid = np.linspace(-8.0, 8.0, 1601)
+    below = ndtr(grid)
+    return float(np.trapezoid(1 - below**count - (1 - below) ** count, grid))

@@ -78,7 +78,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
+class ReportDocument:
     """Everything that a report says.
 
     Attributes:
@@ -100,14 +100,14 @@ class Document:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-def document_of(report: Report) -> Document:
+def document_of(report: Report) -> ReportDocument:
     """The report of runs and studies."""
     parts = [_results(report), _means(report), _curve_sections(report), _published(report), _pairs(report)]
     training = Section(title="While training", charts=tuple(training_charts(report)), brief=())
     values = report_values(report)
     datasets = list(dict.fromkeys(row.dataset for row in report.rows))
     shown = ", ".join(datasets[:3]) + (f" and {len(datasets) - 3} more" if len(datasets) > 3 else "")
-    return Document(
+    return ReportDocument(
         title=f"Token mixers on {shown}",
         sections=tuple(one for part in parts for one in part) + ((training,) if training.charts else ()),
         runs=report.runs,
@@ -164,8 +164,8 @@ def _row_cells(row: TableRow, score: str, named: bool, published: Sequence[Besid
         "status": row.status(reasons=False),
         "parameters": text.DASH if row.parameters is None else f"{row.parameters:,}",
         "training": text.duration(row.seconds.mean if row.seconds else None),
-        "FLOPs/step": text.with_prefix(row.flops_per_step),
-        "best epoch": text.span(row.best_epochs),
+        "FLOPs/step": _with_prefix(row.flops_per_step),
+        "best epoch": _span(row.best_epochs),
     }
 
 
@@ -325,3 +325,21 @@ def _pair_cells(one: Comparison) -> dict[str, str]:
         "verdict": one.verdict,
         "notes": "; ".join(one.notes) or text.DASH,
     }
+
+
+def _with_prefix(value: float | None) -> str:
+    """A large count with an SI prefix: `1.23 G`."""
+    if value is None:
+        return text.DASH
+    for size, name in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g}"
+
+
+def _span(values: Sequence[float]) -> str:
+    """`12`, or `9 to 14` where seeds differ."""
+    if not values:
+        return text.DASH
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

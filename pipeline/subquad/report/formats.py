@@ -16,8 +16,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from subquad.errors import ConfigError
-from subquad.report.charts import Chart, draw
-from subquad.report.document import Document, Table
+from subquad.report.charts import Chart, draw_chart
+from subquad.report.document import ReportDocument, Table
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
 
@@ -43,7 +43,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     return chosen
 
 
-def write_document(document: Document, folder: Path, formats: Sequence[str]) -> list[Path]:
+def write_document(document: ReportDocument, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write `report.<format>` files; the same runs give the same bytes.
 
     Returns:
@@ -51,13 +51,13 @@ def write_document(document: Document, folder: Path, formats: Sequence[str]) -> 
     """
     texts = {folder / f"report.{name}": FORMATS[name](document) for name in formats}
     if "html" in formats:
-        texts |= {folder / _PICTURES / name: draw(chart) for name, chart in _named(document)}
+        texts |= {folder / _PICTURES / name: draw_chart(chart) for name, chart in _named(document)}
     for path, content in texts.items():
         write_text(path, content)
     return list(texts)
 
 
-def _named(document: Document) -> list[tuple[str, Chart]]:
+def _named(document: ReportDocument) -> list[tuple[str, Chart]]:
     """Charts along settings with their files' names, each once."""
     found = dict[str, Chart]()
     for chart in (chart for section in document.sections for chart in section.charts if chart.names):
@@ -66,40 +66,40 @@ def _named(document: Document) -> list[tuple[str, Chart]]:
     return list(found.items())
 
 
-def in_markdown(text: str) -> str:
+def _in_markdown(text: str) -> str:
     """`text` so that Markdown shows it as it is; links, emphasis, pipes and HTML do nothing."""
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _ACTIVE.sub(r"\\\1", plain)
 
 
-def _markdown(document: Document) -> str:
-    parts = [f"# {in_markdown(document.title)}", *([_bullets(document.lead)] if document.lead else [])]
+def _markdown(document: ReportDocument) -> str:
+    parts = [f"# {_in_markdown(document.title)}", *([_bullets(document.lead)] if document.lead else [])]
     for section in document.sections:
         content = [_markdown_table(section.table)] if section.table and section.table.lines else []
         content += [_bullets(lines) for lines in (section.lines, section.headlines, section.notes) if lines]
-        parts += [f"## {in_markdown(section.title)}", *content] if content else []
+        parts += [f"## {_in_markdown(section.title)}", *content] if content else []
     return "\n\n".join(parts) + "\n"
 
 
 def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {in_markdown(line)}" for line in lines)
+    return "\n".join(f"- {_in_markdown(line)}" for line in lines)
 
 
 def _markdown_table(table: Table) -> str:
-    head = [in_markdown(one.header) for one in table.columns]
+    head = [_in_markdown(one.header) for one in table.columns]
     marks = ["---:" if one.numeric else "---" for one in table.columns]
-    body = [[in_markdown(cell) for cell in line] for line in table.lines]
+    body = [[_in_markdown(cell) for cell in line] for line in table.lines]
     for index in table.italic:
         body[index] = [f"*{cell}*" for cell in body[index]]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, marks, *body))
 
 
-def in_latex(text: str) -> str:
+def _in_latex(text: str) -> str:
     """`text` so that LaTeX sets it as it is."""
     return "".join(_LATEX.get(one, one) for one in text)
 
 
-def _latex(document: Document) -> str:
+def _latex(document: ReportDocument) -> str:
     """A tabular for each table; needs the package booktabs."""
     parts = [f"% {document.title}. Needs \\usepackage{{booktabs}}."]
     for section in document.sections:
@@ -110,31 +110,31 @@ def _latex(document: Document) -> str:
 
 def _tabular(table: Table) -> str:
     kinds = "".join("r" if one.numeric else "l" for one in table.columns)
-    body = [[in_latex(cell) for cell in line] for line in table.lines]
+    body = [[_in_latex(cell) for cell in line] for line in table.lines]
     for index in table.italic:
         body[index] = [rf"\textit{{{cell}}}" for cell in body[index]]
-    head = " & ".join(in_latex(one.header) for one in table.columns)
+    head = " & ".join(_in_latex(one.header) for one in table.columns)
     lines = [f"{' & '.join(cells)} \\\\" for cells in body]
     start = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", rf"{head} \\", r"\midrule"]
     return "\n".join([*start, *lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def neutral(value: Any) -> Any:
+def _neutral(value: Any) -> Any:
     """Text that a spreadsheet would run as a formula, behind an apostrophe; numbers stay numbers."""
     return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(_FORMULA) else value
 
 
-def _sheet(document: Document) -> str:
+def _sheet(document: ReportDocument) -> str:
     """RFC 4180: records under the columns that any of them has, in the order in which they come up."""
     stream = io.StringIO()
     columns = list(dict.fromkeys(name for record in document.records for name in record))
     writer = csv.DictWriter(stream, columns, restval=None, lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows({name: neutral(value) for name, value in record.items()} for record in document.records)
+    writer.writerows({name: _neutral(value) for name, value in record.items()} for record in document.records)
     return stream.getvalue()
 
 
-def _page(document: Document) -> str:
+def _page(document: ReportDocument) -> str:
     """The page: style and charts are inside as data, scripts are forbidden by its policy; every value is escaped."""
     css = _file("page.css")
     environment = Environment(loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined)
@@ -146,7 +146,7 @@ def _page(document: Document) -> str:
 
 def _images(charts: Sequence[Chart]) -> list[tuple[str, Markup]]:
     """(description, address) of each chart."""
-    return [(one.description, _data(draw(one).encode(), "svg+xml")) for one in charts]
+    return [(one.description, _data(draw_chart(one).encode(), "svg+xml")) for one in charts]
 
 
 def _data(content: bytes, kind: str) -> Markup:
@@ -163,5 +163,5 @@ def _file(name: str) -> str:
     return (files("subquad.report") / name).read_text(encoding="utf-8")
 
 
-FORMATS: Mapping[str, Callable[[Document], str]] = {"md": _markdown, "csv": _sheet, "html": _page, "tex": _latex}
+FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {"md": _markdown, "csv": _sheet, "html": _page, "tex": _latex}
 """Format -> what renders it."""

@@ -136,7 +136,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class PublishedTable:
+class _PublishedTable:
     """What one file says.
 
     Attributes:
@@ -224,9 +224,9 @@ def source_title(source: str) -> str:
     return next((table.rules.sources[source] for table in published_tables() if source in table.rules.sources), source)
 
 
-def published_tables() -> list[PublishedTable]:
+def published_tables() -> list[_PublishedTable]:
     """The tables of all installed packages; those that cannot be used are left out (`published_faults`)."""
-    return [found for _, found in _found() if isinstance(found, PublishedTable)]
+    return [found for _, found in _found() if isinstance(found, _PublishedTable)]
 
 
 def published_faults(plugin: Found | None = None) -> list[str]:
@@ -234,12 +234,12 @@ def published_faults(plugin: Found | None = None) -> list[str]:
     return [found for file, found in _found() if isinstance(found, str) and plugin in (None, file.found)]
 
 
-def _found() -> list[tuple[Recipe, PublishedTable | str]]:
+def _found() -> list[tuple[Recipe, _PublishedTable | str]]:
     return [(file, _read(file.path, str(file.found))) for file in yaml_files("published")]
 
 
 @cache
-def _read(path: Path, owner: str) -> PublishedTable | str:
+def _read(path: Path, owner: str) -> _PublishedTable | str:
     """A published table, or in one line what is wrong with its file."""
     try:
         rules = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -251,7 +251,7 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
         return f"{owner}: {path.name}: {where}: {first['msg'].lower()}"
     except (OSError, ValueError, yaml.YAMLError) as error:
         return f"{owner}: {path.name}: {' '.join(str(error).split())}"
-    return PublishedTable(tuple(_cautioned(row, rules.cautions) for row in rows), rules)
+    return _PublishedTable(tuple(_cautioned(row, rules.cautions) for row in rows), rules)
 
 
 def _cautioned(row: PublishedRow, cautions: list[_Caution]) -> PublishedRow:

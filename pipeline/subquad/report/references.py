@@ -126,11 +126,11 @@ def _judge(row: TableRow, reference: Reference) -> Literal["above", "not above",
     high = reference.interval[1]
     if row.score.mean <= high:
         return "not above"
-    low = lower_end(row, reference.samples)
+    low = _lower_end(row, reference.samples)
     return "few seeds" if low is None else "above" if low > high else "not above"
 
 
-def lower_end(row: TableRow, samples: int) -> float | None:
+def _lower_end(row: TableRow, samples: int) -> float | None:
     """Lower end of an accuracy's 95 % interval over seeds and test samples, None with one seed.
 
     The distances of Student's t over the seeds and Wilson's over the samples, added in squares (Newcombe, 1998).

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from subquad.report.compare import Comparison, compare_rows, is_baseline
+from subquad.report.compare import Comparison, compare_rows
 from subquad.report.curves import Curve, make_curves, on_curves
 from subquad.report.means import Mean, make_means
 from subquad.report.published import Beside, published_beside, varied_beside
@@ -91,15 +91,15 @@ def _headlines(
 
 def _sentence(rows: Sequence[TableRow], everything: Sequence[Comparison], baseline: str) -> str:
     """What the mixers score beside the baseline."""
-    others = [row for row in rows if not is_baseline(row, baseline)]
-    controls = [row for row in rows if is_baseline(row, baseline)]
+    others = [row for row in rows if not row.is_called(baseline)]
+    controls = [row for row in rows if row.is_called(baseline)]
     if not others:
         return f"only the baseline {baseline} ran: nothing to compare it with"
     if not controls and len(rows) > len({row.label for row in rows}) == 1:
         return ""  # a study of a setting, not of mixers
     if not controls:
         return f"no row of the baseline {baseline}"
-    pairs = [one for one in everything if is_baseline(one.second, baseline) and not is_baseline(one.first, baseline)]
+    pairs = [one for one in everything if one.second.is_called(baseline) and not one.first.is_called(baseline)]
     if not pairs:
         return f"the baseline {baseline} and the other mixers have no test scores to compare"
     clear = [_clear(one, baseline, len(controls)) for one in pairs if one.verdict == "distinguishable"]

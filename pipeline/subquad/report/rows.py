@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from subquad.report.run import RecordedResult, ReportedRun
+from subquad.report.run import ReportedRun, _Result
 from subquad.report.settings import Setting, in_order, short_setting, varying, with_alternatives
 from subquad.report.text import Spread, printable
 
@@ -47,6 +47,10 @@ class TableRow:
     def is_base(self) -> bool:
         """Whether a study changes one setting at a time around it."""
         return self.setting == BASE
+
+    def is_called(self, name: str) -> bool:
+        """Whether a study's baseline of this name is this row."""
+        return name in (self.label, self.mixer)
 
     @property
     def name(self) -> str:
@@ -118,7 +122,7 @@ class TableRow:
         return tuple(dict.fromkeys(found))
 
     @property
-    def _results(self) -> list[RecordedResult]:
+    def _results(self) -> list[_Result]:
         return [run.result for run in self.counted if run.result]
 
     def status(self, *, reasons: bool = True) -> str:

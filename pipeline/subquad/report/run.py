@@ -15,11 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
-from subquad.report.settings import settings_of
 from subquad.report.text import DASH, duration, printable
 from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, RESULT, STUDY, flatten, read_json, runs_below
 
 _FORMAT = 1
+_NOT_SETTINGS = ("format", "name", "resources", "tracking", "train.seed")
+_NO_EFFECT = ("train.micro_batch", "train.loader_workers", "train.log_every", "train.keep_checkpoints")
+_PREFIXES = tuple(f"{name}." for name in _NOT_SETTINGS)
 _UNFINISHED = "running/unfinished"
 _PROTOCOLS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
@@ -57,7 +59,7 @@ class _ReferenceScores(_Part):
     accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]]
 
 
-class RecordedResult(_Part):
+class _Result(_Part):
     """What the report reads of a run's result.json. Keys and meaning: docs/reference/run-directory.md."""
 
     status: Literal["finished", "pruned", "failed", "stopped"]
@@ -115,7 +117,7 @@ class ReportedRun:
     settings: Mapping[str, str]
     experiment: Mapping[str, Any]
     environment: Mapping[str, Any]
-    result: RecordedResult | None
+    result: _Result | None
 
     @property
     def status(self) -> str:
@@ -178,6 +180,7 @@ def reported_runs(folders: Sequence[Path]) -> list[ReportedRun]:
 
 def _read(run: Path, root: Path) -> ReportedRun:
     experiment = _experiment(run)
+    leaves = flatten(experiment)
     result = _result(run)
     axes = result.axes if result else _axes(run)
     mixer = result.mixer if result else experiment["mixer"]["name"].rpartition(":")[2]
@@ -191,8 +194,8 @@ def _read(run: Path, root: Path) -> ReportedRun:
         protocol=printable(result.protocol if result else str(experiment.get("protocol", "honest"))),
         baseline=_baseline(study, study.stat().st_mtime_ns) if study.exists() else "",
         seed=result.seed if result else int(train.get("seed", 0)),
-        settings=_settings(run, experiment, axes),
-        experiment=flatten(experiment),
+        settings=_settings(run, leaves, axes),
+        experiment=leaves,
         environment=read_json(run / ENVIRONMENT) or {},
         result=result,
     )
@@ -221,7 +224,7 @@ def _experiment(run: Path) -> dict[str, Any]:
     return data
 
 
-def _result(run: Path) -> RecordedResult | None:
+def _result(run: Path) -> _Result | None:
     """A run's result, None while there is none.
 
     Raises:
@@ -238,18 +241,39 @@ def _result(run: Path) -> RecordedResult | None:
     if found != _FORMAT:
         raise RunError(f"{path}: result format {found!r}, this subquad reads format {_FORMAT}")
     try:
-        return RecordedResult.model_validate(data)
+        return _Result.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise RunError(f"{path}: {where}: {first['msg'].lower()}") from error
 
 
-def _settings(run: Path, experiment: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]:
-    """Settings, with the hash of the mixer's file where it was given as one: another text is another mixer."""
-    found = settings_of(experiment, axes)
+def _settings(run: Path, leaves: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]:
+    """Settings a score may depend on, as text by dotted key; where it runs only if the study varies it.
+
+    Where the mixer was given as a file its hash is a setting: another text is another mixer.
+
+    Args:
+        run: its folder.
+        leaves: of experiment.yaml.
+        axes: the run's coordinates in its study; a choice of several settings is a mapping.
+    """
+    swept = set(axes).union(*(value for value in axes.values() if isinstance(value, Mapping)))
+    found = {
+        key: _text(value)
+        for key, value in leaves.items()
+        if key != "train.seed" and (key in swept or not _ignored(key))
+    }
     source = next(iter(sorted((run / "source").glob("*"))), None)
     return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}
+
+
+def _ignored(key: str) -> bool:
+    return key in _NOT_SETTINGS or key in _NO_EFFECT or key.startswith(_PREFIXES)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
 def _component(part: Mapping[str, Any]) -> str:
@@ -276,7 +300,7 @@ def _key(run: ReportedRun, prefix: str = "") -> tuple[tuple[str, str], ...]:
     return tuple(sorted(item for item in run.settings.items() if item[0].startswith(prefix)))
 
 
-def _run_facts(result: RecordedResult | None) -> dict[str, str]:
+def _run_facts(result: _Result | None) -> dict[str, str]:
     if result is None:
         return {}
     return {

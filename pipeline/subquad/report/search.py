@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from subquad.report.document import NEVER, Column, Document, Section, Table, document_of
+from subquad.report.document import NEVER, Column, ReportDocument, Section, Table, document_of
 from subquad.report.report import read_report
 from subquad.report.terminal import print_document
 from subquad.report.text import DASH, PERCENT_METRICS, printable, score_text
@@ -22,7 +22,7 @@ _TOLD = ("finished", "pruned", "failed", "infeasible")
 _UNITS = {"seconds": "s", "flops": "FLOPs"}
 
 
-def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str | None = None) -> Document:
+def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str | None = None) -> ReportDocument:
     """A search's report, at whatever point it stands.
 
     Args:
@@ -40,7 +40,7 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
     left = _left(summary, done)
     pictures = sorted(folder.glob("plots/*.png"), key=lambda path: (not path.stem.startswith("best-so-far"), path))
     values = {"format": 1, "search": summary, "finished": not left, "final": final and final.values}
-    return Document(
+    return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=(_asked(summary), *left),
         sections=(_candidates(summary), *map(_of_final, final.sections if final else ())),
@@ -57,7 +57,7 @@ def _of_final(section: Section) -> Section:
 
 def print_candidates(summary: Mapping[str, Any], console: Console) -> None:
     """Print the table of candidates, then lines on each."""
-    print_document(Document(title="", sections=(_candidates(summary),)), console)
+    print_document(ReportDocument(title="", sections=(_candidates(summary),)), console)
 
 
 def _asked(summary: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 RESAMPLES = 10_000
 _UPPER = 0.975
@@ -58,12 +58,12 @@ def paired_bootstrap(first: np.ndarray, second: np.ndarray, *, resamples: int = 
     if first.shape != second.shape or first.ndim != 2 or first.shape[1] < 2:
         raise ValueError(f"need two equal (S, N) arrays with N >= 2, got {first.shape} and {second.shape}")
     gaps = first.astype(np.float64) - second.astype(np.float64)
-    draws = bootstrap_means(gaps, resamples=resamples, seed=seed)
+    draws = _bootstrap_means(gaps, resamples=resamples, seed=seed)
     floor = 1.0 / gaps.shape[1] ** 2
     return _interval(float(gaps.mean()), float(draws.var()) + floor, _few_seeds(gaps, floor))
 
 
-def bootstrap_means(gaps: np.ndarray, *, resamples: int, seed: int) -> np.ndarray:
+def _bootstrap_means(gaps: np.ndarray, *, resamples: int, seed: int) -> np.ndarray:
     """Means of resampled differences: seeds (S - 1 of S) and samples (N of N) are drawn at once, crossed.
 
     Samples with the same pattern over the seeds are interchangeable, so counts of patterns are drawn, not samples.
@@ -161,13 +161,6 @@ def wilson(share: float, samples: int) -> tuple[float, float]:
     middle = (share + square / (2 * samples)) / (1 + square / samples)
     half = normal / (1 + square / samples) * sqrt(share * (1 - share) / samples + square / (4 * samples**2))
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def expected_range(count: int) -> float:
-    """Mean of largest minus smallest of `count` standard normal values. Reference: Tippett, 1925."""
-    grid = np.linspace(-8.0, 8.0, 1601)
-    below = ndtr(grid)
-    return float(np.trapezoid(1 - below**count - (1 - below) ** count, grid))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from subquad.report.document import NEVER, Document, Table
+from subquad.report.document import NEVER, ReportDocument, Table
 
 
-def print_document(document: Document, console: Console) -> None:
+def print_document(document: ReportDocument, console: Console) -> None:
     """Print the sections, then the headlines."""
     for line in document.lead:
         _line(console, line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PERCENT_METRICS = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
@@ -91,21 +91,3 @@ def duration(seconds: float | None) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {name}"
     return f"{seconds:.1f} s"
-
-
-def with_prefix(value: float | None) -> str:
-    """A large count with an SI prefix: `1.23 G`."""
-    if value is None:
-        return DASH
-    for size, name in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value:.3g}"
-
-
-def span(values: Sequence[float]) -> str:
-    """`12`, or `9 to 14` where seeds differ."""
-    if not values:
-        return DASH
-    low, high = min(values), max(values)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

@@ -13,10 +13,9 @@ from rich.console import Console
 
 from subquad.experiment import dump, load
 from subquad.report import document_of, print_document, read_report, write_document
-from subquad.report.charts import curve_chart, draw
-from subquad.report.curves import Curve
+from subquad.report.charts import curve_chart, draw_chart
+from subquad.report.curves import Curve, _expected_range
 from subquad.report.published import printed_values, varied_beside
-from subquad.report.stats import expected_range
 from subquad.runs import EXPERIMENT, IDENTITY
 
 ORDER = "mixer.params.order"
@@ -193,12 +192,12 @@ def test_equal_means(factory):
 
 @pytest.mark.parametrize(("count", "expected"), [(2, 1.1284), (5, 2.3259), (10, 3.0775)])
 def test_expected_range_of_normal_values(count, expected):
-    assert expected_range(count) == pytest.approx(expected, abs=1e-3)  # tables of control charts, d2
+    assert _expected_range(count) == pytest.approx(expected, abs=1e-3)  # tables of control charts, d2
 
 
 def test_expected_range_against_simulation():
     draws = np.random.default_rng(0).normal(size=(40_000, 7))
-    assert expected_range(7) == pytest.approx(float(np.ptp(draws, axis=1).mean()), rel=0.01)
+    assert _expected_range(7) == pytest.approx(float(np.ptp(draws, axis=1).mean()), rel=0.01)
 
 
 def test_without_a_validation_split_the_column_is_left_out(factory, as_text):
@@ -251,7 +250,7 @@ def test_the_picture(star):
     }  # fmt: skip
     assert chart.lines[0].errors == pytest.approx((1.0, 1.0, 1.0))
     assert chart.description == f"test accuracy (%) by {ORDER}: 3 30, 5 38, 7 37."
-    root = xml.dom.minidom.parseString(draw(chart)).documentElement
+    root = xml.dom.minidom.parseString(draw_chart(chart)).documentElement
     texts = [node.firstChild.nodeValue for node in root.getElementsByTagName("text")]
     assert [name for name in texts if name in chart.names] == ["3", "4", "5", "6", "7"]
 
@@ -263,7 +262,7 @@ def test_names_are_inert(factory, tmp_path):
             known = {"params": {"order": order}, "train": {"lr": lr}, "variant": f"{order}-{lr}"}
             factory.cell(folder, dataset="<b>&x", label="a/b", **known)
     report = read_report([folder])
-    xml.dom.minidom.parseString(draw(curve_chart(report.curves[0])))
+    xml.dom.minidom.parseString(draw_chart(curve_chart(report.curves[0])))
     written = write_document(document_of(report), tmp_path, ["html"])
     assert "<b>&x" not in written[0].read_text()
     assert all(path.parent.name == "curves" and set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.=~")

@@ -13,7 +13,7 @@ import pytest
 
 from subquad.cli.main import main
 from subquad.experiment import load
-from subquad.report import Document, search_document, write_document
+from subquad.report import ReportDocument, search_document, write_document
 from subquad.runs import FINAL, METRICS, RESULT, SUMMARY, Record, write_json, write_text
 from subquad.search.folder import BEST, trial_folder, write_trial
 from subquad.search.search import plan_search, write_down
@@ -36,7 +36,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 FORMATS = ("md", "csv", "html")
 
 
-def document_in(folder: Path) -> Document:
+def document_in(folder: Path) -> ReportDocument:
     return search_document(folder, read_summary(folder))
 
 

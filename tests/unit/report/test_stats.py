@@ -92,14 +92,14 @@ def test_drawing_patterns_is_drawing_samples():
     """Mean and variance of the resampled means against every resample of a tiny table, by enumeration."""
     gaps = np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
     exact = [gaps[seed, list(chosen)].mean() for seed in range(2) for chosen in product(range(3), repeat=3)]
-    drawn = stats.bootstrap_means(gaps, resamples=200_000, seed=3)
+    drawn = stats._bootstrap_means(gaps, resamples=200_000, seed=3)
     assert drawn.mean() == pytest.approx(np.mean(exact), abs=3e-3)
     assert drawn.var() == pytest.approx(np.var(exact), rel=0.02)
 
 
 def test_resampled_means_come_in_chunks_without_loss(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stats, "_CHUNK", 10)
-    assert stats.bootstrap_means(np.array([[1.0, 0.0, -1.0]]), resamples=17, seed=0).shape == (17,)
+    assert stats._bootstrap_means(np.array([[1.0, 0.0, -1.0]]), resamples=17, seed=0).shape == (17,)
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=2, max_size=8))

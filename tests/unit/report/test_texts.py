@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from subquad.report import document_of, print_document, read_report, text, write_document
-from subquad.report.formats import in_markdown, neutral
+from subquad.report.formats import _in_markdown, _neutral
 
 
 def terminal(report, width: int = 160) -> str:
@@ -70,7 +70,7 @@ def test_markdown_names_are_inert(factory, name: str, as_text):
     (line,) = [line for line in page.splitlines() if line.startswith("| JapaneseVowels") and "finished" in line]
     unescaped = line.replace("\\\\", "").replace("\\|", "")
     assert unescaped.count("|") == 13
-    shown = in_markdown(name)
+    shown = _in_markdown(name)
     assert f"| {shown} |" in line
     assert "<" not in shown
 
@@ -113,7 +113,7 @@ def test_csv_is_rfc_4180_with_plain_numbers(study, as_text):
 
 @given(st.text(max_size=20))
 def test_no_csv_text_is_a_formula(value: str):
-    found = neutral(value)
+    found = _neutral(value)
     assert isinstance(found, str)
     assert not found.lstrip().startswith(("=", "+", "-", "@"))
     assert found in (value, f"'{value}")
@@ -127,7 +127,7 @@ def test_csv_names_come_back_whole(factory, name: str, as_text):
 
 
 def test_numbers_below_zero_stay_numbers():
-    assert neutral(-1.5) == -1.5
+    assert _neutral(-1.5) == -1.5
 
 
 def test_terminal_shows_table_published_rows_and_headlines(study):
