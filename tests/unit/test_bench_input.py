@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from subquad.bench import input as bench
-from subquad.bench.input import HERE, LOADER, TRAINING, WAYS, Block, measure, rates_of
-from subquad.cli.bench import _GENERATED
+from subquad.bench.input import _HERE, _LOADER, _TRAINING, _rate, measure_input
 from subquad.cli.main import main
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
 from subquad.experiment import Run, load
 
+WAYS = [_HERE, _LOADER, _TRAINING]
 TINY = (
     "control-recall",
     "dataset.params.train_size=60",
@@ -32,14 +32,15 @@ def tiny(root: Path, *overrides: str) -> Run:
     return replace(load(target, (*rest, *overrides)).runs[0], data_root=root)
 
 
-def blocks(here: float, loader: float, training: float) -> dict[str, Block]:
-    walls = {HERE: here, LOADER: loader, TRAINING: training}
-    return {way: Block(wall, wall / 2) for way, wall in walls.items()}
+def blocks(here: float, loader: float, training: float) -> dict[str, tuple[float, float]]:
+    walls = {_HERE: here, _LOADER: loader, _TRAINING: training}
+    return {way: (wall, wall / 2) for way, wall in walls.items()}
 
 
 def test_rates_are_medians_and_ratios_go_round_by_round():
-    found = rates_of([blocks(1.0, 2.0, 8.0), blocks(2.0, 5.0, 100.0), blocks(4.0, 4.0, 20.0)])
-    assert [one.way for one in found] == list(WAYS)
+    rounds = [blocks(1.0, 2.0, 8.0), blocks(2.0, 5.0, 100.0), blocks(4.0, 4.0, 20.0)]
+    found = [_rate(way, rounds) for way in WAYS]
+    assert [one.way for one in found] == WAYS
     assert [one.wall_ms for one in found] == [2000.0, 4000.0, 20_000.0]
     assert [one.cpu_ms for one in found] == [1000.0, 2000.0, 10_000.0]
     assert [one.per_second for one in found] == [0.5, 0.25, 0.05]
@@ -88,12 +89,12 @@ def test_each_round_steps_on_another_batch(tmp_path):
 
 
 def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
     parts = build_parts(tiny(tmp_path), Group())
     steps, order = bench._Steps(parts), []
     before = steps._micros
-    bench._round({way: partial(order.append, way) for way in WAYS}, steps)
-    assert order == [*[LOADER] * bench.AHEAD, LOADER, HERE, TRAINING]
+    bench._round({way: partial(order.append, way) for way in (_LOADER, _HERE, _TRAINING)}, steps)
+    assert order == [*[_LOADER] * bench._AHEAD, _LOADER, _HERE, _TRAINING]
     assert steps._micros is not before
 
 
@@ -101,16 +102,6 @@ def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, t
 def test_without_a_validation_part_all_of_train_is_read(tmp_path, protocol):
     parts = build_parts(tiny(tmp_path, f"protocol={protocol}"), Group())
     assert len(parts.training) == parts.plan.num_samples == 76
-
-
-def test_the_default_is_the_published_network_on_2048_generated_tokens():
-    run = load(*_GENERATED).runs[0]
-    dataset, mixer = run.dataset_config.model_dump(), run.mixer_config.model_dump()
-    assert (dataset["path"], dataset["max_len"]) == (None, 2048)
-    wanted = {"num_layers": 2, "dim": 64, "num_heads": 2, "ffn_dim": 128}
-    assert run.backbone_config.model_dump().items() >= wanted.items()
-    assert (run.mixer.found.name, mixer["order"]) == ("agf", 5)
-    assert run.experiment.train.batch_size == 32
 
 
 @pytest.mark.parametrize(
@@ -130,10 +121,10 @@ def test_a_wrong_target_is_one_line_and_exit_code_2(arguments, message, capsys):
 
 @pytest.mark.ci
 def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
     torch.manual_seed(0)
-    found = measure(tiny(tmp_path), rounds=1)
-    assert [one.way for one in found.rates] == list(WAYS)
+    found = measure_input(tiny(tmp_path), rounds=1)
+    assert [one.way for one in found.rates] == WAYS
     assert all(one.wall_ms > 0 and one.over_training > 0 for one in found.rates)
     assert found.rates[-1].over_training == 1.0
     assert found.arrays["inputs"].startswith("int64 3x")
@@ -146,14 +137,14 @@ def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
 
 @pytest.mark.ci
 def test_table_and_json(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(bench, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path))
     assert main(["bench", "input", *TINY, "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["what"], found["run"], found["rounds"]) == ("input", "identity-seed0", 1)
-    assert [one["way"] for one in found["rates"]] == list(WAYS)
+    assert [one["way"] for one in found["rates"]] == WAYS
     assert main(["bench", "input", *TINY, "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[: len(way)] for line, way in zip(lines[1:4], WAYS, strict=True)] == list(WAYS)
+    assert [line[: len(way)] for line, way in zip(lines[1:4], WAYS, strict=True)] == WAYS
     assert lines[4].startswith("identity-seed0: batches of 8, 0.00")
     assert lines[5].startswith(f"{found['parameters']:,} parameters; ")

@@ -18,32 +18,22 @@ from subquad.engine.schedule import Rates
 from subquad.engine.step import train_step
 from subquad.experiment import Run
 
-BLOCK_SECONDS = 0.25
+_BLOCK_SECONDS = 0.25
 """Actions are repeated for so long, at least once: a fetch is far shorter than what disturbs a shared machine."""
 
-AHEAD = 8
+_AHEAD = 8
 """Batches a loader process may have ready when its block begins, and more: they are taken before the clock starts."""
 
 _ENDLESS = 1 << 40
-
-HERE, LOADER, TRAINING = "fetch in this process", "one loader process", "training step"
-WAYS = (HERE, LOADER, TRAINING)
-
-
-@dataclass(frozen=True)
-class Block:
-    """What one batch took, in seconds: by the wall clock, and of this process's CPU time."""
-
-    wall: float
-    cpu: float
+_HERE, _LOADER, _TRAINING = "fetch in this process", "one loader process", "training step"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
+class BatchRate:
     """One way to spend time on batches; medians over rounds.
 
     Attributes:
-        way: of `WAYS`.
+        way: fetched in this process, fetched by a loader process, or trained on.
         wall_ms: milliseconds per batch.
         cpu_ms: milliseconds of this process's CPU time per batch; a loader process's own are not in it.
         per_second: batches per second.
@@ -58,11 +48,11 @@ class Rate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supply:
+class InputSpeed:
     """All that was measured.
 
     Attributes:
-        rates: in the order of `WAYS`.
+        rates: of each way.
         arrays: name to type and shape, of the first micro-batch.
         mbytes: of the first batch, in 1e6 bytes.
         batch_size: samples in a batch.
@@ -71,7 +61,7 @@ class Supply:
         rounds: blocks of each way.
     """
 
-    rates: tuple[Rate, ...]
+    rates: tuple[BatchRate, ...]
     arrays: dict[str, str]
     mbytes: float
     batch_size: int
@@ -80,12 +70,12 @@ class Supply:
     rounds: int
 
 
-def measure(run: Run, rounds: int = 5) -> Supply:
+def measure_input(run: Run, rounds: int = 5) -> InputSpeed:
     """Measure on the CPU, one thread in each process, after a warm-up round. TRAIN only; nothing is written but
     prepared data.
 
     Args:
-        run: the experiment; its model trains on batches that were fetched before.
+        run: its model trains on batches that were fetched before.
         rounds: blocks of each way.
 
     Raises:
@@ -96,13 +86,14 @@ def measure(run: Run, rounds: int = 5) -> Supply:
         parts = build_parts(run, Group())
         first = next(_feed(parts, 0))
         with closing(_feed(parts, 0)) as here, closing(_feed(parts, 1)) as loader:
-            start = _block(lambda: next(loader), 0.0).wall
+            start, _ = _block(lambda: next(loader), 0.0)
             steps = _Steps(parts)
-            actions = {HERE: lambda: next(here), LOADER: lambda: next(loader), TRAINING: steps.make}
+            actions = {_LOADER: lambda: next(loader), _HERE: lambda: next(here), _TRAINING: steps.make}
             timed = [_round(actions, steps) for _ in range(rounds + 1)][1:]
-    return Supply(
-        rates=rates_of(timed),
-        arrays=_arrays(first),
+    shapes = {name: "x".join(map(str, one.shape)) for name, one in first[0][0].items()}
+    return InputSpeed(
+        rates=tuple(_rate(way, timed) for way in (_HERE, _LOADER, _TRAINING)),
+        arrays={name: f"{str(one.dtype).removeprefix('torch.')} {shapes[name]}" for name, one in first[0][0].items()},
         mbytes=sum(tensor.nbytes for batch, _ in first for tensor in batch.values()) / 1e6,
         batch_size=parts.plan.batch_size,
         parameters=sum(one.numel() for one in parts.parameters),
@@ -134,42 +125,30 @@ class _Steps:
         train_step(self._parts, self._micros, self._samples, Rates(0.0))
 
 
-def _round(actions: Mapping[str, Callable[[], object]], steps: _Steps) -> dict[str, Block]:
+def _round(actions: Mapping[str, Callable[[], object]], steps: _Steps) -> dict[str, tuple[float, float]]:
     steps.advance()
-    for _ in range(AHEAD):
-        actions[LOADER]()
+    for _ in range(_AHEAD):
+        actions[_LOADER]()
     # The loader's block comes first: right after those ahead it has none ready that were made in somebody else's time.
-    return {way: _block(actions[way], BLOCK_SECONDS) for way in (LOADER, HERE, TRAINING)}
+    return {way: _block(action, _BLOCK_SECONDS) for way, action in actions.items()}
 
 
-def _block(action: Callable[[], object], seconds: float) -> Block:
-    """Repeat an action until so many seconds have passed, once at least."""
+def _block(action: Callable[[], object], seconds: float) -> tuple[float, float]:
+    """Repeat an action until so many seconds have passed, once at least; seconds by the wall clock and of CPU time."""
     count, wall, cpu = 0, time.perf_counter(), time.process_time()
     while not count or time.perf_counter() - wall < seconds:
         action()
         count += 1
-    return Block((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
+    return (time.perf_counter() - wall) / count, (time.process_time() - cpu) / count
 
 
-def rates_of(rounds: list[dict[str, Block]]) -> tuple[Rate, ...]:
+def _rate(way: str, rounds: list[dict[str, tuple[float, float]]]) -> BatchRate:
     """Medians over rounds."""
-    return tuple(_rate(way, rounds) for way in WAYS)
-
-
-def _rate(way: str, rounds: list[dict[str, Block]]) -> Rate:
-    wall = statistics.median(one[way].wall for one in rounds)
-    return Rate(
+    wall, cpu = (statistics.median(one[way][part] for one in rounds) for part in (0, 1))
+    return BatchRate(
         way=way,
         wall_ms=1e3 * wall,
-        cpu_ms=1e3 * statistics.median(one[way].cpu for one in rounds),
+        cpu_ms=1e3 * cpu,
         per_second=1 / wall,
-        over_training=statistics.median(one[TRAINING].wall / one[way].wall for one in rounds),
+        over_training=statistics.median(one[_TRAINING][0] / one[way][0] for one in rounds),
     )
-
-
-def _arrays(micros: list[Micro]) -> dict[str, str]:
-    batch, _ = micros[0]
-    return {
-        name: f"{str(one.dtype).removeprefix('torch.')} {'x'.join(str(size) for size in one.shape)}"
-        for name, one in batch.items()
-    }

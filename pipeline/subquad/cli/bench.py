@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +16,7 @@ from subquad.cli.tables import print_line, print_table
 
 if TYPE_CHECKING:
     from subquad.bench.engine import Overhead
-    from subquad.bench.input import Supply
+    from subquad.bench.input import InputSpeed
     from subquad.bench.mixers import Speed, Speeds
 
 
@@ -30,7 +32,6 @@ def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
         ),
         click.option("--steps", type=click.IntRange(min=64), default=2048, show_default=True, help="Steps in a block."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-        click.option("--debug", is_flag=True, hidden=True),
     )
     for option in reversed(options):
         function = option(function)
@@ -39,7 +40,7 @@ def _overhead_options(function: Callable[..., int]) -> Callable[..., int]:
 
 @bench_command.command("engine")
 @_overhead_options
-def _engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
+def _engine(rounds: int, steps: int, as_json: bool) -> int:
     """Measure what the engine adds to a training step.
 
     Its loop is timed in turn with a bare torch loop, in CPU milliseconds.
@@ -47,14 +48,14 @@ def _engine(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
     \b
     subquad bench engine
     """
-    from subquad.bench.engine import measure
+    from subquad.bench.engine import measure_engine
 
-    return _print_overhead("engine", measure(rounds, steps), ("engine", "bare torch loop"), as_json)
+    return _print_overhead("engine", measure_engine(rounds, steps), ("engine", "bare torch loop"), as_json)
 
 
 @bench_command.command("ray")
 @_overhead_options
-def _ray(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
+def _ray(rounds: int, steps: int, as_json: bool) -> int:
     """Measure what Ray adds to a training step.
 
     Steps with and without Ray's hooks are timed in turn, in one Ray Train worker, in CPU milliseconds.
@@ -62,9 +63,20 @@ def _ray(rounds: int, steps: int, as_json: bool, debug: bool) -> int:
     \b
     subquad bench ray
     """
-    from subquad.ray.bench import measure
+    from subquad.bench.engine import Overhead
+    from subquad.ray.worker import call_in_worker
 
-    return _print_overhead("ray", measure(rounds, steps), ("with Ray's hooks", "without"), as_json)
+    with tempfile.TemporaryDirectory(prefix="subquad-bench-") as folder:
+        found = call_in_worker(_hooks, {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"})
+    return _print_overhead("ray", Overhead(**found), ("with Ray's hooks", "without"), as_json)
+
+
+def _hooks(config: dict[str, Any]) -> dict[str, Any]:
+    """What a look at the driver's stop file in each step costs; runs in a Ray Train worker."""
+    from subquad.bench.engine import measure_hooks
+    from subquad.drivers.signals import stop_file_watch
+
+    return vars(measure_hooks(stop_file_watch(Path(config["stop"])), config["rounds"], config["steps"]))
 
 
 def _print_overhead(what: str, found: Overhead, names: tuple[str, str], as_json: bool) -> int:
@@ -79,35 +91,27 @@ def _print_overhead(what: str, found: Overhead, names: tuple[str, str], as_json:
     return 0
 
 
-_GENERATED = (
-    "lra-listops",
-    ("dataset.params.train_size=2048", "dataset.params.validation_size=256", "dataset.params.test_size=256"),
-)
-"""What `bench input` measures unless asked: 2048 generated tokens a sample, the published network."""
-
-
 @bench_command.command("input")
-@click.argument("target", required=False)
+@click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Blocks of each way.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--debug", is_flag=True, hidden=True)
-def _input(target: str | None, overrides: tuple[str, ...], rounds: int, as_json: bool, debug: bool) -> int:
+def _input(target: str, overrides: tuple[str, ...], rounds: int, as_json: bool) -> int:
     """Measure how fast batches come, and how fast a model trains on them.
 
     All runs on the CPU, with one thread in each process.
 
-    TARGET and KEY=VALUE are those of `subquad train`; of a study the first run is measured.
+    TARGET and KEY=VALUE are those of `subquad train`. Of a study the first run is measured.
 
     \b
-    subquad bench input                           a small lra-listops, generated
+    subquad bench input quickstart
     subquad bench input lra-pathfinder dataset.params.train_size=2048
     """
-    from subquad.bench.input import measure
+    from subquad.bench.input import measure_input
     from subquad.experiment import load
 
-    run = load(*((target, overrides) if target else _GENERATED)).runs[0]
-    found = measure(run, rounds)
+    run = load(target, overrides).runs[0]
+    found = measure_input(run, rounds)
     if as_json:
         click.echo(json.dumps({"what": "input", "run": run.label, **asdict(found)}))
     else:
@@ -115,7 +119,7 @@ def _input(target: str | None, overrides: tuple[str, ...], rounds: int, as_json:
     return 0
 
 
-def _print_input(label: str, found: Supply) -> None:
+def _print_input(label: str, found: InputSpeed) -> None:
     columns = ("", "ms/batch", "CPU ms here", "batches/s", "/ training")
     rows = [
         (one.way, *map(_figure, (one.wall_ms, one.cpu_ms, one.per_second, one.over_training))) for one in found.rates
@@ -162,10 +166,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--causal", is_flag=True, help="Time causal attention and causal mixers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
-@click.option("--debug", is_flag=True, hidden=True)
-def _mixers(
-    rows: tuple[str, ...], as_json: bool, as_markdown: bool, debug: bool, dim: int, heads: int, **settings: Any
-) -> int:
+def _mixers(rows: tuple[str, ...], as_json: bool, as_markdown: bool, dim: int, heads: int, **settings: Any) -> int:
     """Compare the speed of mixers with torch's own attention.
 
     Forward and backward passes are timed in turn, in one process. Without names, all installed mixers are timed.

@@ -13,7 +13,7 @@ _VERBS = {
     "doctor": ("plugins", "Find plugins that do not work, and packages with known faults."),
     "check": ("check", "Test a mixer against the contract and its own claims."),
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),
-    "resume": ("resume", "Go on with a run or a study exactly where it stopped."),
+    "resume": ("train", "Go on with a run or a study exactly where it stopped."),
     "tune": ("tune", "Search the settings of an experiment, fairly over its mixers."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),

@@ -1,4 +1,4 @@
-"""`subquad train`."""
+"""`subquad train` and `subquad resume`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import click
 @click.command("train")
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--local", is_flag=True, help="Train without Ray: in this process, or on local processes.")
-@click.option("--dry-run", is_flag=True, help="Show the resolved experiment and its costs; train nothing.")
+@click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
+@click.option("--dry-run", is_flag=True, help="Show the whole experiment and what it would cost. Train nothing.")
 @click.option(
-    "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".",
+    help="Folder for runs/ and MLflow's files. Default: this one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
-@click.option("--debug", is_flag=True, hidden=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
 def train_command(
     target: str,
     overrides: tuple[str, ...],
@@ -24,22 +26,21 @@ def train_command(
     dry_run: bool,
     root: Path,
     as_json: bool,
-    debug: bool,
 ) -> int:
-    """Train TARGET: an experiment file, or a recipe by name (see `subquad list recipe`).
+    """Train TARGET: an experiment file, or a recipe by name (see `subquad list recipes`).
 
-    KEY=VALUE overrides a setting by its dotted path, such as train.lr=3e-4 or mixer=softmax.
+    KEY=VALUE changes a setting by its dotted path. Results go to a new folder below runs/.
 
     \b
     subquad train quickstart
-    subquad train experiment.yaml mixer.params.order=5 train.seed=1
-    subquad train lra-agf-smoke
+    subquad train quickstart --dry-run
+    subquad train experiment.yaml train.lr=3e-4 train.seed=1
     """
     from subquad.experiment import load
 
     study = load(target, overrides)
     if dry_run:
-        from subquad.cli.dry_run import show_costs
+        from subquad.cli.conduct import show_costs
 
         show_costs(study, as_json=as_json)
         return 0
@@ -49,3 +50,22 @@ def train_command(
 
     preflight(study, local=local)
     return conduct(start(study, writable(root)), local=local, as_json=as_json)
+
+
+@click.command("resume")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+def resume_command(run: Path, local: bool, as_json: bool) -> int:
+    """Go on with RUN, the folder of a run or a study.
+
+    It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a study that are
+    finished are not run again.
+
+    \b
+    subquad resume runs/quickstart/20260101-101500-ab12cd34
+    """
+    from subquad.cli.conduct import conduct
+    from subquad.drivers.folder import reopen
+
+    return conduct(reopen(run), local=local, as_json=as_json)

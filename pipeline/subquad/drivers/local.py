@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.drivers.system import SystemSampler
 from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
 from subquad.engine.group import Group
@@ -24,7 +25,6 @@ from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.runs import STOP, write_text
-from subquad.tracking.system import SystemSampler
 
 
 def run_local(

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+import click
+
 from subquad.drivers.preflight import available_cpus, check_room
 from subquad.errors import TrainingFailed, UserError
 from subquad.experiment.schema import Resources
@@ -68,6 +70,8 @@ def local_cluster(resources: Resources) -> Iterator[None]:
         TrainingFailed: Ray did not start, for which it allows itself 30 s.
     """
     check_room(resources, cpus=True)
+    if os.environ.get("RAY_ADDRESS"):
+        click.echo("RAY_ADDRESS is set, but subquad does not use it yet: Ray starts on this machine", err=True)
     port = free_port()
     ours = _SETTINGS | {
         "RAY_AUTH_TOKEN": secrets.token_hex(32),

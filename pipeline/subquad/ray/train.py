@@ -115,10 +115,10 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     import ray.train
     import ray.train.torch
 
+    from subquad.drivers.system import SystemSampler
     from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
     from subquad.engine.loop import Signals, never
-    from subquad.tracking.system import SystemSampler
 
     context = ray.train.get_context()
     group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())

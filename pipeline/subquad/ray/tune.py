@@ -127,10 +127,10 @@ def _trial(config: dict[str, Any], judge: Pruning | None, stop: str) -> dict[str
 
 def _train_here(run: Mapping[str, Any], judge: Pruning | None, stop: Path) -> dict[str, str]:
     from subquad.drivers.local import device_of
+    from subquad.drivers.system import SystemSampler
     from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
     from subquad.engine.loop import Signals, never
-    from subquad.tracking.system import SystemSampler
 
     sampler = SystemSampler().latest if _sampled(run) else dict
     signals = Signals(stop_file_watch(stop), sampler, judge or never)

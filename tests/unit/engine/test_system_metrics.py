@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from subquad.tracking.system import SystemSampler, _gpu_metrics
+from subquad.drivers.system import SystemSampler, _gpu_metrics
 
 
 def test_values_are_measured_at_most_once_an_interval():
