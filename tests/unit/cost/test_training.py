@@ -75,16 +75,14 @@ PARAMS = {"cur": {"num_indices": 8}, "megacur": {"num_indices": 8}}
 def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     params = ", ".join(f"{key}: {value}" for key, value in PARAMS.get(name, {}).items())
     (run,) = load("quickstart", [f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]", "matrix.seed=[0]"]).runs
-    spec = dataclasses.replace(build_dataset(dataclasses.replace(run, data_root=tmp_path)).describe(), max_len=96)
+    found = build_dataset(dataclasses.replace(run, data_root=tmp_path)).describe()
+    spec = dataclasses.replace(found, lengths={**found.lengths, "length": 96})
     cost = training_cost(run, spec)
     task = build_task(run, spec)
     model = build_model(run, spec, task)
-    samples = run.experiment.train.batch_size
-    batch = {
-        "inputs": torch.ones(samples, spec.max_len, spec.channels),
-        "keep": torch.ones(samples, spec.max_len).bool(),
-        "labels": torch.zeros(samples).long(),
-    }
+    arrays = spec.example(run.experiment.train.batch_size)
+    batch = {key: torch.from_numpy(values) for key, values in arrays.items()}
+    assert batch["inputs"].shape[1] == 96
     counter = OperationCounter()
     with counter.counting(), FlopCounterMode(display=False) as products:
         output = model(batch)
