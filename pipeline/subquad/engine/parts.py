@@ -20,6 +20,7 @@ from subquad.engine.precision import LossScaler, parameter_dtype
 from subquad.engine.rng import seed_everything
 from subquad.engine.schedule import Schedule, build_schedule
 from subquad.engine.seal import Seal
+from subquad.errors import ConfigError
 from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
@@ -119,11 +120,19 @@ def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
     seed = run.experiment.train.seed
     seed_everything(seed)
 
+    built: list[Site] = []
+
     def make(site: Site) -> TokenMixer:
-        return make_mixer(run.mixer, run.mixer_config, site)
+        built.append(site)
+        return make_mixer(*run.mixer_at(site), site)
 
     context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
     model = build_class(run.backbone)(run.backbone_config, context)
+    if run.experiment.init is not None:
+        raise ConfigError("init.from: this version cannot start from other weights yet; leave init out")
+    for number, entry in enumerate(run.experiment.mixers):
+        if not any(map(entry.takes, built)):
+            raise ConfigError(f"mixers[{number}]: no mixer of this model has its layers and role; leave it out")
     if pool := run.experiment.train.bucket_batches:
         check_extra_losses(model, pool)
     return model.to(parameter_dtype(run.experiment.train))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from subquad.experiment.schema import Experiment
-from subquad.experiment.settings import dotted
+from subquad.experiment.settings import KeyPath, children, dotted
 from subquad.experiment.strict_yaml import to_yaml
 
 WITHOUT_EFFECT = (
@@ -27,7 +27,12 @@ another number of workers is exact up to rounding and dropout masks, and the run
 """
 
 
-WITHOUT_EFFECT_AT: dict[tuple[str, ...], Any] = {("train", "bucket_batches"): 0, ("train", "kernels"): {}}
+WITHOUT_EFFECT_AT: dict[KeyPath, Any] = {
+    ("mixers",): [],
+    ("init",): None,
+    ("train", "bucket_batches"): 0,
+    ("train", "kernels"): {},
+}
 """Settings that came later, and the value with which they change nothing: it is left out, so that digests of older runs
 stay what they were, and these can be resumed."""
 
@@ -37,17 +42,19 @@ def dump(experiment: Experiment) -> str:
     return to_yaml(experiment.model_dump(mode="json"))
 
 
-def digest(experiment: Experiment, source_sha256: str = "") -> str:
+def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None) -> str:
     """SHA-256 (hex) over what decides the numbers: all settings but `WITHOUT_EFFECT`.
 
     Args:
         experiment: a checked one, with its plugins' parameters filled in.
-        source_sha256: of the mixer's file, where it is given as one; it then stands for the file's path.
+        sources: SHA-256 of each mixer's file, where it is given as one, by `("mixer",)` or `("mixers", 0)`; it then
+            stands for the file's path.
     """
     data = _deciding(experiment)
-    if source_sha256:
-        data["mixer.name"] = experiment.mixer.name.rpartition(":")[2]
-        data["source_sha256"] = source_sha256
+    for path, sha256 in (sources or {}).items():
+        name = dotted((*path, "name"))
+        data[name] = data[name].rpartition(":")[2]
+        data["source_sha256" if path == ("mixer",) else dotted((*path, "source_sha256"))] = sha256
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -67,12 +74,14 @@ def _deciding(experiment: Experiment) -> dict[str, Any]:
     return flat
 
 
-def _flatten(data: Mapping[str, Any], path: tuple[str, ...], flat: dict[str, Any]) -> None:
-    for key, value in data.items():
+def _flatten(data: Any, path: KeyPath, flat: dict[str, Any]) -> None:
+    for key, value in children(data):
         here = (*path, key)
         if here in WITHOUT_EFFECT or (here in WITHOUT_EFFECT_AT and value == WITHOUT_EFFECT_AT[here]):
             continue
-        if isinstance(value, dict) and value:
+        if (isinstance(value, dict) and value) or (
+            isinstance(value, list) and any(isinstance(one, dict) for one in value)
+        ):
             _flatten(value, here, flat)
         else:
             flat[dotted(here)] = value

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
@@ -178,8 +179,10 @@ def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tupl
     """The keys of `model` and of the models below it."""
     found: dict[KeyPath, tuple[str, ...]] = {path: tuple(model.model_fields)}
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found |= known_keys(field.annotation, (*path, name))
+        options = get_args(field.annotation) if get_origin(field.annotation) is UnionType else (field.annotation,)
+        for option in options:
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                found |= known_keys(option, (*path, name))
     return found
 
 

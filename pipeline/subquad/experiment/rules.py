@@ -5,9 +5,9 @@ A default never makes a rule fire: only what the user chose does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from subquad.experiment.schema import Experiment, Resources, Train
+from subquad.experiment.schema import Experiment, MixerEntry, Resources, Train
 from subquad.experiment.settings import KeyPath
 from subquad.plugin import (
     BackboneConfig,
@@ -22,6 +22,9 @@ from subquad.plugin import (
 )
 from subquad.registry import Resolved
 from subquad.registry.foreign import blamed
+
+_MANY_LAYERS = 10_000
+"""Stands for a number of layers that the backbone does not say."""
 
 Conflict = tuple[KeyPath, str]
 """The setting to change, and why."""
@@ -157,17 +160,17 @@ def _resources(resources: Resources) -> Iterator[Conflict]:
         )
 
 
-Parts = dict[str, tuple[Resolved, Config]]
-"""Plugin and parameters by kind: dataset, task, backbone, mixer."""
+Parts = Mapping[KeyPath, tuple[Resolved, Config]]
+"""Plugin and parameters by place: `("dataset",)`, `("task",)`, `("backbone",)`, `("mixer",)`, `("mixers", 0)`."""
 
 
-def misfits(parts: Parts) -> Iterator[Conflict]:
+def misfits(experiment: Experiment, parts: Parts) -> Iterator[Conflict]:
     """Every reason why these plugins cannot work together."""
-    dataset, task, backbone = (parts[kind][0].plugin for kind in ("dataset", "task", "backbone"))
+    dataset, task, backbone = (parts[(kind,)][0].plugin for kind in ("dataset", "task", "backbone"))
     assert isinstance(dataset, DatasetPlugin)
     assert isinstance(task, TaskPlugin)
     assert isinstance(backbone, BackbonePlugin)
-    names = {kind: resolved.found.name for kind, (resolved, _) in parts.items()}
+    names = {str(path[0]): resolved.found.name for path, (resolved, _) in parts.items() if len(path) == 1}
     common = tuple(target for target in dataset.targets if target in task.targets)
     if not common:
         yield (
@@ -187,22 +190,66 @@ def misfits(parts: Parts) -> Iterator[Conflict]:
             f"got {names['backbone']!r}, which takes {_listed(backbone.inputs)}, does not fit dataset "
             f"{names['dataset']!r}, of {dataset.inputs!r}",
         )
-    yield from _mixer(parts, backbone, names["backbone"])
+    for path in mixer_places(parts):
+        entry = next((one for number, one in enumerate(experiment.mixers) if path == ("mixers", number)), None)
+        yield from _mixer(path, entry, parts, backbone, names["backbone"])
+    yield from _entries(experiment.mixers, _size(parts[("backbone",)][1], "num_layers"))
 
 
-def _mixer(parts: Parts, backbone: BackbonePlugin, backbone_name: str) -> Iterator[Conflict]:
-    resolved, config = parts["mixer"]
-    facts = resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
-    if backbone.causal and facts.causal == "never":
+def mixer_places(parts: Parts) -> list[KeyPath]:
+    """Where the mixers stand: `("mixer",)`, and an entry of `mixers` each."""
+    return [path for path in parts if path[0] in ("mixer", "mixers")]
+
+
+def _facts(resolved: Resolved, config: Config) -> Facts:
+    return resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
+
+
+def _mixer(
+    path: KeyPath, entry: MixerEntry | None, parts: Parts, backbone: BackbonePlugin, backbone_name: str
+) -> Iterator[Conflict]:
+    resolved, config = parts[path]
+    facts, name = _facts(resolved, config), resolved.found.name
+    if backbone.causal and facts.causal == "never" and (entry is None or entry.role != "cross"):
         yield (
-            ("mixer", "name"),
-            f"got {resolved.found.name!r}, which sees later positions, does not fit backbone {backbone_name!r}, a "
+            (*path, "name"),
+            f"got {name!r}, which sees later positions, does not fit backbone {backbone_name!r}, a "
             "decoder, which must not; use a mixer that is causal (`subquad list mixers`)",
         )
-    yield from _width(parts["backbone"][1], config)
+    if entry and entry.role == "cross" and not facts.cross:
+        message = (
+            f"got {name!r}, which cannot let one sequence see another; use one with the fact cross, or another role"
+        )
+        yield (*path, "name"), message
+    yield from _width(path, parts[("backbone",)][1], config)
 
 
-def _width(backbone: Config, mixer: Config) -> Iterator[Conflict]:
+def _entries(entries: Sequence[MixerEntry], num_layers: int | None) -> Iterator[Conflict]:
+    """Entries of `mixers` that mean every site, none, one that is not there, or another's."""
+    count = num_layers or _MANY_LAYERS
+    numbers = [entry.numbers(count) for entry in entries]
+    for place, entry in enumerate(entries):
+        path: KeyPath = ("mixers", place)
+        if entry.layers is None and entry.role is None:
+            yield path, "says neither layers nor role, and would stand everywhere; write it as mixer"
+        elif not numbers[place]:
+            yield (*path, "layers"), "means no layer, as a range begins after its end"
+        elif num_layers and not set(numbers[place]) <= set(range(num_layers)):
+            yield (
+                (*path, "layers"),
+                f"names a layer that is not there, as the backbone has {num_layers}; use 0 to {num_layers - 1}, or "
+                f"-{num_layers} to -1",
+            )
+        for other in range(place):
+            roles = {entry.role, entries[other].role}
+            if (len(roles) == 1 or None in roles) and set(numbers[place]) & set(numbers[other]):
+                yield path, f"means sites that mixers[{other}] means too; each may have one entry"
+    everywhere = {number for entry in entries if entry.role is None for number in entry.numbers(count)}
+    if num_layers and everywhere >= set(range(num_layers)):
+        yield ("mixer",), "stands nowhere, as the entries of mixers take every layer; leave one layer to it"
+
+
+def _width(path: KeyPath, backbone: Config, mixer: Config) -> Iterator[Conflict]:
     """What depends on the backbone's width: heads, and the mixer's own limits."""
     dim, heads = _size(backbone, "dim"), _size(backbone, "num_heads") or 1
     if dim is None:
@@ -218,7 +265,7 @@ def _width(backbone: Config, mixer: Config) -> Iterator[Conflict]:
             with blamed(f"mixer {type(mixer).__module__} cannot check where it stands", passing=(ValueError,)):
                 mixer.check(Site(dim=dim, num_heads=heads))
         except ValueError as error:
-            yield ("mixer", "params"), str(error)
+            yield (*path, "params"), str(error)
 
 
 def _size(config: Config, field: str) -> int | None:
@@ -231,7 +278,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return " or ".join(map(repr, names)) if names else "none"
 
 
-PATH = ("train", "bucket_batches")
+_TRIMMING: KeyPath = ("train", "bucket_batches")
 
 
 def untrimmable(train: Train, parts: Parts) -> Iterator[Conflict]:
@@ -239,26 +286,27 @@ def untrimmable(train: Train, parts: Parts) -> Iterator[Conflict]:
     if not train.bucket_batches:
         return
     start = f"got {train.bucket_batches}, trims padding, and "
-    resolved, config = parts["mixer"]
-    facts = resolved.plugin.facts_of(config) if isinstance(resolved.plugin, MixerPlugin) else Facts()
-    if not facts.padding_invariant:
+    for path in mixer_places(parts):
+        resolved, config = parts[path]
+        if _facts(resolved, config).padding_invariant:
+            continue
         yield (
-            PATH,
+            _TRIMMING,
             f"{start}mixer {resolved.found.name!r} with these parameters does not claim to be padding "
             "invariant; use 0, or a mixer that does (`subquad show mixer NAME` lists its facts)",
         )
-    name = parts["backbone"][0].found.name
+    name = parts[("backbone",)][0].found.name
     if (reason := _reason(parts)) is None:
         yield (
-            PATH,
+            _TRIMMING,
             f"{start}backbone {name!r} does not say whether it minds (BackboneConfig.padding_reason); use 0",
         )
     elif reason:
-        yield PATH, f"{start}backbone {name!r} depends on padding: {reason}, or train.bucket_batches 0"
+        yield _TRIMMING, f"{start}backbone {name!r} depends on padding: {reason}, or train.bucket_batches 0"
 
 
 def _reason(parts: Parts) -> str | None:
-    resolved, config = parts["backbone"]
+    resolved, config = parts[("backbone",)]
     if not isinstance(config, BackboneConfig):
         return None
     with blamed(f"{resolved.found} cannot say what padding does to it"):

@@ -16,19 +16,21 @@ from subquad.errors import ConfigError, PluginError, UserError
 from subquad.experiment.canonical import digest
 from subquad.experiment.refusals import Fault, Known, blamed_key, known_keys, refusal, validated
 from subquad.experiment.rules import Parts, conflicts, misfits, untrimmable
-from subquad.experiment.schema import Component, Experiment
+from subquad.experiment.schema import Component, Experiment, MixerEntry
 from subquad.experiment.settings import (
     COMPONENTS,
     KeyPath,
     Marks,
+    absolute,
     absolute_mixer,
     absolute_params,
+    dotted,
     folder_of,
     get,
     one_line,
     origin_of,
 )
-from subquad.plugin import Config, DatasetPlugin, TaskPlugin
+from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
 
@@ -50,6 +52,7 @@ class Run:
         experiment: with every plugin parameter filled in and every path absolute.
         mixer, backbone, task, dataset: its plugins.
         mixer_config, backbone_config, task_config, dataset_config: their parameters.
+        mixers: plugin and parameters of each entry of the experiment's `mixers`.
         label: names it within a study, and its folder there; for a single experiment the experiment's name.
         axes: its choice on each axis of a study: a component's label, else the value.
         place: its folder, on storage that every worker sees; None until it is made.
@@ -68,6 +71,7 @@ class Run:
     task_config: Config
     dataset_config: Config
     label: str
+    mixers: tuple[tuple[Resolved, Config], ...] = ()
     axes: dict[str, Any] = field(default_factory=dict)
     place: Path | None = None
     launch: str = ""
@@ -83,12 +87,23 @@ class Run:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of what decides its numbers."""
-        return digest(self.experiment, self.mixer.source.sha256 if self.mixer.source else "")
+        return digest(self.experiment, {path: source.sha256 for path, source in self.sources.items()})
 
     @property
     def plugins(self) -> tuple[Resolved, ...]:
         """Every plugin it uses."""
-        return (self.mixer, self.backbone, self.task, self.dataset)
+        return (self.mixer, self.backbone, self.task, self.dataset, *(resolved for resolved, _ in self.mixers))
+
+    @property
+    def sources(self) -> dict[KeyPath, SourceFile]:
+        """The text of each mixer that is given as a file, by `("mixer",)` or `("mixers", 0)`."""
+        entries = {("mixers", number): resolved for number, (resolved, _) in enumerate(self.mixers)}
+        return {path: one.source for path, one in {("mixer",): self.mixer, **entries}.items() if one.source}
+
+    def mixer_at(self, site: Site) -> tuple[Resolved, Config]:
+        """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the main one."""
+        entries = zip(self.experiment.mixers, self.mixers, strict=True)
+        return next((part for entry, part in entries if entry.takes(site)), (self.mixer, self.mixer_config))
 
     @property
     def goal(self) -> TaskPlugin:
@@ -104,10 +119,10 @@ class Run:
 
     def plain(self) -> dict[str, Any]:
         """The run as plain values that travel to another process or machine, its plugins by name."""
-        source = self.mixer.source
+        names = dict(components(self.experiment))
         return {
             "experiment": self.experiment.model_dump(mode="python"),
-            "source": None if source is None else dict(vars(source)),
+            "sources": {names[path].name: dict(vars(source)) for path, source in self.sources.items()},
             "plugins": [plugin_facts(one) for one in self.plugins],
             "place": None if self.place is None else str(self.place),
             "data_root": str(self.data_root),
@@ -124,8 +139,8 @@ class Run:
         verify_same(plain["plugins"])
 
         def resolve_here(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
-            if kind == "mixer" and plain["source"] is not None:
-                return load_source(SourceFile(**plain["source"]))
+            if kind == "mixer" and name in plain["sources"]:
+                return load_source(SourceFile(**plain["sources"][name]))
             return registry.resolve(kind, name, base=base)
 
         return replace(
@@ -182,37 +197,61 @@ def check(
         PluginError: a plugin that cannot be used.
     """
     base, resolve = base or Path.cwd(), resolve or registry.resolve
-    experiment = _absolute_mixer(experiment, marks, base)
-    plugins = {kind: _resolved(kind, experiment, marks, base, resolve) for kind in COMPONENTS}
+    experiment = _absolute(experiment, marks, base)
+    plugins = {path: _resolved(path, one, marks, base, resolve) for path, one in components(experiment)}
     configs = _configs(experiment, plugins, marks, base)
-    parts: Parts = {kind: (plugins[kind], configs[kind]) for kind in COMPONENTS}
-    for path, message in (*misfits(parts), *untrimmable(experiment.train, parts)):
+    parts: Parts = {path: (plugins[path], configs[path]) for path in plugins}
+    for path, message in (*misfits(experiment, parts), *untrimmable(experiment.train, parts)):
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
+    filled = {path: {"params": config.model_dump(mode="json")} for path, config in configs.items()}
     return Run(
-        experiment=_filled(experiment, configs),
-        mixer=plugins["mixer"],
-        backbone=plugins["backbone"],
-        task=plugins["task"],
-        dataset=plugins["dataset"],
-        mixer_config=configs["mixer"],
-        backbone_config=configs["backbone"],
-        task_config=configs["task"],
-        dataset_config=configs["dataset"],
+        experiment=_with(experiment, filled),
+        mixer=plugins[("mixer",)],
+        backbone=plugins[("backbone",)],
+        task=plugins[("task",)],
+        dataset=plugins[("dataset",)],
+        mixer_config=configs[("mixer",)],
+        backbone_config=configs[("backbone",)],
+        task_config=configs[("task",)],
+        dataset_config=configs[("dataset",)],
+        mixers=tuple(part for path, part in parts.items() if path[0] == "mixers"),
         label=experiment.name,
     )
 
 
-def _absolute_mixer(experiment: Experiment, marks: Marks | None, base: Path) -> Experiment:
-    name = absolute_mixer(experiment.mixer.name, marks, base)
-    return experiment.model_copy(update={"mixer": experiment.mixer.model_copy(update={"name": name})})
+def components(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
+    """The plugins that an experiment names, by their places."""
+    entries = ((("mixers", number), entry) for number, entry in enumerate(experiment.mixers))
+    return [*(((kind,), getattr(experiment, kind)) for kind in COMPONENTS), *entries]
 
 
-def _resolved(kind: str, experiment: Experiment, marks: Marks | None, base: Path, resolve: Resolve) -> Resolved:
-    path: KeyPath = (kind, "name")
+def _with(experiment: Experiment, changes: Mapping[KeyPath, Mapping[str, Any]]) -> Experiment:
+    """The experiment with some fields of its components changed."""
+    made = {path: one.model_copy(update=changes.get(path, {})) for path, one in components(experiment)}
+    mixers = tuple(one for path, one in made.items() if path[0] == "mixers")
+    return experiment.model_copy(update={**{kind: made[(kind,)] for kind in COMPONENTS}, "mixers": mixers})
+
+
+def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experiment:
+    """The experiment with the paths of mixers in files, and of its starting weights, absolute."""
+    init = experiment.init
+    if init is not None:
+        source = absolute(init.source, folder_of(("init", "from"), marks, base))
+        experiment = experiment.model_copy(update={"init": init.model_copy(update={"from": source})})
+    mixers = [(path, one.name) for path, one in components(experiment) if path[0] in ("mixer", "mixers")]
+    return _with(experiment, {path: {"name": absolute_mixer(name, path, marks, base)} for path, name in mixers})
+
+
+def _resolved(path: KeyPath, component: Component, marks: Marks | None, base: Path, resolve: Resolve) -> Resolved:
+    named: KeyPath = (*path, "name")
     try:
-        return resolve(kind, getattr(experiment, kind).name, base=folder_of(path, marks, base))
+        return resolve(_kind(path), component.name, base=folder_of(named, marks, base))
     except UserError as error:
-        _place(error, path, marks)
+        _place(error, named, marks)
+
+
+def _kind(path: KeyPath) -> Any:
+    return "mixer" if path[0] == "mixers" else path[0]
 
 
 def _place(error: UserError, path: KeyPath, marks: Marks | None) -> NoReturn:
@@ -220,20 +259,20 @@ def _place(error: UserError, path: KeyPath, marks: Marks | None) -> NoReturn:
     origin = origin_of(path, marks)
     if origin is None:
         raise error
-    raise type(error)(one_line(f"{origin}: {'.'.join(map(str, path))}: {error}")) from error
+    raise type(error)(one_line(f"{origin}: {dotted(path)}: {error}")) from error
 
 
 def _configs(
-    experiment: Experiment, plugins: Mapping[str, Resolved], marks: Marks | None, base: Path
-) -> dict[str, Config]:
+    experiment: Experiment, plugins: Mapping[KeyPath, Resolved], marks: Marks | None, base: Path
+) -> dict[KeyPath, Config]:
     """The plugins' parameters; everything that is wrong with them or with the experiment itself is one refusal."""
-    found: dict[str, Config] = {}
+    found: dict[KeyPath, Config] = {}
     faults: list[Fault] = []
-    for kind in COMPONENTS:
-        config, wrong = _config(kind, getattr(experiment, kind), plugins, marks, base)
+    for path, component in components(experiment):
+        config, wrong = _config(path, component, plugins, marks, base)
         faults += wrong
         if config is not None:
-            found[kind] = config
+            found[path] = config
     faults += [Fault(4, path, said, blamed_key(said, path, marks)) for path, said in conflicts(experiment)]
     if faults:
         raise refusal(faults, marks)
@@ -241,43 +280,40 @@ def _configs(
 
 
 def _config(
-    kind: str, component: Component, plugins: Mapping[str, Resolved], marks: Marks | None, base: Path
+    place: KeyPath, component: Component, plugins: Mapping[KeyPath, Resolved], marks: Marks | None, base: Path
 ) -> tuple[Config | None, list[Fault]]:
-    path: KeyPath = (kind, "params")
-    plugin = plugins[kind].plugin
+    path: KeyPath = (*place, "params")
+    plugin = plugins[place].plugin
     params = absolute_params(plugin.config, component.params, path, marks, base)
     try:
-        with blamed(f"{plugins[kind].found} cannot check its parameters", passing=(ConfigError,)):
+        with blamed(f"{plugins[place].found} cannot check its parameters", passing=(ConfigError,)):
             return validated(plugin.config, params, path, marks, lambda: _keys(plugins))
     except PluginError as error:
         _place(error, path, marks)
 
 
-def _keys(plugins: Mapping[str, Resolved]) -> Known:
+def _keys(plugins: Mapping[KeyPath, Resolved]) -> Known:
     """Every key an experiment with these plugins may have."""
     known = known_keys(Experiment)
-    for kind, resolved in plugins.items():
-        known |= known_keys(resolved.plugin.config, (kind, "params"))
+    for path, resolved in plugins.items():
+        if path[0] == "mixers":
+            known |= known_keys(MixerEntry, path)
+        known |= known_keys(resolved.plugin.config, (*path, "params"))
     return known
 
 
 def _all_keys(data: Mapping[str, Any], marks: Marks | None, resolve: Resolve | None) -> Known:
     """The same for an experiment that may be wrong: plugins that cannot be found add nothing."""
-    plugins: dict[str, Resolved] = {}
-    for kind in COMPONENTS:
-        name = get(data, (kind, "name"))
+    entries = data.get("mixers")
+    numbers = range(len(entries)) if isinstance(entries, list) else ()
+    known = {key: value for number in numbers for key, value in known_keys(MixerEntry, ("mixers", number)).items()}
+    plugins: dict[KeyPath, Resolved] = {}
+    for path in (*((kind,) for kind in COMPONENTS), *(("mixers", number) for number in numbers)):
+        name = get(data, (*path, "name"))
         if not isinstance(name, str):
             continue
         try:
-            plugins[kind] = (resolve or registry.resolve)(kind, name, base=folder_of((kind,), marks, Path.cwd()))
+            plugins[path] = (resolve or registry.resolve)(_kind(path), name, base=folder_of(path, marks, Path.cwd()))
         except UserError:
             continue
-    return _keys(plugins)
-
-
-def _filled(experiment: Experiment, configs: Mapping[str, Config]) -> Experiment:
-    components = {
-        kind: getattr(experiment, kind).model_copy(update={"params": config.model_dump(mode="json")})
-        for kind, config in configs.items()
-    }
-    return experiment.model_copy(update=components)
+    return {**_keys(plugins), **known}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
-from subquad.plugin import Config, param
+from subquad.plugin import Config, Role, Site, param
 
 FORMAT = 1
 """Version of the experiment format; written into every run."""
@@ -20,6 +20,51 @@ class Component(Config):
 
     name: str = param(meaning="plugin name, `distribution:name`, or for a mixer `./file.py:Class`", min_length=1)
     params: dict[str, Any] = Field(default_factory=dict, description="the plugin's parameters")
+
+
+_LAYERS = r"^-?[0-9]{1,4}\.\.-?[0-9]{1,4}$"
+
+
+class MixerEntry(Component):
+    """Another mixer, where it stands instead of `mixer`."""
+
+    layers: tuple[int | Annotated[str, Field(pattern=_LAYERS)], ...] | None = param(
+        None,
+        meaning="its layers, from 0, or from the last one, -1; ranges are written 0..2 or -3..-1; null: every layer",
+        min_length=1,
+        strict=False,  # read from JSON as a list
+    )
+    role: Role | None = param(None, meaning="its sites: self, cross or decoder; null: all of them")
+
+    def numbers(self, num_layers: int) -> list[int]:
+        """Its layers counted from 0, also those that a model of `num_layers` does not have."""
+        if self.layers is None:
+            return list(range(num_layers))
+        ends = [(str(item).partition("..")[0], str(item).rpartition("..")[2]) for item in self.layers]
+        spans = [[int(end) + (num_layers if int(end) < 0 else 0) for end in pair] for pair in ends]
+        return list(dict.fromkeys(number for first, last in spans for number in range(first, last + 1)))
+
+    def takes(self, site: Site) -> bool:
+        """Whether it stands at a site."""
+        return self.role in (None, site.role) and site.layer_index in self.numbers(site.num_layers)
+
+
+class _Init(Config):
+    @property
+    def source(self) -> str:
+        """Where the weights come from."""
+        return getattr(self, "from")
+
+
+Init = create_model(
+    "Init",
+    __base__=_Init,
+    __doc__="Weights that a model starts from.",
+    **{
+        "from": (str, param(meaning="a run's folder, a .safetensors file, or timm:NAME", min_length=1)),
+        "strict": (bool, param(True, meaning="refuse weights that are missing or not used")),
+    },
+)
 
 
 class Train(Config):
@@ -133,6 +178,12 @@ class Experiment(Config):
     task: Component
     backbone: Component
     mixer: Component
+    mixers: tuple[MixerEntry, ...] = Field(
+        default=(), strict=False, max_length=100, description="mixers of some layers or roles"
+    )
+    init: Init | None = Field(  # pyright: ignore[reportInvalidTypeForm]
+        default=None, description="weights to start from"
+    )
     train: Train = Field(default_factory=Train)
     resources: Resources = Field(default_factory=Resources)
     tracking: Tracking = Field(default_factory=Tracking)

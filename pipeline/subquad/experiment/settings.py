@@ -273,26 +273,33 @@ def _settle(data: dict[str, Any], given: Sequence[KeyPath]) -> None:
 
 def get(value: Any, path: KeyPath) -> Any:
     """The value below `value` at `path`; None where there is none."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+    try:
+        return _below(value, path)
+    except LookupError:
+        return None
 
 
 def stands(value: Any, path: KeyPath) -> bool:
     """Whether there is a value at `path`."""
-    for key in path:
-        if isinstance(value, list) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        elif isinstance(value, dict) and key in value:
-            value = value[str(key)]
-        else:
-            return False
+    try:
+        _below(value, path)
+    except LookupError:
+        return False
     return True
 
 
+def _below(value: Any, path: KeyPath) -> Any:
+    for key in path:
+        found: Any = dict(enumerate(value)) if isinstance(value, list) else value
+        if not isinstance(found, dict):
+            raise LookupError(key)
+        value = found[key]
+    return value
+
+
 def absolute(value: str, folder: Path) -> str:
-    """An absolute path; `~` is the home folder. An address (`s3://...`) and empty text stay as they are."""
-    if not value or "://" in value:
+    """An absolute path; `~` is the home folder. An address (`s3://...`, `timm:...`) and empty text stay as they are."""
+    if not value or "://" in value or value.startswith("timm:"):
         return value
     return os.path.normpath(os.path.join(os.path.abspath(folder), os.path.expanduser(value)))
 
@@ -322,12 +329,19 @@ def absolute_params(
     }
 
 
-def absolute_mixer(name: str, marks: Marks | None, base: Path) -> str:
-    """The name of a mixer in a file, `./file.py:Class`, with the file's path absolute; other names as they are."""
+def absolute_mixer(name: str, path: KeyPath, marks: Marks | None, base: Path) -> str:
+    """The name of a mixer in a file, `./file.py:Class`, with the file's path absolute; other names as they are.
+
+    Args:
+        name: as it was given.
+        path: `("mixer",)`, or the entry of `mixers`.
+        marks: origins.
+        base: for a name whose origin has no folder.
+    """
     file, colon, attribute = name.rpartition(":")
     if not file.endswith(".py"):
         return name
-    return f"{absolute(file, folder_of(('mixer', 'name'), marks, base))}{colon}{attribute}"
+    return f"{absolute(file, folder_of((*path, 'name'), marks, base))}{colon}{attribute}"
 
 
 def folder_of(path: KeyPath, marks: Marks | None, base: Path) -> Path:

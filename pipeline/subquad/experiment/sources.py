@@ -136,7 +136,7 @@ def _parse(text: str, cwd: Path) -> Setting:
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
     path = _split(key.strip())
-    if not all(path):
+    if "" in path:
         raise ConfigError(f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4")
     return Setting(path, parse_value(value, name), Origin(name, folder=cwd))
 

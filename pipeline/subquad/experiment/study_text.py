@@ -68,6 +68,10 @@ def _configs(runs: Sequence[Run]) -> dict[tuple[str, str], Any]:
         (kind, getattr(run.experiment, kind).name): type(getattr(run, f"{kind}_config"))
         for run in runs
         for kind in COMPONENTS
+    } | {
+        ("mixer", entry.name): type(config)
+        for run in runs
+        for entry, (_, config) in zip(run.experiment.mixers, run.mixers, strict=True)
     }
 
 
@@ -89,7 +93,9 @@ class _Writer:
                 data[key] = self.component((key,), given[key], {})
             elif key in _SECTIONS:
                 data[key] = {**_SECTIONS[key], **given.get(key, {})}
-            elif key not in COMPONENTS:
+            elif key in ("mixers", "init") and key in given:
+                data[key] = self.value((key,), given[key], self.origin((key,)))
+            elif key not in (*COMPONENTS, "mixers", "init"):
                 data[key] = given.get(key, field.default)
         return data
 
@@ -151,15 +157,19 @@ class _Writer:
         """A value with the paths in it absolute."""
         if isinstance(value, dict):
             return {key: self.value((*path, key), one, origin) for key, one in value.items()}
+        if isinstance(value, list) and path[0] == "mixers":
+            return [self.value((*path, number), one, origin) for number, one in enumerate(value)]
         if not isinstance(value, str):
             return value
-        if path in self.paths:
+        if path[0] == "mixers":
+            path = ("mixer", *path[2:])
+        if path in self.paths or path == ("init", "from"):
             return absolute(value, origin.folder if origin and origin.folder else self.cwd)
         return self.name("mixer", value, origin) if path in (("mixer",), ("mixer", "name")) else value
 
     def name(self, kind: str, name: str, origin: Origin | None) -> str:
         marks = {(): origin} if origin else None
-        return absolute_mixer(name, marks, self.cwd) if kind == "mixer" else name
+        return absolute_mixer(name, (kind,), marks, self.cwd) if kind == "mixer" else name
 
     def origin(self, path: KeyPath) -> Origin | None:
         return self.study.base.marks.get(path)

@@ -236,10 +236,10 @@ def same_sources(search: Search, folder: Path) -> None:
         RunError: the first trial that has another one.
     """
     for one in search.candidates:
-        source = one.run.mixer.source
-        for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if source else ():
-            if source and not kept.name.startswith(source.sha256[:12]):
-                raise RunError(one_line(f"{source.path}: not what trials were trained with, {kept}; {_PUT_BACK}"))
+        sources = list(one.run.sources.values())
+        for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if sources else ():
+            if not any(kept.name.startswith(source.sha256[:12]) for source in sources):
+                raise RunError(one_line(f"{sources[0].path}: not what trials were trained with, {kept}; {_PUT_BACK}"))
 
 
 def trial_runs(search: Search) -> Callable[[Path, str, Fitted], Run]:

@@ -220,8 +220,10 @@ def builder(experiment: Run, *, max_len: int = 0, causal: bool = False) -> Build
     """
     data = experiment.experiment.model_dump(mode="json")
 
+    others = {entry.name: one for entry, (one, _) in zip(experiment.experiment.mixers, experiment.mixers, strict=True)}
+
     def resolve(kind: str, name: str, **more: Any) -> Resolved:
-        return getattr(experiment, kind)
+        return others.get(name, experiment.mixer) if kind == "mixer" else getattr(experiment, kind)
 
     def build(settings: Sequence[Setting]) -> Run:
         tree = overlay(Tree(data, {}), settings)

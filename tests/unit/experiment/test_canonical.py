@@ -65,7 +65,8 @@ def test_the_keys_keep_the_schemas_order(loaded, base_text):
     text = loaded("tracking: {uri: x}\n" + base_text).text
     tops = [line.partition(":")[0] for line in text.splitlines() if not line.startswith(" ")]
     assert tops == [
-        "format", "name", "protocol", "dataset", "task", "backbone", "mixer", "train", "resources", "tracking",
+        "format", "name", "protocol", "dataset", "task", "backbone", "mixer", "mixers", "init", "train", "resources",
+        "tracking",
     ]  # fmt: skip
 
 
