@@ -20,6 +20,10 @@ third-next-token = third_task:PLUGIN
 third-regression = third_regression:PLUGIN
 [subquad.datasets]
 third-waves = third_dataset:PLUGIN
+[subquad.recipes]
+third = third_recipes
+[subquad.spaces]
+third = third_spaces
 """
 JAPANESE_VOWELS = "dataset={name: uea, params: {problem: JapaneseVowels}}"
 DECODER = ("backbone={name: third-decoder}", "task=third-next-token", "mixer=softmax")
@@ -35,10 +39,13 @@ def site(tmp_path_factory) -> Path:
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     for source in PLUGINS.glob("*.py"):
         (root / source.name).write_text(source.read_text())
+    for kind, name in (("recipes", "third-recall"), ("spaces", "third-rates")):
+        (root / f"third_{kind}").mkdir()
+        (root / f"third_{kind}" / f"{name}.yaml").write_text((PLUGINS / "files" / f"{name}.yaml").read_text())
     return root
 
 
-@pytest.mark.parametrize("path", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(PLUGINS.rglob("third*.*")), ids=lambda path: path.stem)
 def test_a_plugin_of_any_kind_is_short(path):
     assert len(path.read_text().splitlines()) <= 40
 
@@ -68,3 +75,19 @@ def test_what_does_not_fit_is_refused_by_words_that_both_sides_said(site, tmp_pa
     done = cli(["train", "own.yaml", "--local", "task=third-next-token"], tmp_path, check=2, PYTHONPATH=str(site))
     assert "backbone.name: got 'encoder', which serves targets 'class' or 'positions'" in done.stderr
     assert "does not fit task 'third-next-token' on dataset 'recall', of 'next-token'" in done.stderr
+
+
+def test_a_recipe_extends_a_built_in_one(site, tmp_path):
+    cli(["train", "third-recall", "--local", "matrix.mixer=[softmax]"], tmp_path, PYTHONPATH=str(site))
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/third-recall/*/cells/*/result.json")]
+    assert [one["status"] for one in results] == ["finished"] * 2
+    assert sorted(str(one["axes"]["case"]) for one in results) == ["{'train.lr': 0.01}", "{}"]
+
+
+def test_a_space_is_searched_for_a_built_in_mixer(site, tmp_path):
+    (tmp_path / "own.yaml").write_text(SMALL)
+    shown = cli(["show", "space", "third-rates"], tmp_path, PYTHONPATH=str(site))
+    assert "train.weight_decay" in shown.stdout
+    asked = ["tune", "own.yaml", "--space", "third-rates", "--local", "--budget", "1-trial", "train.epochs=1"]
+    done = cli([*asked, "--dry-run"], tmp_path, PYTHONPATH=str(site))
+    assert "train.lr" in done.stdout
