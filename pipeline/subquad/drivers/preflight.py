@@ -9,6 +9,7 @@ from pathlib import Path
 
 from subquad.data import DataSpec
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
+from subquad.engine.start import start_from
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
@@ -86,11 +87,11 @@ def _check_data(run: Run) -> DataSpec:
 
 
 def _check_model(run: Run, spec: DataSpec) -> None:
-    """Build the model once: its mixers now know their longest sequence, which their parameters may not fit."""
+    """Build the model once: its mixers now know their longest sequence, and the weights it starts from must fit it."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        build_model(run, spec, build_task(run, spec))
+        start_from(build_model(run, spec, build_task(run, spec)), run.experiment)
 
 
 def check_room(resources: Resources, *, cpus: bool) -> None:

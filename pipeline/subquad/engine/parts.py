@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from subquad.engine.precision import LossScaler, parameter_dtype
 from subquad.engine.rng import seed_everything
 from subquad.engine.schedule import Schedule, build_schedule
 from subquad.engine.seal import Seal
+from subquad.engine.start import start_from
 from subquad.errors import ConfigError
 from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
@@ -44,6 +46,7 @@ class Parts:
         parameters: those the optimiser trains, listed once because walking the modules costs more than a small step.
         training: the split that is trained on.
         selection: the split that is evaluated while training; None for a fixed number of epochs.
+        start: what became of the weights it started from; None where there were none.
     """
 
     run: Run
@@ -57,6 +60,7 @@ class Parts:
     parameters: Sequence[nn.Parameter]
     training: Split
     selection: Split | None = None
+    start: dict[str, Any] | None = None
 
     @property
     def train(self) -> Train:
@@ -128,8 +132,6 @@ def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
 
     context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
     model = build_class(run.backbone)(run.backbone_config, context)
-    if run.experiment.init is not None:
-        raise ConfigError("init.from: this version cannot start from other weights yet; leave init out")
     for number, entry in enumerate(run.experiment.mixers):
         if not any(map(entry.takes, built)):
             raise ConfigError(f"mixers[{number}]: no mixer of this model has its layers and role; leave it out")
@@ -154,14 +156,15 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         SubquadError: on every rank alike: the run cannot be done as it is.
     """
 
-    def build() -> tuple[Plan, Split, Task, Backbone]:
+    def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
         spec = data.describe()
         plan, task = make_plan(run.experiment, data), build_task(run, spec)
-        return plan, data.split(training_split(run.experiment)), task, build_model(run, spec, task)
+        model = build_model(run, spec, task)
+        return plan, data.split(training_split(run.experiment)), task, model, start_from(model, run.experiment)
 
     train, strategy = run.experiment.train, run.experiment.resources.strategy
-    plan, training, task, model = group.together(build)
+    plan, training, task, model, start = group.together(build)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
     wrapped = wrap(model.to(group.device), group, strategy, train.compile)
@@ -180,6 +183,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         scaler=LossScaler.of(train),
         parameters=trained(optimizer),
         training=training,
+        start=start,
     )
 
 

@@ -44,6 +44,7 @@ def result_of(
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
         "notes": [*spec.notes, *(final.notes if final else ())],
+        **({"init": parts.start} if parts.start else {}),
         **({"published_keys": {"benchmark": spec.benchmark}} if spec.benchmark else {}),
     }
 

@@ -31,7 +31,11 @@ _WORDS = {
     "object": "a mapping",
 }
 _LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-_PATTERNS = {NAME_PATTERN: "at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit"}
+LAYERS_PATTERN = r"^-?[0-9]{1,4}\.\.-?[0-9]{1,4}$"
+_PATTERNS = {
+    LAYERS_PATTERN: "two layers, as in -3..-1",
+    NAME_PATTERN: "at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit",
+}
 
 
 def allowed(model: type[BaseModel], path: KeyPath) -> str:

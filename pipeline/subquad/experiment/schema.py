@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, create_model, model_validator
 
+from subquad.experiment.refusals import LAYERS_PATTERN
 from subquad.plugin import Config, Role, Site, param
 
 FORMAT = 1
@@ -22,13 +23,10 @@ class Component(Config):
     params: dict[str, Any] = Field(default_factory=dict, description="the plugin's parameters")
 
 
-_LAYERS = r"^-?[0-9]{1,4}\.\.-?[0-9]{1,4}$"
-
-
 class MixerEntry(Component):
     """Another mixer, where it stands instead of `mixer`."""
 
-    layers: tuple[int | Annotated[str, Field(pattern=_LAYERS)], ...] | None = param(
+    layers: tuple[int | Annotated[str, Field(pattern=LAYERS_PATTERN)], ...] | None = param(
         None,
         meaning="its layers, from 0, or from the last one, -1; ranges are written 0..2 or -3..-1; null: every layer",
         min_length=1,

@@ -190,8 +190,9 @@ def _clear(data: dict[str, Any]) -> None:
     for key, value in list(data.items()):
         if isinstance(value, _Default):
             del data[key]
-        elif isinstance(value, dict):
-            _clear(value)
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                _clear(inner)
 
 
 def key_path(key: str) -> KeyPath:

@@ -25,7 +25,7 @@ class Half(TokenMixer):
 
 
 def made(plan, number=0):
-    return plan.cells[number].experiment
+    return plan.runs[number]
 
 
 def with_mixers(base_text: str, *entries: str, num_layers: int = 4) -> str:
@@ -40,7 +40,7 @@ def test_entries_are_checked_like_the_mixer(loaded, base_text):
     assert (first.name, first.params["dropout"], first.layers, first.role) == ("softmax", 0.5, (-1,), None)
     assert second.params["order"] == 3
     assert [plugin.found.name for plugin, _ in checked.mixers] == ["softmax", "agf"]
-    assert loaded(loaded(text).text).cells == loaded(text).cells
+    assert loaded(loaded(text).text).runs == loaded(text).runs
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_overrides_reach_an_entry(loaded, base_text):
     plan = loaded(text, "mixers.0.params.dropout=0.25", "mixers.0.layers=[0]")
     assert made(plan).experiment.mixers[0].params["dropout"] == 0.25
     study = loaded(text, "matrix.mixers.0.params.dropout=[0.0, 0.25]", "matrix.mixer=[agf, softmax]")
-    assert [cell.label for cell in study.cells] == [
+    assert [cell.label for cell in study.runs] == [
         "dropout0.0-agf",
         "dropout0.0-softmax",
         "dropout0.25-agf",
         "dropout0.25-softmax",
     ]
     assert [made(study, number).experiment.mixers[0].params["dropout"] for number in (0, 2)] == [0.0, 0.25]
-    assert loaded(study.text).cells == study.cells
+    assert loaded(study.text).runs == study.runs
 
 
 def test_paths_in_entries_are_absolute_also_in_a_study(loaded, base_text, tmp_path):
@@ -79,7 +79,7 @@ def test_paths_in_entries_are_absolute_also_in_a_study(loaded, base_text, tmp_pa
     assert made(loaded(text)).experiment.mixers[0].name == f"{tmp_path}/own.py:Half"
     study = loaded(text, "matrix.seed=[0]")
     assert f"name: {tmp_path}/own.py:Half" in study.text
-    assert loaded(study.text).cells == study.cells
+    assert loaded(study.text).runs == study.runs
 
 
 def test_the_digest_knows_them(loaded, base_text):
@@ -162,9 +162,9 @@ def test_starting_weights(loaded, base_text, tmp_path, given, source):
     plan = loaded(base_text + f"init: {{from: '{given}'}}\n")
     init = made(plan).experiment.init
     assert (init.source, init.strict) == (source.format(tmp_path), True)
-    assert loaded(plan.text).cells == plan.cells
+    assert loaded(plan.text).runs == plan.runs
     study = loaded(base_text + f"init: {{from: '{given}', strict: false}}\n", "matrix.seed=[0]")
-    assert loaded(study.text).cells == study.cells
+    assert loaded(study.text).runs == study.runs
     assert differences(made(plan).experiment, made(loaded(base_text)).experiment) == ["init.from", "init.strict"]
 
 

@@ -1,0 +1,93 @@
+"""Weights that a model starts from: those of another run, of a safetensors file, or of timm (`init:`)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from subquad.engine import checkpoint
+from subquad.errors import ConfigError
+from subquad.experiment.schema import Experiment
+from subquad.experiment.settings import one_line
+from subquad.nn import Backbone
+
+
+def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:
+    """Copy the weights that the experiment starts from into its model.
+
+    Returns:
+        for result.json: `from`, `sha256`, and the names of tensors `used`, `missing` and `unused`; None without `init`.
+
+    Raises:
+        ConfigError: they cannot be read, none fits, or with `init.strict` not all do.
+    """
+    init = experiment.init
+    if init is None:
+        return None
+    tensors, sha256 = _read(init.source)
+    found = model.import_weights(tensors)
+    if not found.used:
+        raise ConfigError(one_line(f"init.from: {init.source}: none of its {len(tensors)} tensors fits this model"))
+    if init.strict and (found.missing or found.unused):
+        kinds = {"missing": found.missing, "not used": found.unused}
+        lacks = [f"{len(names)} {word} ({names[0]})" for word, names in kinds.items() if names]
+        remedy = "init.strict=false starts with those that fit"
+        raise ConfigError(one_line(f"init.from: {init.source}: tensors {' and '.join(lacks)}; {remedy}"))
+    names = {"used": found.used, "missing": found.missing, "unused": found.unused}
+    return {"from": init.source, "sha256": sha256, **{key: list(some) for key, some in names.items()}}
+
+
+def _read(source: str) -> tuple[Mapping[str, Tensor], str]:
+    """Tensors by name, and the SHA-256 of the file they come from, else of themselves."""
+    path = Path(source)
+    if source.startswith("timm:"):
+        tensors = _timm(source.removeprefix("timm:"))
+    elif path.is_dir():
+        tensors = _of_run(path)
+    elif path.is_file() and path.suffix == ".safetensors":
+        content = path.read_bytes()
+        try:
+            return load(content), hashlib.sha256(content).hexdigest()
+        except SafetensorError as error:
+            raise ConfigError(one_line(f"init.from: {source}: not a safetensors file: {error}")) from error
+    else:
+        said = "must be a run's folder, a .safetensors file, or timm:NAME" if path.exists() else "no such run or file"
+        raise ConfigError(one_line(f"init.from: {source}: {said}"))
+    return tensors, _sha256(tensors)
+
+
+def _of_run(folder: Path) -> Mapping[str, Tensor]:
+    """A run's best weights, or the newest where it has none."""
+    from subquad.engine.state import CHECKPOINTS  # which imports the parts that start here
+
+    root = folder / CHECKPOINTS
+    found = checkpoint.newest_good(root, lambda text: None) if root.is_dir() else None
+    if found is None:
+        raise ConfigError(one_line(f"init.from: {folder}: not a run with a checkpoint"))
+    best = found.state["progress"]["best"]
+    return (checkpoint.read(root, best["step"]) if best else found).model
+
+
+def _timm(name: str) -> Mapping[str, Tensor]:
+    try:
+        import timm  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError(f"init.from: timm:{name}: timm is not installed: uv pip install timm") from None
+    try:
+        return timm.create_model(name, pretrained=True).state_dict()
+    except Exception as error:  # an unknown name, no weights, no network
+        raise ConfigError(one_line(f"init.from: timm:{name}: {error}")) from error
+
+
+def _sha256(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(save({"": tensors[name].detach().cpu().contiguous()}))
+    return digest.hexdigest()
