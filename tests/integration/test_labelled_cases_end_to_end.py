@@ -25,12 +25,12 @@ def test_from_the_file_to_the_table(tmp_path: Path):
     names = [f"{name}-seed{seed}" for name in ("a1.5", "base", "order2") for seed in (0, 1)]
     assert sorted(path.name for path in (folder / "cells").iterdir()) == names
     assert "recall, agf (honest): jacobi_a" in trained.stdout
-    assert sorted(path.name for path in (folder / "sensitivity").iterdir()) == [
-        "recall-agf-jacobi_a.svg",
-        "recall-agf-order.svg",
+    assert sorted(path.name for path in (folder / "curves").iterdir()) == [
+        "recall-agf-honest-jacobi_a.svg",
+        "recall-agf-honest-order.svg",
     ]
     reported = json.loads(cli(["report", str(folder), "--json"], tmp_path).stdout)
-    a, order = reported["sensitivities"]
+    a, order = reported["curves"]
     assert [(one["value"], one["base"]) for one in a["values"]] == [(1.0, True), (1.5, False)]
     assert [(one["value"], one["base"]) for one in order["values"]] == [(2, False), (3, True)]
     for one in order["values"]:
