@@ -131,7 +131,7 @@ def test_recipes_train_as_published(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_recipes_hold_the_best_published_settings_of_agf(task):
     for label, best in AGF_BEST[task].items():
-        config: Any = cells(f"lra-{task}")[f"{task}-{label}-seed0"].experiment.mixer_config
+        config: Any = cells(f"lra-{task}")[f"{task}-{label}-seed0"].mixer_config
         assert (config.order, config.ortho_weight, config.jacobi_a, config.jacobi_b) == best
         assert (config.basis, config.fix_identity, config.coeff_activation, config.mask_padding) == (
             "jacobi",
@@ -145,11 +145,11 @@ def test_the_study_of_cur_has_its_settings():
     study = cells("lra-cur")
     assert len(study) == 5 * 5 * 5
     for task in TASKS:
-        config: Any = study[f"{task}-cur-seed0"].experiment.mixer_config
+        config: Any = study[f"{task}-cur-seed0"].mixer_config
         assert (config.num_indices, config.selection, config.iterations, config.function) == (64, "abs", 6, "softmax")
         laplace = "laplace" if task in ("image", "pathfinder") else "softmax"
         for name in ("mega", "megacur"):
-            chosen: Any = study[f"{task}-{name}-seed0"].experiment.mixer_config
+            chosen: Any = study[f"{task}-{name}-seed0"].mixer_config
             assert chosen.attention == laplace
     assert study["text-cur-seed0"].experiment.dataset.params["max_len"] == 4096
 
