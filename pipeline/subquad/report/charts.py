@@ -74,7 +74,7 @@ class Chart:
 
     @property
     def file_name(self) -> str:
-        """`listops-agf-order`."""
+        """`recall-mine-honest-order`."""
         words = re.sub(r"[^A-Za-z0-9._-]+", "-", self.title)
         return re.sub(r"-{2,}", "-", words).strip("._-")[:150] or "chart"
 

@@ -50,7 +50,7 @@ class Curve:
 
     @property
     def title(self) -> str:
-        """`listops, agf (honest): order`, with what else tells it from others."""
+        """`recall, mine (honest): order`, with what else tells it from others."""
         first, where = self.rows[0], f" at {short_setting(self.at)}" if self.at else ""
         return f"{first.dataset}, {first.label} ({first.protocol}): {self.name}{where}"
 

@@ -108,7 +108,7 @@ def _sentence(rows: Sequence[TableRow], everything: Sequence[Comparison], baseli
 
 
 def _clear(one: Comparison, baseline: str, controls: int) -> str:
-    """`agf beats the baseline identity by 61.2 points [58.9, 63.3]`."""
+    """`fast beats the baseline plain by 61.2 points [58.9, 63.3]`."""
     assert one.estimate is not None
     estimate, metric = one.estimate, one.first.metric
     verb = "beats" if (estimate.difference > 0) == (one.first.mode == "max") else "falls behind"
