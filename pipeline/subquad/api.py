@@ -150,7 +150,7 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
         raise RunError(f"{opened.folder}: no checkpoint yet")
     best = found.state["progress"]["best"]
     if which == "best" and best:
-        found = checkpoint.read(root, best["step"])
+        found = checkpoint.read_checkpoint(root, best["step"])
     spec = build_dataset(opened).describe()
     model = build_model(opened, spec, build_task(opened, spec))
     load_model(model, found.model)

@@ -221,8 +221,9 @@ RULES = (
     home_breaches,
     root_breaches,
     length_breaches,
+    naming_breaches,
 )
-LATER = (arrow_breaches, name_breaches, naming_breaches)
+LATER = (arrow_breaches, name_breaches)
 """Rules that the redesign will keep once all of it has landed."""
 
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 from subquad.data import ArraySplit, DataSpec
 from subquad.engine.group import Group, bare, wrap
 from subquad.engine.log import MetricsLog
-from subquad.engine.loop import Signals, train
+from subquad.engine.loop import Signals, train_loop
 from subquad.engine.optim import build_optimizer
 from subquad.engine.parts import Parts, trained
 from subquad.engine.plan import Plan
@@ -198,5 +198,5 @@ def _engine_steps(parts: Parts, steps: int, asked_to_stop: Callable[[], int] = l
     """The engine's loop, with its logging and the checkpoint at its end."""
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as scratch:
         log = MetricsLog(Path(scratch), 0, 1)
-        train(replace(parts, run=replace(parts.run, place=Path(scratch))), Signals(asked_to_stop), Progress(), log)
+        train_loop(replace(parts, run=replace(parts.run, place=Path(scratch))), Signals(asked_to_stop), Progress(), log)
         log.close()

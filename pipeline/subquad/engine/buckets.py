@@ -46,7 +46,7 @@ class Buckets:
 
 
 @lru_cache(maxsize=4)
-def batch_rank(count: int, seed: int, epoch: int) -> np.ndarray:
+def _batch_rank(count: int, seed: int, epoch: int) -> np.ndarray:
     """A random order of `count` batches, independent of the samples' order; made like it, from raw words."""
     key = np.array([seed, epoch | SECOND_KEY], dtype=np.uint64)
     return np.argsort(np.random.Philox(key=key).random_raw(count), kind="stable")
@@ -72,7 +72,7 @@ def bucketed(order: np.ndarray, buckets: Buckets, batch_size: int, seed: int, ep
     size = buckets.batches * batch_size
     pools = [order[start : min(start + size, whole)] for start in range(0, whole, size)]
     batches = [pool[np.argsort(buckets.lengths[pool], kind="stable")].reshape(-1, batch_size) for pool in pools]
-    shuffled = [np.concatenate(batches)[batch_rank(whole // batch_size, seed, epoch)].ravel()] if batches else []
+    shuffled = [np.concatenate(batches)[_batch_rank(whole // batch_size, seed, epoch)].ravel()] if batches else []
     return np.concatenate([*shuffled, order[whole:]])
 
 
@@ -115,7 +115,7 @@ def check_extra_losses(model: Backbone, batches: int) -> None:
     if weighed:
         raise ConfigError(
             f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may count "
-            f"({', '.join(sorted(weighed))}); use 0, or a weight of 0 for the loss (agf: mixer.params.ortho_weight)"
+            f"({', '.join(sorted(weighed))}); use 0, or a weight of 0 for the loss, in mixer.params"
         )
 
 

@@ -50,7 +50,7 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def folder_of(root: Path, step: int) -> Path:
+def _folder_of(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
@@ -60,7 +60,7 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> Path:
     Raises:
         CheckpointError: the disk is full or not writable; older checkpoints are untouched.
     """
-    folder = folder_of(root, step)
+    folder = _folder_of(root, step)
     contents = {
         "model.safetensors": save(dict(checkpoint.model)),
         "optimizer.safetensors": save(dict(checkpoint.optimizer)),
@@ -136,16 +136,16 @@ def steps(root: Path) -> list[int]:
 
 def newest_step(root: Path) -> int:
     """Step of the newest finished checkpoint, damaged or not; 0 where there is none."""
-    return max((step for step in steps(root) if (folder_of(root, step) / MANIFEST).exists()), default=0)
+    return max((step for step in steps(root) if (_folder_of(root, step) / MANIFEST).exists()), default=0)
 
 
-def read(root: Path, step: int) -> Checkpoint:
+def read_checkpoint(root: Path, step: int) -> Checkpoint:
     """Read and verify one checkpoint.
 
     Raises:
         CheckpointError: it is not committed, damaged, or of another format.
     """
-    folder = folder_of(root, step)
+    folder = _folder_of(root, step)
     manifest = read_json(folder / MANIFEST)
     if manifest is None:
         raise CheckpointError(f"{folder}: no readable {MANIFEST}: the checkpoint was never finished or is damaged")
@@ -194,10 +194,10 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     damaged: list[str] = []
     for step in reversed(steps(root)):
         try:
-            return read(root, step)
+            return read_checkpoint(root, step)
         except CheckpointError as error:
             warn(f"passed over a bad checkpoint: {error}")
-            if (folder_of(root, step) / MANIFEST).exists():
+            if (_folder_of(root, step) / MANIFEST).exists():
                 damaged.append(str(error))
     if damaged:
         raise CheckpointError(f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}")
@@ -211,9 +211,9 @@ def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
     `keep` stay, and the steps in `also`.
     """
     existing = steps(root)
-    finished = [step for step in existing if step <= newest and (folder_of(root, step) / MANIFEST).exists()]
+    finished = [step for step in existing if step <= newest and (_folder_of(root, step) / MANIFEST).exists()]
     for step in set(existing) - set(finished[-keep:]) - (set(also) & set(finished)):
-        folder = folder_of(root, step)
+        folder = _folder_of(root, step)
         # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -20,7 +20,7 @@ _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensor
 
 def record(run: Run, attempt: int) -> list[str]:
     """Write environment.json at a run's first start. Where a later one differs, write its own and tell what changed."""
-    now = describe(run)
+    now = _describe(run)
     before = read_json(run.folder / ENVIRONMENT)
     if before is None:
         write_json(run.folder / ENVIRONMENT, now)
@@ -33,7 +33,7 @@ def record(run: Run, attempt: int) -> list[str]:
     return [f"resumed in another environment: {', '.join(changed)} changed, see {name}"]
 
 
-def describe(run: Run) -> dict[str, Any]:
+def _describe(run: Run) -> dict[str, Any]:
     """The environment of this process, as JSON values. Holds no environment variables, so no secrets."""
     return {
         "python": platform.python_version(),

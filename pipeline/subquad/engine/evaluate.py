@@ -20,7 +20,7 @@ from subquad.nn import Backbone
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class SplitEvaluation:
     """Metrics of a split.
 
     Attributes:
@@ -35,7 +35,7 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> Evaluation:
+def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> SplitEvaluation:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result."""
     model, group, train = cast(Backbone, parts.bare_model), parts.group, parts.train
     sharded = model is parts.model and group.world_size > 1
@@ -58,7 +58,7 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> Evaluat
     model.train()
     sums = _complete(parts, sums)
     arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}
-    return Evaluation(parts.task.metrics(sums), len(split), arrays)
+    return SplitEvaluation(parts.task.metrics(sums), len(split), arrays)
 
 
 def _requests(parts: Parts, split: Split) -> Iterator[Request]:

@@ -48,7 +48,7 @@ def conclude(parts: Parts, seal: Seal, progress: Progress) -> Final:
     if protocol != "fixed" and progress.best:
         chosen, step = "best", progress.best["step"]
         try:
-            load_model(parts.bare_model, checkpoint.read(run / CHECKPOINTS, step).model)
+            load_model(parts.bare_model, checkpoint.read_checkpoint(run / CHECKPOINTS, step).model)
         except CheckpointError as error:
             chosen, step = "last", progress.step
             notes.append(f"the best checkpoint could not be read, the last weights were tested instead: {error}")

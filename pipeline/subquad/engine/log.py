@@ -23,7 +23,7 @@ class MetricsLog:
     """
 
     def __init__(self, run: Path | None, keep: int, attempt: int):
-        self.count = keep if run is None else cut(run / METRICS, keep)
+        self.count = keep if run is None else _cut(run / METRICS, keep)
         self._attempt = attempt
         self._stream: IO[str] | None = None
         self._flushed = 0.0
@@ -73,7 +73,7 @@ class MetricsLog:
             self._stream = None
 
 
-def cut(path: Path, keep: int) -> int:
+def _cut(path: Path, keep: int) -> int:
     """Keep the first `keep` complete lines of a file; returns how many there are."""
     if not path.exists():
         return 0

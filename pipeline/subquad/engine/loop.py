@@ -15,7 +15,7 @@ from subquad.engine.plan import Plan
 from subquad.engine.precision import parameter_dtype
 from subquad.engine.progress import Progress
 from subquad.engine.state import save
-from subquad.engine.step import Outcome, train_step
+from subquad.engine.step import StepOutcome, train_step
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Train
@@ -45,7 +45,7 @@ class Signals:
     judge: Judge = never
 
 
-def train(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
+def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
     """Train from where `progress` stands to the end. Returns False where it was asked to stop and saved.
 
     Raises:
@@ -100,7 +100,7 @@ class _Clock:
             action()
 
 
-def _count(parts: Parts, progress: Progress, outcome: Outcome, limit: int, log: MetricsLog) -> None:
+def _count(parts: Parts, progress: Progress, outcome: StepOutcome, limit: int, log: MetricsLog) -> None:
     if outcome.finite:
         progress.updates += 1
         progress.skipped_in_a_row = 0
@@ -127,7 +127,7 @@ def _event(parts: Parts, progress: Progress, log: MetricsLog, text: str) -> None
     log.add("event", step=progress.step, epoch=_epoch(parts, progress), seconds=progress.seconds, text=text)
 
 
-def _log_step(parts: Parts, progress: Progress, outcome: Outcome, lr: float, log: MetricsLog) -> None:
+def _log_step(parts: Parts, progress: Progress, outcome: StepOutcome, lr: float, log: MetricsLog) -> None:
     values = {"loss": outcome.loss, "grad_norm": outcome.grad_norm, "lr": lr, **outcome.extras}
     log.add("train", step=progress.step, epoch=_epoch(parts, progress), seconds=progress.seconds, metrics=values)
 

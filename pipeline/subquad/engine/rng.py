@@ -36,7 +36,7 @@ def numbers() -> dict[str, Any]:
     }
 
 
-def restore(states: dict[str, Tensor], values: dict[str, Any]) -> None:
+def restore_rng(states: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Give back what `tensors` and `numbers` took."""
     torch.set_rng_state(states["torch"])
     if "cuda" in states and torch.cuda.is_available():

@@ -17,7 +17,7 @@ from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.final import conclude
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog
-from subquad.engine.loop import Signals, train
+from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import build_dataset, build_parts, training_cost
 from subquad.engine.progress import Progress
 from subquad.engine.result import failure_of, result_of
@@ -81,7 +81,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         seal = Seal(dataset, _opening(run, attempt), _ledgers(run, group))
         parts = group.together(partial(parts.with_selection, dataset, seal))
         with using(parts.train.kernels) as kernels:
-            if not progress.done and not train(parts, signals, progress, log):
+            if not progress.done and not train_loop(parts, signals, progress, log):
                 return "stopped"
             final = None if run.is_trial else conclude(parts, seal, progress)
     finally:
@@ -112,7 +112,7 @@ def _newest(run: Run, group: Group, told: list[str]) -> Checkpoint | None:
     step = group.gather(found and found.state["progress"]["step"])[0]
     if step is None or group.first:
         return group.together(lambda: found)
-    return group.together(lambda: checkpoint.read(root, step))
+    return group.together(lambda: checkpoint.read_checkpoint(root, step))
 
 
 def _start(run: Run, group: Group) -> tuple[int, list[str]]:

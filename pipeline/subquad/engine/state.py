@@ -82,7 +82,7 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     if found.state["world_size"] == parts.group.world_size:
         prefix = f"{parts.group.rank}/"
         own = {name[len(prefix) :]: one for name, one in found.rng.items() if name.startswith(prefix)}
-        rng.restore(own, found.state["rng"][parts.group.rank])
+        rng.restore_rng(own, found.state["rng"][parts.group.rank])
     else:
         seed_everything(parts.train.seed, 2, parts.group.rank, progress.step)
     return progress

@@ -24,7 +24,7 @@ from subquad.engine.schedule import Rates
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What a step did; equal on every rank.
 
     Attributes:
@@ -46,7 +46,7 @@ class Outcome:
 
 def train_step(
     parts: Parts, micros: Sequence[Micro], samples: int, rates: Rates, *, extras: bool = False, stop: bool = False
-) -> Outcome:
+) -> StepOutcome:
     """Make one step.
 
     Args:
@@ -69,7 +69,7 @@ def train_step(
     if finite:
         _update(parts, norm, grad_norm, rates)
     named = {name: total / samples for name, total in zip(names, means, strict=True)}
-    return Outcome(loss / weight, grad_norm, finite, absorbed, stops, named)
+    return StepOutcome(loss / weight, grad_norm, finite, absorbed, stops, named)
 
 
 def _agree(parts: Parts, micros: Sequence[Micro], stop: bool) -> tuple[float, bool]:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from subquad.errors import CheckpointError
 
 
-def named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and persistent buffers by name, each tensor once."""
     persistent = set(model.state_dict(keep_vars=True))
     yield from model.named_parameters()
@@ -25,7 +25,7 @@ def named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, buffer
 
 
-def whole(tensor: Tensor) -> Tensor:
+def _whole(tensor: Tensor) -> Tensor:
     """A detached CPU copy of the whole tensor; for a sharded one a collective call."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().to("cpu", copy=True).contiguous()
@@ -33,7 +33,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Whole tensors of a model."""
-    return {name: whole(tensor) for name, tensor in named_state(model)}
+    return {name: _whole(tensor) for name, tensor in _named_state(model)}
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -41,7 +41,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
     found = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
-            found[f"{name}/{key}"] = whole(value if isinstance(value, Tensor) else torch.tensor(value))
+            found[f"{name}/{key}"] = _whole(value if isinstance(value, Tensor) else torch.tensor(value))
     return found
 
 
@@ -52,7 +52,7 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         CheckpointError: names or shapes differ; the first differences are named.
     """
-    own = dict(named_state(model))
+    own = dict(_named_state(model))
     wrong = sorted(own.keys() ^ tensors.keys())
     wrong += [name for name in own.keys() & tensors.keys() if own[name].shape != tensors[name].shape]
     if wrong:

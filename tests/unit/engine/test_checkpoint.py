@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subquad.engine import checkpoint
-from subquad.engine.checkpoint import Checkpoint, newest_good, newest_step, prune, read, steps, write
+from subquad.engine.checkpoint import Checkpoint, newest_good, newest_step, prune, read_checkpoint, steps, write
 from subquad.errors import CheckpointError
 
 FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
@@ -26,7 +26,7 @@ def content(value: float = 1.0) -> Checkpoint:
 
 def test_what_is_written_is_read(tmp_path):
     write(tmp_path, 12, content(3.5))
-    found = read(tmp_path, 12)
+    found = read_checkpoint(tmp_path, 12)
     assert torch.equal(found.model["layer.weight"], torch.full((3, 4), 3.5))
     assert found.model["count"].item() == 7
     assert found.optimizer["layer.weight/step"].item() == 3.0
@@ -40,7 +40,7 @@ def test_two_hundred_damages_are_all_found(tmp_path, kind):
     generator = random.Random(0)
     write(tmp_path, 1, content(1.0))
     write(tmp_path, 2, content(2.0))
-    folder = checkpoint.folder_of(tmp_path, 2)
+    folder = checkpoint._folder_of(tmp_path, 2)
     for _ in range(200):
         path = folder / generator.choice(FILES)
         whole = path.read_bytes()
@@ -61,21 +61,21 @@ def test_two_hundred_damages_are_all_found(tmp_path, kind):
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_found(tmp_path, name):
     write(tmp_path, 1, content())
-    (checkpoint.folder_of(tmp_path, 1) / name).unlink()
+    (checkpoint._folder_of(tmp_path, 1) / name).unlink()
     with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
-        read(tmp_path, 1)
+        read_checkpoint(tmp_path, 1)
 
 
 def test_all_damaged_is_an_error_that_lists_each(tmp_path):
     for step in (1, 2):
         write(tmp_path, step, content())
-        (checkpoint.folder_of(tmp_path, step) / "state.json").write_text("{}")
+        (checkpoint._folder_of(tmp_path, step) / "state.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"all 2 checkpoints are damaged: .*step-00000002.*step-00000001"):
         newest_good(tmp_path, lambda text: None)
 
 
 def test_unfinished_ones_are_no_damage(tmp_path):
-    checkpoint.folder_of(tmp_path, 5).mkdir(parents=True)
+    checkpoint._folder_of(tmp_path, 5).mkdir(parents=True)
     told: list[str] = []
     assert newest_good(tmp_path, told.append) is None
     assert "never finished" in told[0]
@@ -84,10 +84,10 @@ def test_unfinished_ones_are_no_damage(tmp_path):
 
 def test_another_format_says_so(tmp_path):
     write(tmp_path, 1, content())
-    path = checkpoint.folder_of(tmp_path, 1) / "manifest.json"
+    path = checkpoint._folder_of(tmp_path, 1) / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(CheckpointError, match="checkpoint format 99, this subquad reads format 1"):
-        read(tmp_path, 1)
+        read_checkpoint(tmp_path, 1)
 
 
 def test_pruning_keeps_the_newest_and_the_named(tmp_path):
@@ -100,8 +100,8 @@ def test_pruning_keeps_the_newest_and_the_named(tmp_path):
 def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
     for step in (13, 26, 28, 30):
         write(tmp_path, step, content())
-    checkpoint.folder_of(tmp_path, 27).mkdir()
-    checkpoint.folder_of(tmp_path, 29).mkdir()
+    checkpoint._folder_of(tmp_path, 27).mkdir()
+    checkpoint._folder_of(tmp_path, 29).mkdir()
     prune(tmp_path, 28, 2, [13, 29])
     assert steps(tmp_path) == [13, 26, 28]
     prune(tmp_path, 28, 1, [])

@@ -78,7 +78,7 @@ def test_generators_go_on_where_they_were():
     states, numbers = rng.tensors(), json.loads(json.dumps(rng.numbers()))
     first = (random.random(), np.random.rand(), torch.rand(3))
     rng.seed_everything(6)
-    rng.restore(states, numbers)
+    rng.restore_rng(states, numbers)
     again = (random.random(), np.random.rand(), torch.rand(3))
     assert first[:2] == again[:2]
     assert torch.equal(first[2], again[2])
