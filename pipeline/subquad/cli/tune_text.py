@@ -19,10 +19,10 @@ from subquad.experiment.settings import shorten
 from subquad.report.search import point_text, print_candidates
 from subquad.runs import plain
 from subquad.search.folder import BEST
+from subquad.search.measure import timing_lines
 from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared
 from subquad.search.run import Ended, Watch, run
-from subquad.search.timing import timing_lines
 from subquad.search.trial import Trial
 
 MAX_REASON = 160

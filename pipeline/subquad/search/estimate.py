@@ -7,8 +7,7 @@ from typing import Any
 
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
-from subquad.search.points import first_points
-from subquad.search.prepare import Prepared, base_trial
+from subquad.search.prepare import Prepared, base_trial, first_points
 from subquad.search.search import sampler_of
 from subquad.search.settings import Budget
 

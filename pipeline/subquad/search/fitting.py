@@ -13,8 +13,8 @@ from subquad.experiment.settings import Origin, Setting
 from subquad.search.candidates import Candidate
 from subquad.search.matching import TOLERANCE, Values, evaluations, of_length, steps_for, steps_of_flops, width_for
 from subquad.search.materials import Materials
+from subquad.search.measure import Timing
 from subquad.search.settings import MatchBy
-from subquad.search.timing import Timing
 from subquad.space import Point, Space, builder
 
 

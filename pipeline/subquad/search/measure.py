@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -21,13 +22,26 @@ from subquad.engine.step import train_step
 from subquad.errors import PluginError
 from subquad.experiment import Run
 from subquad.search.materials import Materials
-from subquad.search.timing import Timing
 
 ROUNDS, WARM_UP, TIMED = 3, 2, 5
 EVALUATED = 2
 """Batches of a timed evaluation."""
 MAX_SECONDS = 4.0
 """Of a round's steps; slow models get fewer of them."""
+
+
+class Timing(TypedDict):
+    """Of a candidate's own experiment, with one worker.
+
+    Attributes:
+        step: seconds of a training step.
+        evaluation: seconds of an evaluation on the whole validation split.
+        spread: largest difference of a step's time between rounds, relative to their median.
+    """
+
+    step: float
+    evaluation: float
+    spread: float
 
 
 @dataclass(frozen=True)
@@ -133,3 +147,19 @@ def _parts(run: Run, materials: Materials) -> Parts:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+NOISY = 0.1
+"""Difference of a step's time between rounds from which on it is told, relative to their median."""
+
+
+def timing_lines(measured: Mapping[str, Timing]) -> list[str]:
+    """What was measured, and a warning where it may not hold."""
+    lines = [
+        f"{label}: timed at {one['step'] * 1e3:.3g} ms a step, {one['evaluation'] * 1e3:.3g} ms an evaluation"
+        for label, one in measured.items()
+    ]
+    noisy = [f"{label} ({one['spread']:.0%})" for label, one in measured.items() if one["spread"] > NOISY]
+    if noisy:
+        lines.append(f"steps took unequally long between rounds: {', '.join(noisy)}; is something else running here?")
+    return lines

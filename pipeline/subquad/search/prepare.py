@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -14,8 +15,9 @@ from subquad.search.loop import MAX_FRUITLESS
 from subquad.search.matching import evaluated_every
 from subquad.search.materials import Materials
 from subquad.search.measure import check_metric, timings
-from subquad.search.points import first_points
+from subquad.search.sampler import Sampler
 from subquad.search.search import Search, pruner_of, sampler_of
+from subquad.search.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -166,3 +168,16 @@ def base_trial(prepared: Prepared, candidate: Candidate) -> Fitted:
         if prepared.target.by == "none":
             raise
         raise ConfigError(one_line(f"--match {prepared.target.by}: {candidate.label}: {error}")) from error
+
+
+def first_points(sampler: Sampler, fitter: Fitter) -> Iterator[Trial]:
+    """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
+    known: list[Trial] = []
+    while (point := sampler.suggest(len(known), known)) is not None:
+        trial = Trial(candidate=fitter.candidate.label, number=len(known), point=point, state="waiting")
+        try:
+            fitter.fit(point)
+        except UserError as error:
+            trial = replace(trial, state="infeasible", reason=str(error))
+        known.append(trial)
+        yield trial

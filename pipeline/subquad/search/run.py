@@ -17,14 +17,14 @@ from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
 from subquad.search import executor
 from subquad.search.folder import Trials, place_of, run_folders, trial_folder
 from subquad.search.loop import Agenda, Lane
-from subquad.search.plots import Drawn
+from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import Pruning
 from subquad.search.search import Search, pruner_of, same_sources, sampler_of, seeds_of, trial_runs, trials_of
-from subquad.search.shown import draw_search, publisher_of
 from subquad.search.summary import summary_of
 from subquad.search.trial import Trial, winner_of
 from subquad.search.winner import Winners, final_study, same_winners, write_best
+from subquad.tracking.publisher import NullPublisher, Publisher, open_publisher
 from subquad.tracking.upload import Summary as Tracked
 
 
@@ -71,7 +71,7 @@ def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended
         UserError: tracking is asked for and cannot work.
     """
     with exclusive(folder):
-        publisher = publisher_of(prepared.search, folder)
+        publisher = _publisher_of(prepared.search, folder)
         publisher.start()
         try:
             ended = _run(prepared, folder, watch, local=local)
@@ -92,7 +92,7 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ende
     summary = _summarize(search, folder, trials, lanes)
     if signum:
         return Ended(summary, signum)
-    winners, drawn = _winners(search, trials), draw_search(search, trials, folder)
+    winners, drawn = _winners(search, trials), _draw_search(search, trials, folder)
     if not any(trial for _, trial in winners):
         return Ended(summary, 0, drawn=drawn)
     return replace(_conclude(search, folder, winners, summary, watch, local=local), drawn=drawn)
@@ -178,3 +178,27 @@ def _conclude(
     watch.final(study)
     outcome = drive(study, watch.display, local=local)
     return Ended(summary, outcome.signum, (study, outcome))
+
+
+def _publisher_of(search: Search, folder: Path) -> Publisher | NullPublisher:
+    """What sends a search to MLflow: `start()` before its first trial, `close()` after its last file.
+
+    Where the experiments' `tracking.enabled` is false it does nothing.
+
+    Args:
+        folder: of the search, written down already.
+
+    Raises:
+        ConfigError: `tracking.uri` is no store.
+        UserError: `tracking.uri` is given but MLflow is not installed.
+    """
+    return open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
+
+
+def _draw_search(search: Search, trials: Trials, folder: Path) -> Drawn:
+    """Draw a search's pictures into its folder; never raises."""
+    candidates = [
+        Pictured(one.label, search.spaces[one.label], one.goal(search.settings.cost), trials.of(one.label))
+        for one in search.candidates
+    ]
+    return draw(candidates, folder / PLOTS)

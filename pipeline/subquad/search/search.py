@@ -21,11 +21,10 @@ from subquad.search.fitting import Fitted
 from subquad.search.folder import BUDGETS, Trials, free_name, is_search, place_of, retry, trial_folder
 from subquad.search.given import check_points, first_points_of, plain_trial, told_trials, warm_trials
 from subquad.search.matching import LENGTH_KEYS
+from subquad.search.measure import Timing
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Settings, parse_budget
-from subquad.search.stored import load_text
-from subquad.search.timing import Timing
 from subquad.search.trial import Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, empty_space, find_space, plain_space, read_space
 
@@ -314,3 +313,25 @@ def pruner_of(search: Search, candidate: Candidate) -> Pruner:
     settings = search.settings
     goal = candidate.goal(settings.cost)
     return Pruner(settings.pruner, goal, candidate=candidate.label, settings=settings.pruner_settings)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A text, where a recipe is wanted."""
+
+    stored: str
+    name: str = "search"
+    distribution: str = "search.yaml"
+
+    def text(self) -> str:
+        return self.stored
+
+
+def load_text(text: str) -> Study:
+    """What `subquad.experiment.load` reads from a file with this text.
+
+    Raises:
+        ConfigError: it does not load.
+        PluginError: a plugin cannot be used.
+    """
+    return load("search", recipes=lambda: {"search": _Stored(text)})  # pyright: ignore[reportArgumentType]

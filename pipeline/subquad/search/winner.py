@@ -15,7 +15,7 @@ from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import FINAL, STUDY, write_text
 from subquad.search.candidates import SEED, Candidate
 from subquad.search.folder import BEST, settings_of, trial_folder
-from subquad.search.stored import load_text
+from subquad.search.search import load_text
 from subquad.search.trial import Trial
 from subquad.space import builder
 

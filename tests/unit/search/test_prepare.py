@@ -13,11 +13,10 @@ from subquad.experiment import load
 from subquad.search.estimate import estimate
 from subquad.search.fitting import Fitter, Target
 from subquad.search.materials import Materials
-from subquad.search.measure import timings
+from subquad.search.measure import Timing, timing_lines, timings
 from subquad.search.prepare import Prepared, prepare
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
-from subquad.search.timing import Timing, timing_lines
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 HEADS = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.num_heads: {choice: [3, 5, 7]}}"
