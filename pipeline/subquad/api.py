@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from subquad.drivers.executor import Executor
     from subquad.nn import Backbone, TokenMixer
     from subquad.plugin import Role
 
@@ -72,9 +73,9 @@ def train(
     from subquad.runs import read_result
 
     study = load_study(str(target), overrides)
-    preflight(study, local=local)
+    preflight(study, executor_of(local=local))
     study = start(study, Path(root).resolve())
-    signum = drive(study, Display(None), local=local).signum
+    signum = drive(study, Display(None), executor_of(local=local)).signum
     if signum:
         raise Interrupted(signum, f"stopped; go on with: subquad resume {study.folder}")
     return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in study.runs]
@@ -115,9 +116,9 @@ def tune(
     from subquad.search.settings import Settings
 
     search = plan_search(load_study(str(target), overrides), Settings(space, **settings))
-    prepared = prepare(search, local=local)
+    prepared = prepare(search, executor_of(local=local))
     folder = write_down(prepared.search, Path(root).resolve())
-    ended = run(prepared, folder, Watch(), local=local)
+    ended = run(prepared, folder, Watch(), executor_of(local=local))
     if ended.signum:
         raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")
     return ended.summary
@@ -155,3 +156,14 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     model = build_model(opened, spec, build_task(opened, spec))
     load_model(model, found.model)
     return model.eval()
+
+
+def executor_of(*, local: bool) -> Executor:
+    """What trains: this machine's own processes, or Ray."""
+    if local:
+        from subquad.drivers.local import LocalExecutor
+
+        return LocalExecutor()
+    from subquad.ray.executor import RayExecutor
+
+    return RayExecutor()

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from subquad.drivers.drive import Outcome, drive
+from subquad.drivers.executor import Executor
 from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
 from subquad.engine.checkpoint import newest_step
@@ -44,13 +45,13 @@ def writable(root: Path) -> Path:
     return root
 
 
-def conduct(study: Study, *, local: bool, as_json: bool) -> int:
+def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
     console = Console(stderr=as_json)
     if not as_json:
-        console.print(_opening_line(study, local), highlight=False, markup=False, soft_wrap=True)
+        console.print(_opening_line(study, executor), highlight=False, markup=False, soft_wrap=True)
         console.file.flush()
-    outcome = drive(study, Display(None if as_json else console), local=local)
+    outcome = drive(study, Display(None if as_json else console), executor)
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:
@@ -63,10 +64,9 @@ def conduct(study: Study, *, local: bool, as_json: bool) -> int:
     return 1 if outcome.failed or outcome.unfinished else 0
 
 
-def _opening_line(study: Study, local: bool) -> str:
+def _opening_line(study: Study, executor: Executor) -> str:
     left = len(study.pending)
-    how = "without Ray" if local else "through Ray, which takes some seconds to start"
-    return f"{left} run{'' if left == 1 else 's'} to do in {short(study.folder)}, {how}"
+    return f"{left} run{'' if left == 1 else 's'} to do in {short(study.folder)}, {executor.words}"
 
 
 def _saved(study: Study) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from subquad.api import executor_of
+
 
 @click.command("train")
 @click.argument("target")
@@ -48,8 +50,8 @@ def train_command(
     from subquad.drivers.folder import start
     from subquad.drivers.preflight import preflight
 
-    preflight(study, local=local)
-    return conduct(start(study, writable(root)), local=local, as_json=as_json)
+    preflight(study, executor_of(local=local))
+    return conduct(start(study, writable(root)), executor_of(local=local), as_json=as_json)
 
 
 @click.command("resume")
@@ -68,4 +70,4 @@ def resume_command(run: Path, local: bool, as_json: bool) -> int:
     from subquad.cli.conduct import conduct
     from subquad.drivers.folder import reopen
 
-    return conduct(reopen(run), local=local, as_json=as_json)
+    return conduct(reopen(run), executor_of(local=local), as_json=as_json)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from subquad.api import executor_of
+
 
 @click.command("tune")
 @click.argument("target", required=False)
@@ -159,7 +161,7 @@ def _start(
     from subquad.search.settings import Settings
 
     settings = Settings(**options)
-    prepared = prepare(plan_search(load(target, overrides), settings), local=local, measure=dry_run)
+    prepared = prepare(plan_search(load(target, overrides), settings), executor_of(local=local), measure=dry_run)
     if dry_run:
         from subquad.cli.tune_text import show_estimate
         from subquad.search.estimate import estimate
@@ -170,7 +172,7 @@ def _start(
     from subquad.cli.tune_text import conduct_search
 
     folder = write_down(prepared.search, writable(root))
-    return conduct_search(prepared, folder, local=local, as_json=as_json)
+    return conduct_search(prepared, folder, executor_of(local=local), as_json=as_json)
 
 
 def _resume(
@@ -199,4 +201,6 @@ def _resume(
     if target is not None:
         same_target(search, target, overrides)
     search = reopened(folder, search, budget=budget, retry_failed=retry)
-    return conduct_search(prepare(search, local=local, fresh=False), folder, local=local, as_json=as_json)
+    return conduct_search(
+        prepare(search, executor_of(local=local), fresh=False), folder, executor_of(local=local), as_json=as_json
+    )

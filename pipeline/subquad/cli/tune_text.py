@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from subquad.cli.conduct import short, summary, tell, tracking_line
+from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment.settings import shorten
@@ -28,7 +29,7 @@ from subquad.search.trial import Trial
 MAX_REASON = 160
 
 
-def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bool) -> int:
+def conduct_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
     """Drive a search to its end and say what came of it. Returns the exit code.
 
     Raises:
@@ -43,7 +44,7 @@ def conduct_search(prepared: Prepared, folder: Path, *, local: bool, as_json: bo
         final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
     )
-    ended = run(prepared, folder, watch, local=local)
+    ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
         click.echo(json.dumps(plain(ended.summary | {"signal": ended.signum, "final": final}), default=str))

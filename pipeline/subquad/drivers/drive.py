@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from subquad.drivers.executor import Executor
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.experiment import Run, Study
@@ -32,12 +33,12 @@ class Outcome:
     tracking: Summary
 
 
-def drive(study: Study, display: Display, *, local: bool) -> Outcome:
+def drive(study: Study, display: Display, executor: Executor) -> Outcome:
     """Do what is left of a study.
 
     Args:
         display: shows progress.
-        local: without Ray.
+        executor: trains the runs.
     """
     with exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
@@ -45,7 +46,7 @@ def drive(study: Study, display: Display, *, local: bool) -> Outcome:
         publisher.start()
         try:
             with display.showing(study.pending):
-                signum = _run(study, local)
+                signum = _run(study, executor)
         finally:
             summary = publisher.close()
     results = {one.label: read_result(one.folder) or {} for one in study.runs}
@@ -57,17 +58,10 @@ def drive(study: Study, display: Display, *, local: bool) -> Outcome:
     )
 
 
-def _run(study: Study, local: bool) -> int:
+def _run(study: Study, executor: Executor) -> int:
     for resources, runs in _same_resources(study.pending):
         system = any(one.experiment.tracking.system_metrics for one in runs)
-        if local:
-            from subquad.drivers.local import run_local
-
-            signum = run_local(runs, resources, study.folder, system=system)
-        else:
-            from subquad.ray.train import run_ray
-
-            signum = run_ray([one.plain() for one in runs], resources, study.folder, system=system)
+        signum = executor.train(runs, resources, study.folder, system=system)
         if signum:
             return signum
     return 0

@@ -15,21 +15,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from subquad.drivers.executor import Ended, Executor, NextRun, failed
 from subquad.drivers.signals import Received, listening, stop_file_watch
 from subquad.drivers.system import SystemSampler
 from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.loop import Judge, Signals, never
-from subquad.errors import SubquadError, TrainingFailed
+from subquad.errors import RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.runs import STOP, write_text
+from subquad.runs import STOP, read_result, write_text
 
 
-def run_local(
-    runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool, judge: Judge | None = None
-) -> int:
+def _train(runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool, judge: Judge | None = None) -> int:
     """Do the runs without Ray. Returns the signal that stopped them, 0 where none did.
 
     Args:
@@ -50,6 +49,41 @@ def run_local(
     with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
         _run_processes(runs, resources, stop, system, judge, received)
     return received.signum
+
+
+class LocalExecutor(Executor):
+    """This process, or several of this machine; one run or trial at a time."""
+
+    words = "without Ray"
+    reserves = False
+
+    def check(self) -> None:
+        pass
+
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool) -> int:
+        return _train(runs, resources, folder, system=system)
+
+    def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
+        with listening() as between:  # of a signal while no trial runs
+            while not between.signum and (run := next_run()):
+                signum = _trial(run, judge)
+                if read_result(run.folder) is not None:
+                    ended(run)
+                if signum:
+                    return signum
+        return between.signum
+
+
+def _trial(run: Run, judge: Judge | None) -> int:
+    experiment = run.experiment
+    system = experiment.tracking.enabled and experiment.tracking.system_metrics
+    try:
+        return _train([run], experiment.resources, run.folder, system=system, judge=judge)
+    except RunError:  # another process writes this trial
+        raise
+    except SubquadError as error:
+        failed(run, str(error))
+        return 0
 
 
 def device_of(rank: int, resources: Resources) -> torch.device:

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from subquad.data import DataSpec
+from subquad.drivers.executor import Executor
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
-from subquad.ray.need import require_ray
 from subquad.tracking.publisher import check_tracking
 
 
-def preflight(study: Study, *, local: bool) -> None:
+def preflight(study: Study, executor: Executor) -> None:
     """Refuse what cannot run on this machine or with the data there are; what takes no time is looked at first.
 
     Raises:
@@ -27,11 +27,10 @@ def preflight(study: Study, *, local: bool) -> None:
         DataError: a data set is not there, cannot be read, or cannot be split as the protocol wants.
         PluginError: a model cannot be built.
     """
-    if not local:
-        require_ray()
+    executor.check()
     for run in study.runs:
         with naming(run, study):
-            check_room(run.experiment.resources, cpus=not local)
+            check_room(run.experiment.resources, cpus=executor.reserves)
             check_tracking(run.experiment.tracking, Path.cwd())
     check_paths(study)
     specs: dict[str, DataSpec] = {}
@@ -59,7 +58,7 @@ def naming(run: Run, study: Study) -> Iterator[None]:
 
 
 def _of(run: Run, study: Study) -> str:
-    return "" if study.single else f" (cell {run.label})"
+    return "" if study.single else f" (run {run.label})"
 
 
 def check_paths(study: Study) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from subquad.search.trial_queue import TrialQueue
+from subquad.ray.queue import TrialQueue
 
 
 class QueueSearcher(Searcher):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
+from subquad.drivers.executor import failed
 from subquad.drivers.folder import same_as_started, write_down
 from subquad.engine import attempts
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Run
 from subquad.runs import IDENTITY, RESULT, read_json
-from subquad.search.executor import failed
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.folder import Trials, run_folders, settings_of, trial_folder, write_trial
 from subquad.search.sampler import Sampler

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from subquad.drivers.executor import Executor
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.settings import one_line
@@ -37,11 +38,11 @@ class Prepared:
     target: Target
 
 
-def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool = True) -> Prepared:
+def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh: bool = True) -> Prepared:
     """Look at data, models, sampler, pruner and budget.
 
     Args:
-        local: without Ray.
+        executor: will train the trials.
         measure: time a few steps even where no setting of the search needs it.
         fresh: before a start; a search that goes on has passed its checks, and keeps what was measured.
 
@@ -53,7 +54,7 @@ def prepare(search: Search, *, local: bool, measure: bool = False, fresh: bool =
         sampler_of(search, one)
         pruner_of(search, one)
         _refuse_idle_pruner(one, settings.pruner)
-    preflight(base_study(search.study, search.candidates), local=local)
+    preflight(base_study(search.study, search.candidates), executor)
     materials = Materials()
     if fresh:
         for one in search.candidates:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from subquad.drivers.drive import Outcome, drive
+from subquad.drivers.executor import Executor
 from subquad.drivers.folder import begin, exclusive, reopen
 from subquad.drivers.progress import Display
 from subquad.engine.state import CHECKPOINTS
 from subquad.experiment import Study
 from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
-from subquad.search import executor
 from subquad.search.folder import Trials, place_of, run_folders, trial_folder
 from subquad.search.loop import Agenda, Lane
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
@@ -62,7 +62,7 @@ class Ended:
     tracking: Tracked = field(default_factory=lambda: Tracked(delivered=True))
 
 
-def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended:
+def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> Ended:
     """Do what is left of a search.
 
     Raises:
@@ -74,13 +74,13 @@ def run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended
         publisher = _publisher_of(prepared.search, folder)
         publisher.start()
         try:
-            ended = _run(prepared, folder, watch, local=local)
+            ended = _run(prepared, folder, watch, executor)
         finally:
             tracking = publisher.close()
         return replace(ended, tracking=tracking)
 
 
-def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ended:
+def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> Ended:
     search, trials = prepared.search, trials_of(prepared.search, folder)
     same_sources(search, folder)
     lanes = _lanes(prepared)
@@ -88,14 +88,14 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, *, local: bool) -> Ende
     if concluding:
         _close(search, folder, trials, lanes)
     _tidy(search, trials, folder)
-    signum = 0 if concluding else _train(prepared, folder, trials, lanes, watch, local=local)
+    signum = 0 if concluding else _train(prepared, folder, trials, lanes, watch, executor)
     summary = _summarize(search, folder, trials, lanes)
     if signum:
         return Ended(summary, signum)
     winners, drawn = _winners(search, trials), _draw_search(search, trials, folder)
     if not any(trial for _, trial in winners):
         return Ended(summary, 0, drawn=drawn)
-    return replace(_conclude(search, folder, winners, summary, watch, local=local), drawn=drawn)
+    return replace(_conclude(search, folder, winners, summary, watch, executor), drawn=drawn)
 
 
 def _lanes(prepared: Prepared) -> list[Lane]:
@@ -119,7 +119,9 @@ def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> N
         lane.over = reasons.get(lane.label) or "the final study has begun"
 
 
-def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, *, local: bool) -> int:
+def _train(
+    prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, executor: Executor
+) -> int:
     search = prepared.search
 
     def ended(run: Path) -> None:
@@ -130,7 +132,7 @@ def _train(prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], 
             watch.trial(found)
 
     agenda = Agenda(folder, trials, lanes, search.settings.limit, trial_runs(search), ended)
-    return executor.make(local=local).run(agenda.next, _judge(search, trials), lambda run: ended(run.folder))
+    return executor.search(agenda.next, _judge(search, trials), lambda run: ended(run.folder))
 
 
 def _judge(search: Search, trials: Trials) -> Pruning | None:
@@ -164,7 +166,7 @@ def _winners(search: Search, trials: Trials) -> Winners:
 
 
 def _conclude(
-    search: Search, folder: Path, winners: Winners, summary: dict[str, Any], watch: Watch, *, local: bool
+    search: Search, folder: Path, winners: Winners, summary: dict[str, Any], watch: Watch, executor: Executor
 ) -> Ended:
     """Write the winners down and train them anew over the final seeds; begun before, it goes on."""
     seeds, place = search.settings.final_seeds, folder / FINAL
@@ -176,7 +178,7 @@ def _conclude(
     else:
         study = begin(final_study(folder, search.study, winners, seeds), place)
     watch.final(study)
-    outcome = drive(study, watch.display, local=local)
+    outcome = drive(study, watch.display, executor)
     return Ended(summary, outcome.signum, (study, outcome))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
+from subquad.drivers.local import LocalExecutor
 from subquad.experiment import Run, load
 from subquad.runs import RESULT, write_json
 from subquad.search.loop import MAX_FRUITLESS, Agenda, Lane
@@ -27,7 +28,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
         (tmp_path / "small.yaml").write_text(SMALL)
         (tmp_path / "space.yaml").write_text(space)
         plan = load("small.yaml", overrides)
-        return prepare(plan_search(plan, Settings("./space.yaml", **settings)), local=True)
+        return prepare(plan_search(plan, Settings("./space.yaml", **settings)), LocalExecutor())
 
     return one
 

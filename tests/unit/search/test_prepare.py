@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
+from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load
 from subquad.search.estimate import estimate
@@ -39,7 +40,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sea
 
 @pytest.fixture
 def ready(search: Callable[..., Search]) -> Callable[..., Prepared]:
-    return lambda *arguments, **settings: prepare(search(*arguments, **settings), local=True)
+    return lambda *arguments, **settings: prepare(search(*arguments, **settings), LocalExecutor())
 
 
 @pytest.mark.parametrize("every", ["train.eval_every_epochs=3", "train.eval_every_steps=39"])

@@ -16,8 +16,8 @@ from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
 from subquad.errors import RunError
 from subquad.experiment import Run, load
+from subquad.ray.queue import TrialQueue
 from subquad.runs import RESULT, read_result, write_json
-from subquad.search.trial_queue import TrialQueue
 
 ENDED = {"error": "", "kind": ""}
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from subquad.drivers.executor import Ended, NextRun, failed
 from subquad.drivers.preflight import check_room
 from subquad.engine import attempts
 from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.runs import read_result
-from subquad.search.executor import Ended, NextRun, failed
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""
@@ -32,8 +32,8 @@ class TrialQueue:
     when it starts. One that needs more waits until there is room.
 
     Args:
-        next_run: see `Executor.run`.
-        ended: see `Executor.run`.
+        next_run: see `Executor.search`.
+        ended: see `Executor.search`.
         cpus: that trials may use together.
         gpus: that trials may use together.
     """

@@ -14,41 +14,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from subquad.drivers.executor import Ended, NextRun
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.engine.loop import Judge
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
+from subquad.ray.queue import TrialQueue
 from subquad.ray.train import in_thread, trainer
 from subquad.runs import write_text
-from subquad.search.executor import Ended, Executor, NextRun
-from subquad.search.pruner import Pruning
-from subquad.search.trial_queue import TrialQueue
 
 MEMORY_OF_A_DRIVER = 1e6
 """Bytes that a process which only waits reserves: Ray wants it to ask for something."""
 
 
-class TuneExecutor(Executor):
-    """As many trials at once as this machine has CPUs and GPUs for, on a Ray cluster of our own."""
+def run_trials(next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
+    """As many trials at once as this machine has CPUs and GPUs for, on a Ray cluster of our own.
 
-    def run(self, next_run: NextRun, judge: Pruning | None, ended: Ended) -> int:
-        """See `Executor.run`. A trial whose process died goes on from its newest checkpoint.
+    A trial whose process died goes on from its newest checkpoint. See `Executor.search`.
 
-        Raises:
-            UserError: a trial is in other hands.
-            TrainingFailed: Ray gave up.
-        """
-        with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
-            stop = Path(storage) / "stop"
-            with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
-                queue = TrialQueue(next_run, ended, available_cpus(), _gpus())
-                while not received.signum and queue.more():
-                    with local_cluster(Resources()):
-                        outcome = _fit(queue, judge, stop, received)
-                    if not received.signum:
-                        _take_back(queue, outcome)
-            return received.signum
+    Raises:
+        UserError: a trial is in other hands.
+        TrainingFailed: Ray gave up.
+    """
+    with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
+        stop = Path(storage) / "stop"
+        with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
+            queue = TrialQueue(next_run, ended, available_cpus(), _gpus())
+            while not received.signum and queue.more():
+                with local_cluster(Resources()):
+                    outcome = _fit(queue, judge, stop, received)
+                if not received.signum:
+                    _take_back(queue, outcome)
+        return received.signum
 
 
 def _gpus() -> int:
@@ -57,7 +56,7 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-def _fit(queue: TrialQueue, judge: Pruning | None, stop: Path, received: Received) -> dict[str, Any]:
+def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received) -> dict[str, Any]:
     """Let Tune train until the queue is empty.
 
     Raises:
@@ -115,7 +114,7 @@ def _resources_of(run: Mapping[str, Any]) -> Resources:
     return Resources.model_validate(run["experiment"]["resources"])
 
 
-def _trial(config: dict[str, Any], judge: Pruning | None, stop: str) -> dict[str, str]:
+def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, str]:
     """A trial in its process. A user's mistake is returned, as Tune would print what is raised."""
     run = config["run"]
     train = _train_here if _resources_of(run).workers == 1 else _train_ranks
@@ -125,7 +124,7 @@ def _trial(config: dict[str, Any], judge: Pruning | None, stop: str) -> dict[str
         return {"error": str(error), "kind": type(error).__name__}
 
 
-def _train_here(run: Mapping[str, Any], judge: Pruning | None, stop: Path) -> dict[str, str]:
+def _train_here(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict[str, str]:
     from subquad.drivers.local import device_of
     from subquad.drivers.system import SystemSampler
     from subquad.drivers.work import rebuilt, work
@@ -139,7 +138,7 @@ def _train_here(run: Mapping[str, Any], judge: Pruning | None, stop: Path) -> di
     return {"error": "", "kind": ""}
 
 
-def _train_ranks(run: Mapping[str, Any], judge: Pruning | None, stop: Path) -> dict[str, str]:
+def _train_ranks(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict[str, str]:
     """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
     storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
     fitted = trainer([run], _resources_of(run), stop, storage, _sampled(run), judge).fit()
