@@ -33,6 +33,8 @@ def test_a_run_from_folder_to_result(ticket):
     assert 0 <= result["test"]["metrics"]["accuracy"] <= 1
     assert result["parameters"] > 1000
     assert result["flops_per_step"] > 0
+    assert 0 < 29 * result["seconds_per_step"] / 2 < result["seconds"]
+    assert result["peak_memory_bytes"] > 0
     assert read_json(run.folder / "best.json") == result["best"]
     assert (run.folder / "predictions.safetensors").exists()
     assert len(list(read_records(run.folder))) == 39 + 3

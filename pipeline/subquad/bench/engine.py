@@ -27,6 +27,7 @@ from subquad.engine.plan import Plan
 from subquad.engine.precision import LossScaler
 from subquad.engine.progress import Progress
 from subquad.engine.schedule import build_schedule
+from subquad.engine.usage import Usage
 from subquad.experiment import Run
 from subquad.experiment.schema import Component, Experiment, Train
 from subquad.nn import Backbone, Batch, ModelOutput, Task
@@ -198,5 +199,6 @@ def _engine_steps(parts: Parts, steps: int, asked_to_stop: Callable[[], int] = l
     """The engine's loop, with its logging and the checkpoint at its end."""
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as scratch:
         log = MetricsLog(Path(scratch), 0, 1)
-        train_loop(replace(parts, run=replace(parts.run, place=Path(scratch))), Signals(asked_to_stop), Progress(), log)
+        placed = replace(parts, run=replace(parts.run, place=Path(scratch)))
+        train_loop(placed, Signals(asked_to_stop), Progress(), log, Usage(parts.group))
         log.close()

@@ -16,6 +16,7 @@ from subquad.engine.precision import parameter_dtype
 from subquad.engine.progress import Progress
 from subquad.engine.state import save
 from subquad.engine.step import StepOutcome, train_step
+from subquad.engine.usage import Usage
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Train
@@ -45,7 +46,7 @@ class Signals:
     judge: Judge = never
 
 
-def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
+def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog, usage: Usage) -> bool:
     """Train from where `progress` stands to the end. Returns False where it was asked to stop and saved.
 
     Raises:
@@ -62,6 +63,7 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
         settings.loader_workers,
         parameter_dtype(settings),
     )
+    usage.step_starts()
     for micros in feed:
         faults.point("step")
         samples = len(plan.batch(progress.step)[1])
@@ -73,6 +75,7 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
         _count(parts, progress, outcome, settings.max_skipped_steps, log)
         if logged:
             _log_step(parts, progress, outcome, rates.lr, log)
+        usage.step_ended()
         clock.every(SYSTEM_SECONDS, lambda: _log_system(parts, signals, progress, log))
         saved = _milestones(parts, signals, progress, log)
         if progress.done:
@@ -81,6 +84,7 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
             if not saved:
                 _save(parts, progress, log)
             return False
+        usage.step_starts()
     return True
 
 

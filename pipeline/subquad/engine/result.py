@@ -60,7 +60,8 @@ def _test(final: Final) -> dict[str, Any]:
 
 def failure_of(run: Run, reason: str) -> dict[str, Any]:
     """The result of a run that stopped itself."""
-    return {**_identity(run), "status": "failed", "reason": reason, "test": None, "best": None, "last": None}
+    unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
+    return {**_identity(run), "status": "failed", "reason": reason, **unknown}
 
 
 def _identity(run: Run) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from subquad.engine.progress import Progress
 from subquad.engine.result import failure_of, result_of
 from subquad.engine.seal import LEDGER, Opening, Seal
 from subquad.engine.state import CHECKPOINTS, restore, tidy
+from subquad.engine.usage import Usage
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
@@ -67,6 +68,7 @@ def _keep_first_error(path: Path, text: str) -> None:
 
 def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     attempt, told = _start(run, group)
+    usage = Usage(group)
     dataset, cost = group.together(partial(_counted, run, group.device.type))
     parts = build_parts(run, group, dataset)
     found = _newest(run, group, told)
@@ -81,14 +83,15 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         seal = Seal(dataset, _opening(run, attempt), _ledgers(run, group))
         parts = group.together(partial(parts.with_selection, dataset, seal))
         with using(parts.train.kernels) as kernels:
-            if not progress.done and not train_loop(parts, signals, progress, log):
+            if not progress.done and not train_loop(parts, signals, progress, log, usage):
                 return "stopped"
             final = None if run.is_trial else conclude(parts, seal, progress)
     finally:
         log.close()
+    used = usage.to_json()
     if group.first:
         result = result_of(parts, dataset.describe(), cost, progress, attempt, final)
-        result["kernels"] = kernels
+        result |= {"kernels": kernels, **used}
         write_json(run.folder / RESULT, result)
         if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
             shutil.rmtree(run.folder / CHECKPOINTS, ignore_errors=True)
