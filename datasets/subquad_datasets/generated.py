@@ -69,7 +69,7 @@ class Generated(Dataset):
         }[name]
         return ArraySplit({key: values[rows] for key, values in both.items()})
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self.load("trainval"), split)
 

@@ -223,7 +223,7 @@ class Dataset(ABC):
             raise DataError("the test split is sealed: it opens once, in the final evaluation, and is recorded there")
         return self.load(name)
 
-    def oracles(self, split: Split) -> Mapping[str, float]:
+    def reference_scores(self, split: Split) -> Mapping[str, float]:
         """Accuracies of guesses that need no trained model, such as always naming the commonest class.
 
         They are learned on TRAIN alone and scored on `split`: what a trained model has to beat. The engine asks once,

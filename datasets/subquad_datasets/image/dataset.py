@@ -66,7 +66,7 @@ class Image(Dataset):
         part = self._cut[("train", "validation").index(name)]
         return PixelSplit(self._train_folder, self._shifted, part)
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self._train, split)
 

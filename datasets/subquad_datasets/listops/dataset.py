@@ -13,9 +13,9 @@ import numpy as np
 from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.generate import different
+from subquad_datasets.listops.guesses import guesses
 from subquad_datasets.listops.noted import NotedSplit
 from subquad_datasets.listops.official import FILES, OFFICIAL_SIZES, find_files, read_rows
-from subquad_datasets.listops.oracles import oracles
 from subquad_datasets.listops.tokens import VOCABULARY
 from subquad_datasets.listops.trees import TRIES, Shape
 from subquad_datasets.packed import PackedSplit, PackedWriter, write_packed
@@ -63,7 +63,7 @@ class ListOps(Dataset):
             class_names=tuple("0123456789"),
             sizes={**sizes, "trainval": sum(sizes.values())},
             benchmark="listops",
-            notes=(*facts["notes"], *self._clipped(), _oracle_note(facts["oracles"])),
+            notes=(*facts["notes"], *self._clipped(), _guess_note(facts["reference_scores"])),
         )
 
     def load(self, name: SplitName) -> PackedSplit:
@@ -78,10 +78,10 @@ class ListOps(Dataset):
         both = PackedSplit(self._folder, "trainval", self._max_len)
         return both if name == "trainval" else _part(both, name, read_manifest(self._folder).facts["sizes"]["train"])
 
-    def oracles(self, split: Split) -> dict[str, float]:
-        """`majority` and `root_operator`, learned on `train`: see `subquad_datasets.listops.oracles`."""
+    def reference_scores(self, split: Split) -> dict[str, float]:
+        """`majority` and `root_operator`, learned on `train`: see `subquad_datasets.listops.guesses`."""
         assert isinstance(split, PackedSplit)
-        return oracles(self.load("train"), split)
+        return guesses(self.load("train"), split)
 
     @property
     def _max_len(self) -> int:
@@ -170,14 +170,14 @@ def _part(both: PackedSplit, name: SplitName, train: int) -> PackedSplit:
 
 def _facts(part: Path, train: int, notes: list[str]) -> dict[str, Any]:
     both = PackedSplit(part, "trainval", _ANY_LENGTH)
-    guesses = oracles(_part(both, "train", train), _part(both, "validation", train))
-    return {"sizes": {"train": train, "validation": len(both) - train}, "notes": notes, "oracles": guesses}
+    scores = guesses(_part(both, "train", train), _part(both, "validation", train))
+    return {"sizes": {"train": train, "validation": len(both) - train}, "notes": notes, "reference_scores": scores}
 
 
-def _oracle_note(guesses: dict[str, float]) -> str:
+def _guess_note(scores: dict[str, float]) -> str:
     return (
-        f"on the validation part the commonest value scores {100 * guesses['majority']:.1f} %, "
-        f"the outermost operator alone {100 * guesses['root_operator']:.1f} %"
+        f"on the validation part the commonest value scores {100 * scores['majority']:.1f} %, "
+        f"the outermost operator alone {100 * scores['root_operator']:.1f} %"
     )
 
 

@@ -31,7 +31,7 @@ class Mqar(Generated):
         labels = drawn.targets if self.config.labels == "every" else drawn.targets[:, -1].copy()
         return {"inputs": drawn.inputs, "keep": keep, "labels": labels}
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class, at every label."""
         known, asked = (labels[labels != NO_LABEL] for labels in (labels_of(self.load("trainval")), labels_of(split)))
         return {"majority": float(np.mean(asked == np.bincount(known).argmax()))}

@@ -85,7 +85,7 @@ class Pathfinder(Dataset):
         parts = {"train": (0, train), "validation": (train, both)}
         return PixelSplit(self._folder, "trainval", rule, parts.get(name))
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self.load("trainval"), split)
 

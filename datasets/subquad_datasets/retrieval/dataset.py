@@ -65,7 +65,7 @@ class Retrieval(Dataset):
         names = ("train", "validation") if name == "trainval" else (name,)
         return CutSplit(self._open(*names), self.config.cut)
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest answer."""
         return majority(self.load("trainval"), split)
 

@@ -67,7 +67,7 @@ class Text(Dataset):
         part = self._cut[("train", "validation").index(name)]
         return CutSplit(self._train.subset(part), self.config.cut)
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self._train, split)
 

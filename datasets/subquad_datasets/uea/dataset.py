@@ -97,7 +97,7 @@ class UeaDataset(Dataset):
         chosen = self._cut[("train", "validation").index(name)]
         return SeriesSplit({key: values[chosen] for key, values in arrays.items()}, self._train.notes)
 
-    def oracles(self, split: Split) -> dict[str, float]:
+    def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`, and `one_nn` where all series have one length and the search is not too long.
 
         `one_nn`: the class of the nearest series of all of TRAIN, by the Euclidean distance of the values before

@@ -39,7 +39,7 @@ def result_of(
         "best": progress.best or None,
         "last": progress.last or None,
         "test": _test(final) if final else None,
-        "oracles": final.oracles.to_json() if final else None,
+        "reference_scores": final.references.to_json() if final else None,
         "attempts": attempt,
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),

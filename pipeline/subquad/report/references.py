@@ -74,7 +74,7 @@ def _of_family(family: tuple[str, str], rows: Sequence[TableRow]) -> list[Refere
     found: dict[tuple[float, str, int], list[ReportedRun]] = {}
     runs = [run for row in rows if row.family == family for run in row.counted]
     for run in runs:
-        kept = run.result.oracles if run.result else None
+        kept = run.result.reference_scores if run.result else None
         for key, accuracy in kept.accuracy.items() if kept else ():
             found.setdefault((accuracy, key, kept.samples if kept else 0), []).append(run)
     times = Counter(key for _, key, _ in found)

@@ -80,7 +80,7 @@ class _Result(_Part):
     best: _Evaluation | None = None
     last: _Evaluation | None = None
     test: _Test | None = None
-    oracles: _ReferenceScores | None = None
+    reference_scores: _ReferenceScores | None = None
     attempts: int | None = None
     skipped_steps: int | None = None
     workers: int | None = None

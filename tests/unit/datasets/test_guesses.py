@@ -53,4 +53,4 @@ def test_a_generated_data_set_guesses_its_commonest_class(tmp_path: Path):
     dataset = Copy(CopyConfig(train_size=30, validation_size=10, test_size=20), tmp_path)
     test = dataset.split("test", TestKey("copy", "test"))
     train = dataset.load("trainval").arrays["labels"]
-    assert dataset.oracles(test) == {"majority": np.mean(labels_of(test) == np.bincount(train).argmax())}
+    assert dataset.reference_scores(test) == {"majority": np.mean(labels_of(test) == np.bincount(train).argmax())}

@@ -62,7 +62,7 @@ DEFAULTS: dict[str, Any] = {
     "reason": None, "correct": None, "accuracy": None, "last": 0.9, "macro_f1": None, "metric": "accuracy",
     "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
     "seconds": 61.5, "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
-    "oracles": None, "data": {},
+    "reference_scores": None, "data": {},
 }  # fmt: skip
 
 MACHINE = {
@@ -129,7 +129,11 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "workers": 1,
         "notes": known["notes"],
         "experiment": "feedbeef",
-        **({"oracles": {"samples": samples, "accuracy": known["oracles"]}} if known["oracles"] is not None else {}),
+        **(
+            {"reference_scores": {"samples": samples, "accuracy": known["reference_scores"]}}
+            if known["reference_scores"] is not None
+            else {}
+        ),
         **({"published_keys": {"benchmark": known["published"]}} if known["published"] else {}),
     }
 

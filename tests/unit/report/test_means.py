@@ -29,7 +29,7 @@ def study(factory):
         for (dataset, mixer), values in scores.items():
             guesses = {"one_nn": ONE_NN[dataset]} if dataset in ONE_NN else {}
             for seed, value in enumerate(values):
-                more = {"oracles": {**guesses, "majority": 0.1}, "samples": 100, **facts}
+                more = {"reference_scores": {**guesses, "majority": 0.1}, "samples": 100, **facts}
                 factory.cell(folder, dataset=dataset, mixer=mixer, seed=seed, accuracy=value, **more)
         return folder
 

@@ -40,7 +40,7 @@ def listops(factory):
         study = factory.study()
         for mixer, values in scores.items():
             for seed, accuracy in enumerate(values):
-                facts: dict[str, Any] = {"dataset": "lra-listops", "samples": 2000, "oracles": GUESSES}
+                facts: dict[str, Any] = {"dataset": "lra-listops", "samples": 2000, "reference_scores": GUESSES}
                 factory.cell(study, mixer=mixer, seed=seed, accuracy=accuracy, **facts)
         return study
 
@@ -126,7 +126,9 @@ def test_json_has_them_in_a_list_of_their_own(listops):
 def test_rows_stand_after_those_of_their_own_data_set(listops, factory):
     study = listops(agf=[0.37])
     factory.cell(study, seed=0)  # JapaneseVowels, which recorded none
-    factory.cell(study, seed=0, dataset="lra-listops", protocol="fixed", samples=2000, oracles={"majority": 0.2})
+    factory.cell(
+        study, seed=0, dataset="lra-listops", protocol="fixed", samples=2000, reference_scores={"majority": 0.2}
+    )
     table = document_of(read_report([study])).sections[0].table
     assert table is not None
     names = [(line[0], line[2], line[1]) for line in table.lines]
@@ -173,12 +175,12 @@ def test_seeds_that_differ_widely_show_nothing(listops):
 def test_scores_chosen_on_the_test_split_say_so(factory):
     study = factory.study()
     for seed in range(2):
-        factory.cell(study, protocol="paper", seed=seed, accuracy=0.9, oracles={"majority": 0.1})
+        factory.cell(study, protocol="paper", seed=seed, accuracy=0.9, reference_scores={"majority": 0.1})
     assert sentence(study).endswith("]): agf; these scores were chosen on the test split")
 
 
 def test_guesses_of_other_data_sets_are_named_plainly(factory, as_text):
-    run = factory.run("one", accuracy=0.5, oracles={"nearest_\x1bmean|x": 0.7})
+    run = factory.run("one", accuracy=0.5, reference_scores={"nearest_\x1bmean|x": 0.7})
     report = read_report([run])
     assert report.references[0].name == "reference: nearest \\x1bmean|x"
     assert report.headlines[-1].endswith(": agf (scores up to it need no trained model)")
@@ -188,7 +190,7 @@ def test_guesses_of_other_data_sets_are_named_plainly(factory, as_text):
 def test_runs_on_other_data_have_rows_of_their_own(factory):
     study = factory.study()
     for seed, (split, score) in enumerate([(0, 0.2), (0, 0.2), (7, 0.25)]):
-        facts = {"accuracy": 0.9, "oracles": {"majority": score}, "data": {"split_seed": split}}
+        facts = {"accuracy": 0.9, "reference_scores": {"majority": score}, "data": {"split_seed": split}}
         factory.cell(study, seed=seed, variant=str(split), **facts)
     report = read_report([study])
     assert [(one.name, one.accuracy, len(one.runs)) for one in report.references] == [
@@ -202,7 +204,7 @@ def test_runs_on_other_data_have_rows_of_their_own(factory):
 def test_runs_that_disagree_without_a_reason_are_counted(factory):
     study = factory.study()
     for seed, score in enumerate([0.2, 0.2, 0.25]):
-        factory.cell(study, seed=seed, accuracy=0.9, oracles={"majority": score})
+        factory.cell(study, seed=seed, accuracy=0.9, reference_scores={"majority": score})
     report = read_report([study])
     assert [one.which for one in report.references] == ["2 of 3 runs", "1 of 3 runs"]
     assert "(majority (1 of 3 runs) 25.0 %" in report.headlines[-1]
@@ -216,7 +218,7 @@ def test_a_mixer_without_recorded_guesses_is_named(listops, factory):
 
 def test_another_metric_is_not_held_against_accuracies(factory, as_text):
     study = factory.study()
-    factory.cell(study, metric="macro_f1", accuracy=0.9, oracles=GUESSES)
+    factory.cell(study, metric="macro_f1", accuracy=0.9, reference_scores=GUESSES)
     report = read_report([study])
     assert report.headlines == ()
     lines = as_text(report, "md").splitlines()
@@ -232,18 +234,18 @@ def test_the_lower_end_adds_seeds_and_samples_in_squares(listops):
 
 
 @pytest.mark.parametrize(
-    ("oracles", "message"),
+    ("reference_scores", "message"),
     [
-        ({"samples": 0, "accuracy": {}}, "oracles.samples: input should be greater than or equal to 1"),
+        ({"samples": 0, "accuracy": {}}, "reference_scores.samples: input should be greater than or equal to 1"),
         (
             {"samples": 5, "accuracy": {"majority": 1.5}},
-            "oracles.accuracy.majority: input should be less than or equal",
+            "reference_scores.accuracy.majority: input should be less than or equal",
         ),
     ],
 )
-def test_what_no_engine_wrote_is_refused(factory, oracles: dict[str, Any], message: str):
+def test_what_no_engine_wrote_is_refused(factory, reference_scores: dict[str, Any], message: str):
     run = factory.run("one")
     data = json.loads((run / RESULT).read_text())
-    (run / RESULT).write_text(json.dumps({**data, "oracles": oracles}))
+    (run / RESULT).write_text(json.dumps({**data, "reference_scores": reference_scores}))
     with pytest.raises(RunError, match=message):
         read_report([run])

@@ -398,4 +398,4 @@ def test_cifar_10_as_jpeg(tmp_path: Path):
 def test_the_commonest_class_as_an_oracle(make: Make, data: Path):
     write_files(data)
     dataset = make()
-    assert dataset.oracles(dataset.split("test", KEY)) == {"majority": 0.5}
+    assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 0.5}

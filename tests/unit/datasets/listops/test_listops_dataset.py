@@ -13,7 +13,7 @@ from subquad.data import TestKey
 from subquad.errors import DataError
 from subquad_datasets.listops import PLUGIN, Config
 from subquad_datasets.listops.dataset import ListOps
-from subquad_datasets.listops.oracles import counts_by_root, roots
+from subquad_datasets.listops.guesses import counts_by_root, roots
 from subquad_datasets.packed import PackedSplit
 
 TRAIN = ["7\t7", "8\t8"]
@@ -95,7 +95,7 @@ def test_notes_say_what_the_data_are_and_what_guessing_scores(small):
     for tokens, label in zip(everything(train)["inputs"], train.labels, strict=True):
         table[tokens[0], label] += 1
     guess = table.argmax(1)[everything(validation)["inputs"][:, 0]]
-    scores = dataset.oracles(validation)
+    scores = dataset.reference_scores(validation)
     assert scores == {
         "majority": np.mean(validation.labels == np.bincount(train.labels).argmax()),
         "root_operator": np.mean(validation.labels == guess),

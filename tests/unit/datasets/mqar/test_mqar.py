@@ -160,7 +160,7 @@ def test_majority_is_scored_on_labels_alone():
     labels = everything(dataset, "trainval")["labels"]
     asked = everything(dataset, "test")["labels"]
     commonest = np.bincount(labels[labels >= 0]).argmax()
-    found = dataset.oracles(dataset.split("test", TestKey("mqar", "test of the data set")))
+    found = dataset.reference_scores(dataset.split("test", TestKey("mqar", "test of the data set")))
     assert found == {"majority": float((asked == commonest).sum() / (4 * 2000))}
     assert abs(found["majority"] - 1 / 8) < 0.03
 

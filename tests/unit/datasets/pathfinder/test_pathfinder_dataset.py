@@ -140,8 +140,8 @@ def test_refusals():
     assert (PLUGIN.inputs, PLUGIN.targets) == ("tokens", ("class", "next-token"))
 
 
-def test_the_commonest_class_as_an_oracle(pathfinder):
+def test_the_commonest_class_as_a_reference_score(pathfinder):
     dataset = pathfinder()
     test = dataset.split("test", KEY)
     commonest = np.bincount(everything(dataset.split("trainval"))["labels"]).argmax()
-    assert dataset.oracles(test) == {"majority": np.mean(everything(test)["labels"] == commonest)}
+    assert dataset.reference_scores(test) == {"majority": np.mean(everything(test)["labels"] == commonest)}

@@ -358,5 +358,5 @@ def test_articles_and_abstracts(tmp_path: Path):
 def test_the_commonest_answer_as_an_oracle(make: Make, data: Path):
     write_tsv(data)
     dataset = make()
-    assert dataset.oracles(dataset.split("test", KEY)) == {"majority": 1.0}
-    assert dataset.oracles(dataset.split("validation")) == {"majority": 0.5}
+    assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 1.0}
+    assert dataset.reference_scores(dataset.split("validation")) == {"majority": 0.5}

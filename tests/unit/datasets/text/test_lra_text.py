@@ -333,4 +333,4 @@ def test_the_commonest_class_as_an_oracle(make: Make, tmp_path: Path):
     write_folders(tmp_path / "data", "train", {"neg": ["a", "b"], "pos": ["c", "d", "e"]})
     write_folders(tmp_path / "data", "test", {"neg": ["f"], "pos": ["g", "h", "i"]})
     dataset = make()
-    assert dataset.oracles(dataset.split("test", KEY)) == {"majority": 0.75}
+    assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 0.75}

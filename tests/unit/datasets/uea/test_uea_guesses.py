@@ -27,33 +27,33 @@ PUBLISHED = {
 }
 
 
-def oracles(dataset: UeaDataset) -> dict[str, float]:
-    return dataset.oracles(dataset.split("test", KEY))
+def guesses(dataset: UeaDataset) -> dict[str, float]:
+    return dataset.reference_scores(dataset.split("test", KEY))
 
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_neighbours_are_those_of_the_values_in_the_file(tmp_path: Path, normalize: bool):
     dataset = UeaDataset(UeaConfig(problem="BasicMotions", normalize=normalize), tmp_path)
-    assert oracles(dataset) == {"majority": 0.25, "one_nn": 0.6}
+    assert guesses(dataset) == {"majority": 0.25, "one_nn": 0.6}
 
 
 def test_neighbours_are_not_searched_among_series_of_unequal_length(tmp_path: Path):
-    found = oracles(UeaDataset(UeaConfig(problem="JapaneseVowels"), tmp_path))
+    found = guesses(UeaDataset(UeaConfig(problem="JapaneseVowels"), tmp_path))
     assert found == {"majority": pytest.approx(31 / 370)}
 
 
 def test_large_scales_decide_what_is_near(toy: Callable[..., UeaDataset]):
     # the second channel alone separates the classes, and only by its size
     dataset = toy(train="0,0:500,500:up\n1,1:-500,-500:down\n", test="1,1:400,400:up\n0,0:-400,-400:down\n")
-    assert oracles(dataset) == {"majority": 0.5, "one_nn": 1.0}
+    assert guesses(dataset) == {"majority": 0.5, "one_nn": 1.0}
 
 
 def test_a_search_that_would_take_long_is_left_out(toy: Callable[..., UeaDataset], monkeypatch: pytest.MonkeyPatch):
     dataset = toy(train="0,0:0,0:up\n1,1:1,1:down\n", test="0,1:0,0:up\n")
     monkeypatch.setattr(module, "MAX_PRODUCTS", 2 * 1 * 4)
-    assert oracles(dataset) == {"majority": 0.0, "one_nn": 1.0}
+    assert guesses(dataset) == {"majority": 0.0, "one_nn": 1.0}
     monkeypatch.setattr(module, "MAX_PRODUCTS", 2 * 1 * 4 - 1)
-    assert oracles(dataset) == {"majority": 0.0}
+    assert guesses(dataset) == {"majority": 0.0}
 
 
 @pytest.mark.extended
@@ -62,5 +62,5 @@ def test_a_search_that_would_take_long_is_left_out(toy: Callable[..., UeaDataset
 def test_published_accuracies(problem: str, tmp_path: Path):
     """One nearest neighbour, Euclidean, not normalised, as printed beside the archive's results."""
     path = str(Path(os.environ["SUBQUAD_REAL_DATA"]) / "uea")
-    found = oracles(UeaDataset(UeaConfig(problem=problem, path=path), tmp_path))
+    found = guesses(UeaDataset(UeaConfig(problem=problem, path=path), tmp_path))
     assert round(found["one_nn"], 3) == PUBLISHED[problem]

@@ -36,9 +36,9 @@ def test_listops_from_the_data_to_the_table(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "listops.yaml").write_text(LISTOPS)
     (result,) = subquad.train(tmp_path / "listops.yaml", [], root=tmp_path)
     dataset = ListOps(Config.model_validate(DATA), tmp_path / "data")
-    expected = dataset.oracles(dataset.split("test", TestKey("lra-listops", "test")))
+    expected = dataset.reference_scores(dataset.split("test", TestKey("lra-listops", "test")))
     run = Path(result["folder"])
-    assert json.loads((run / RESULT).read_text())["oracles"] == {"samples": 100, "accuracy": expected}
+    assert json.loads((run / RESULT).read_text())["reference_scores"] == {"samples": 100, "accuracy": expected}
     assert len((run / "test-openings.jsonl").read_text().splitlines()) == 1
     text = FORMATS["md"](document_of(read_report([run])))
     for name, key in (("majority", "majority"), ("root operator", "root_operator")):
@@ -47,11 +47,11 @@ def test_listops_from_the_data_to_the_table(tmp_path: Path, monkeypatch: pytest.
     assert f"the best reference score ({best} {100 * max(expected.values()):.1f} %" in text
 
 
-def test_a_failing_oracle_costs_no_finished_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_reference_score_costs_no_finished_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(self, split):
         raise ZeroDivisionError("a bug of the data set's own")
 
-    monkeypatch.setattr(Recall, "oracles", broken)
+    monkeypatch.setattr(Recall, "reference_scores", broken)
     (result,) = subquad.train(small, ["train.epochs=1"], root=tmp_path)
-    assert (result["status"], result["oracles"]) == ("finished", None)
-    assert "no oracles: ZeroDivisionError: a bug of the data set's own" in result["notes"]
+    assert (result["status"], result["reference_scores"]) == ("finished", None)
+    assert "no reference scores: ZeroDivisionError: a bug of the data set's own" in result["notes"]

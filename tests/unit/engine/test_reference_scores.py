@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from subquad.data import ArraySplit, Dataset, DataSpec, Split, SplitName
-from subquad.engine.oracles import Oracles, ask
+from subquad.engine.final import ReferenceScores, reference_scores
 from subquad.plugin import Config
 
 SPLIT = ArraySplit({"labels": np.zeros(40, np.int64)})
@@ -30,53 +30,53 @@ class Guessing(Plain):
         super().__init__(Config(), Path())
         self.answer = answer
 
-    def oracles(self, split: Split) -> Mapping[str, float]:
+    def reference_scores(self, split: Split) -> Mapping[str, float]:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
 def test_a_data_set_without_guesses_has_none():
-    found = ask(Plain(Config(), Path()), SPLIT)
-    assert found == Oracles(40)
+    found = reference_scores(Plain(Config(), Path()), SPLIT)
+    assert found == ReferenceScores(40)
     assert found.to_json() is None
 
 
 def test_accuracies_are_kept_with_the_samples_and_are_plain_json():
-    found = ask(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
+    found = reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
     assert json.loads(json.dumps(found.to_json())) == {"samples": 40, "accuracy": {"majority": 0.25, "all": 1.0}}
     assert found.notes == ()
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str)
 def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
-    found = ask(Guessing({"majority": 0.5, "odd": value}), SPLIT)
+    found = reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
     assert found.accuracy == {"majority": 0.5}
     (note,) = found.notes
-    assert note.startswith("oracle 'odd' left out: ")
+    assert note.startswith("reference score 'odd' left out: ")
 
 
 @pytest.mark.parametrize(
     ("answer", "note"),
     [
-        (RuntimeError("two\n  lines"), "no oracles: RuntimeError: two lines"),
-        (3, "no oracles: TypeError: 'int' object is not iterable"),
-        (None, "no oracles: TypeError: 'NoneType' object is not iterable"),
+        (RuntimeError("two\n  lines"), "no reference scores: RuntimeError: two lines"),
+        (3, "no reference scores: TypeError: 'int' object is not iterable"),
+        (None, "no reference scores: TypeError: 'NoneType' object is not iterable"),
     ],
     ids=str,
 )
 def test_a_failing_data_set_costs_its_rows_only(answer: Any, note: str):
-    assert ask(Guessing(answer), SPLIT) == Oracles(40, {}, (note,))
+    assert reference_scores(Guessing(answer), SPLIT) == ReferenceScores(40, {}, (note,))
 
 
 def test_notes_stay_short():
-    (note,) = ask(Guessing(ValueError("x" * 5000)), SPLIT).notes
+    (note,) = reference_scores(Guessing(ValueError("x" * 5000)), SPLIT).notes
     assert len(note) == 200
     assert note.endswith("…")
 
 
 def test_a_name_that_is_no_text_is_left_out():
-    assert ask(Guessing({3: 0.5, " ": 0.5}), SPLIT).notes == (
-        "oracle 3 left out: 0.5 is no accuracy",
-        "oracle ' ' left out: 0.5 is no accuracy",
+    assert reference_scores(Guessing({3: 0.5, " ": 0.5}), SPLIT).notes == (
+        "reference score 3 left out: 0.5 is no accuracy",
+        "reference score ' ' left out: 0.5 is no accuracy",
     )

@@ -12,7 +12,7 @@ from subquad_datasets.packed import PackedSplit
 _TOKENS, _VALUES = 16, 10
 
 
-def oracles(train: PackedSplit, split: PackedSplit) -> dict[str, float]:
+def guesses(train: PackedSplit, split: PackedSplit) -> dict[str, float]:
     """Accuracies on `split` of the two best guesses that TRAIN teaches.
 
     Args:
@@ -23,10 +23,10 @@ def oracles(train: PackedSplit, split: PackedSplit) -> dict[str, float]:
         `majority`, always the commonest value; `root_operator`, the commonest one given the outermost operator.
     """
     table = counts_by_root(train)
-    labels, guesses = split.labels, table.argmax(axis=1)[roots(split)]
+    labels, guessed = split.labels, table.argmax(axis=1)[roots(split)]
     return {
         "majority": float(np.mean(labels == table.sum(axis=0).argmax())),
-        "root_operator": float(np.mean(labels == guesses)),
+        "root_operator": float(np.mean(labels == guessed)),
     }
 
 
