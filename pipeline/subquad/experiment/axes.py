@@ -6,10 +6,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from subquad import registry
+from subquad.errors import ConfigError, UserError
 from subquad.experiment.refusals import shown, suggest_key
+from subquad.experiment.run import Resolve, parameters
 from subquad.experiment.settings import COMPONENTS, KeyPath, Marks, Origin, dotted, key_path, origin_of, problem
+from subquad.plugin import Config, DatasetPlugin
+from subquad.registry.foreign import blamed
 
 CASE = "case"
 """The axis of a study's labelled cases."""
@@ -28,11 +34,13 @@ class Choice:
         value: what is set; for a component its name and params.
         label: its part of a run's label.
         origin: where it was given.
+        named_by: the component's parameters that its plugin's label is made of.
     """
 
     value: Any
     label: str
     origin: Origin
+    named_by: tuple[str, ...] = ()
 
     def answers(self, given: Any) -> bool:
         """Whether a `when` means this choice: by its label, its value, or the name of its plugin."""
@@ -73,8 +81,8 @@ class Axis:
         if not self.is_component:
             shared = min(len(path), len(self.path))
             return path[:shared] == self.path[:shared]
-        told = path == ("dataset", "params", "problem") and any("problem" in _params(one) for one in self.choices)
-        return path[:1] == self.path and (path in (self.path, (*self.path, "name")) or told)
+        named_by = {(*self.path, "params", name) for one in self.choices for name in one.named_by}
+        return path in (self.path, (*self.path, "name"), *named_by)
 
 
 def axis_path(key: str) -> KeyPath:
@@ -82,19 +90,28 @@ def axis_path(key: str) -> KeyPath:
     return ("train", "seed") if key == "seed" else key_path(key)
 
 
-def parse_axes(matrix: Any, marks: Marks, before: Sequence[Axis] = (), path: KeyPath = ("matrix",)) -> tuple[Axis, ...]:
+def parse_axes(
+    matrix: Any, marks: Marks, before: Sequence[Axis] = (), *, resolve: Resolve = registry.resolve
+) -> tuple[Axis, ...]:
     """The axes in the order written, those of `before` first; an axis that is given again has other values.
+
+    Args:
+        matrix: what was given.
+        marks: where its keys and values stand.
+        before: the axes so far.
+        resolve: finds the data sets' plugins, which may have labels for their parameters.
 
     Raises:
         ConfigError: not a mapping of keys to lists, or two axes set the same thing.
     """
+    path: KeyPath = ("matrix",)
     if not isinstance(matrix, dict) or not matrix:
         raise problem(path, f"got {shown(matrix)}, must be {MATRIX_WORDS}", marks)
     axes = list(before)
     given: list[Axis] = []
     for key, values in matrix.items():
         place = next((number for number, axis in enumerate(before) if axis.path == axis_path(key)), None)
-        axis = _parse_axis(key, values, (*path, key), marks, None if place is None else before[place])
+        axis = _parse_axis(key, values, (*path, key), marks, None if place is None else before[place], resolve)
         others = given if place is not None else [*axes, *given]
         if twin := next((other for other in others if axis.owns(other.path) or other.owns(axis.path)), None):
             raise problem((*path, key), f"sets the same as the axis {twin.key}; keep one of them", marks)
@@ -106,14 +123,14 @@ def parse_axes(matrix: Any, marks: Marks, before: Sequence[Axis] = (), path: Key
     return tuple(axes)
 
 
-def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis | None) -> Axis:
+def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis | None, resolve: Resolve) -> Axis:
     target = axis_path(key)
     if not all(part != "" for part in target) or target[0] in _FIXED:
         raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
     if not isinstance(values, list) or not values:
         raise problem(path, f"got {shown(values)}, must be a list of values, as in [{_example(values)}]", marks)
     known = {choice.label: choice for choice in before.known} if before else {}
-    parse = _component if len(target) == 1 and key in COMPONENTS else _plain
+    parse = partial(_component, resolve=resolve) if len(target) == 1 and key in COMPONENTS else _plain
     choices = tuple(
         known[value] if isinstance(value, str) and value in known else parse(key, value, (*path, number), marks)
         for number, value in enumerate(values)
@@ -140,7 +157,7 @@ def _refuse_twins(choices: Sequence[Choice], path: KeyPath, marks: Marks) -> Non
             )
 
 
-def _component(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
+def _component(key: str, value: Any, path: KeyPath, marks: Marks, *, resolve: Resolve) -> Choice:
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise problem(path, f"got {shown(value)}, must be a {key}'s name, or a mapping with its name", marks)
@@ -148,15 +165,40 @@ def _component(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
     if not isinstance(given.get("params", {}), dict):
         raise problem((*path, "params"), f"got {shown(given['params'])}, must be a mapping", marks)
     component = {name: given[name] for name in ("name", "params") if name in given}
-    label = given["label"] if "label" in given else component_label(component)
-    return Choice(component, checked_label(label, path, marks), _origin(path, marks))
+    own, named_by = _dataset_label(component, resolve) if key == "dataset" else ("", ())
+    label = given.get("label", _safe(own) if own else plugin_label(component["name"]))
+    return Choice(component, checked_label(label, path, marks), _origin(path, marks), named_by)
 
 
-def component_label(component: Mapping[str, Any]) -> str:
-    """What tables call a component that nobody gave a label."""
-    problem_name = component.get("params", {}).get("problem")
-    name = problem_name if isinstance(problem_name, str) else component["name"].rpartition(":")[2]
-    return _safe(name)
+def plugin_label(name: str) -> str:
+    """What tables call a component that neither the user nor its plugin gave a label."""
+    return _safe(name.rpartition(":")[2])
+
+
+def _dataset_label(component: Mapping[str, Any], resolve: Resolve) -> tuple[str, tuple[str, ...]]:
+    """What a plugin calls its data set ("" for the plugin's name), and the parameters given that this is made of.
+
+    A plugin or parameters that cannot be used are refused later, when a run of them is checked.
+    """
+    params = component.get("params", {})
+    try:
+        resolved = resolve("dataset", component["name"])
+        with blamed(f"{resolved.found} cannot check its parameters", passing=(ConfigError,)):
+            config = parameters(resolved, params)
+    except UserError:
+        return "", ()
+    assert isinstance(resolved.plugin, DatasetPlugin)
+    with blamed(f"{resolved.found} cannot say its label"):
+        label = resolved.plugin.label(config)
+    return label, tuple(name for name in params if _changes(label, resolved.plugin, config, name))
+
+
+def _changes(label: str, plugin: DatasetPlugin, config: Config, name: str) -> bool:
+    """Whether a label is made of one of the parameters: with anything else in its place, it is another one or fails."""
+    try:
+        return plugin.label(config.model_copy(update={name: object()})) != label
+    except Exception:
+        return True
 
 
 def _plain(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
@@ -202,10 +244,6 @@ def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], path: KeyP
 
 def _origin(path: KeyPath, marks: Marks) -> Origin:
     return origin_of(path, marks) or Origin("study")
-
-
-def _params(choice: Choice) -> Mapping[str, Any]:
-    return choice.value.get("params", {}) if isinstance(choice.value, dict) else {}
 
 
 def _is_number(value: Any) -> bool:

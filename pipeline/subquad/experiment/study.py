@@ -92,8 +92,8 @@ def load(
     """
     cwd = cwd or Path.cwd()
     layers, source = read_layers(target, cwd, recipes or registry.recipes)
-    asked = read_study([*layers[:-1], _named(layers[-1], target)], parse_overrides(overrides, cwd))
     remembered = _remember(resolve or registry.resolve)
+    asked = read_study([*layers[:-1], _named(layers[-1], target)], parse_overrides(overrides, cwd), remembered)
     return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 
 

@@ -20,10 +20,11 @@ from subquad.experiment.axes import (
     Choice,
     axis_path,
     checked_label,
-    component_label,
     parse_axes,
+    plugin_label,
 )
 from subquad.experiment.refusals import allowed, known_keys, refusal, shown, suggest_key, validated
+from subquad.experiment.run import Resolve
 from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
@@ -171,12 +172,13 @@ def label_of(combination: Combination) -> str:
     return "-".join(choice.label for choice in combination.values())
 
 
-def read_study(layers: Sequence[Tree], overrides: Sequence[Setting]) -> StudyFile:
+def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Resolve) -> StudyFile:
     """Read `matrix`, `cases`, `exclude` and `baseline`, and the overrides that belong to them.
 
     Args:
         layers: a file, after those that it extends.
         overrides: from the command line.
+        resolve: finds plugins.
 
     Raises:
         ConfigError: what is wrong, with file, line and key.
@@ -186,8 +188,8 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting]) -> StudyFil
         below = {key: value for key, value in base.data.items() if key != "name"}
         base = extended(Tree(below, base.marks), replace(tree, data=_without_study_keys(tree.data)))
         if "matrix" in tree.data:
-            axes = parse_axes(tree.data["matrix"], tree.marks, axes)
-    own, axes, scoped, marks = _overridden(overrides, axes, layers[-1].marks)
+            axes = parse_axes(tree.data["matrix"], tree.marks, axes, resolve=resolve)
+    own, axes, scoped, marks = _overridden(overrides, axes, layers[-1].marks, resolve)
     cases = [_case(item, axes, path, tree.marks) for tree, path, item in _items(layers, "cases", _CASE_EXAMPLE)]
     _refuse_same_labels(cases)
     axes = _with_cases(axes, [case for case in cases if case.label], marks)
@@ -214,7 +216,7 @@ def _without_study_keys(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _overridden(
-    overrides: Sequence[Setting], axes: tuple[Axis, ...], marks: Marks
+    overrides: Sequence[Setting], axes: tuple[Axis, ...], marks: Marks, resolve: Resolve
 ) -> tuple[list[Setting], tuple[Axis, ...], list[StudyCase], Marks]:
     """The overrides that are settings, the axes with those that the command line gives, and settings of one choice."""
     own: list[Setting] = []
@@ -228,7 +230,7 @@ def _overridden(
         elif head == "matrix":
             given = {setting.path[1]: setting.value} if len(setting.path) > 1 else setting.value
             layer = mark_all(setting.value, setting.path, setting.origin)
-            axes = parse_axes(given, layer, axes)
+            axes = parse_axes(given, layer, axes, resolve=resolve)
             marks = {path: one for path, one in marks.items() if path[:2] not in layer} | layer
         elif head != "baseline":
             own.append(setting)
@@ -381,7 +383,7 @@ def _baseline(layers: Sequence[Tree], overrides: Sequence[Setting], axes: Sequen
     label, marks = given
     axis = next((axis for axis in axes if axis.key == "mixer"), None)
     mixer = base.data.get("mixer")
-    only = [component_label(mixer)] if isinstance(mixer, dict) and isinstance(mixer.get("name"), str) else []
+    only = [plugin_label(mixer["name"])] if isinstance(mixer, dict) and isinstance(mixer.get("name"), str) else []
     known = [choice.label for choice in axis.known] if axis else only
     if label not in known:
         there = f"there is {', '.join(map(shown_key, known[:10]))}" if known else "there is none"

@@ -13,6 +13,7 @@ from subquad.experiment import Study, load
 from subquad.plugin import (
     BackbonePlugin,
     Config,
+    DatasetConfig,
     DatasetPlugin,
     Facts,
     MixerConfig,
@@ -45,6 +46,17 @@ class Files(Config):
 
     folder: str | None = param(None, meaning="where the data are", path=True)
     word: str = param("a", meaning="anything")
+
+
+class Corpora(DatasetConfig):
+    """A data set with a label of its own."""
+
+    corpus: str = param("small", meaning="which one", min_length=1)
+    cut: int = param(8, meaning="longest text", ge=1)
+    folder: str | None = param(None, meaning="where the data are", path=True)
+
+    def label(self) -> str:
+        return f"{self.corpus}-{self.cut:d}"
 
 
 class Block(MixerConfig):
@@ -84,6 +96,7 @@ FAKES = {
     ("task", "summarisation"): TaskPlugin(config=Empty, targets=("sequence",), metric="rouge", **_COMMON),
     ("task", "any"): TaskPlugin(config=Empty, targets=("class", "sequence"), metric="loss", mode="min", **_COMMON),
     ("dataset", "any"): DatasetPlugin(config=Empty, inputs="series", targets=("class",), **_COMMON),
+    ("dataset", "corpora"): DatasetPlugin(config=Corpora, inputs="series", targets=("class",), **_COMMON),
     ("backbone", "series-only"): BackbonePlugin(config=Plain, inputs=("series",), targets=("class",), **_COMMON),
     ("backbone", "decoder"): BackbonePlugin(
         config=Plain, inputs=("series",), targets=("class",), causal=True, **_COMMON

@@ -82,7 +82,7 @@ def test_an_override_moves_the_base_and_no_value_of_a_case(loaded):
 def test_a_study_may_have_no_matrix(loaded, base_text):
     plan = loaded(base_text + "cases:\n  - {label: steps9, set: {train.steps: 9}}\n")
     trains = [cell.experiment.train for cell in plan.runs]
-    assert (plan.single, labels(plan)) == (True, ["base", "steps9"])
+    assert (plan.single, labels(plan)) == (False, ["base", "steps9"])
     assert [(train.epochs, train.steps) for train in trains] == [(20, None), (None, 9)]
 
 

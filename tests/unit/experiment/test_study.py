@@ -288,6 +288,22 @@ def test_too_many_cases(refused):
     assert refused(text) == "exp.yaml:11: cases: has 1,001 entries, must be at most 1,000"
 
 
+CORPORA = "matrix.dataset=[{name: corpora, params: {corpus: a b, folder: x}}, {name: corpora, label: mine}, corpora]"
+
+
+def test_a_data_sets_label_is_its_plugins(loaded):
+    plan = loaded(STUDY, CORPORA, "matrix.mixer=[agf]", "matrix.seed=[0]", "dataset.params.folder=y")
+    assert [cell.label for cell in plan.runs] == [f"{name}-agf-seed0" for name in ("a_b-8", "mine", "small-8")]
+    assert [cell.dataset_label for cell in plan.runs] == ["a b-8", "small-8", "small-8"]
+
+
+def test_what_the_label_of_a_data_set_says_cannot_be_set(refused):
+    assert refused(STUDY, CORPORA, "dataset.params.corpus=c") == (
+        "override 'dataset.params.corpus=c': dataset.params.corpus: cannot be set, as dataset is an axis of this "
+        "study; give the axis, as in matrix.dataset=[...]"
+    )
+
+
 def test_a_label_too_long_for_a_folder(refused, base_text):
     text = f"{base_text}matrix:\n  tracking.uri: [{'x' * 201}]\n"
     assert refused(text) == "exp.yaml:10: matrix: a run's label has 201 characters, must be at most 200; give labels"
