@@ -69,7 +69,7 @@ def train(
     from subquad.drivers.preflight import preflight
     from subquad.drivers.progress import Display
     from subquad.errors import Interrupted
-    from subquad.experiment import load as load_study
+    from subquad.experiment import load_study
     from subquad.runs import read_result
 
     study = load_study(str(target), overrides)
@@ -109,15 +109,15 @@ def tune(
         Interrupted: Ctrl-C or SIGTERM arrived; the search can go on.
     """
     from subquad.errors import Interrupted
-    from subquad.experiment import load as load_study
+    from subquad.experiment import load_study
     from subquad.search.prepare import prepare
     from subquad.search.run import Watch, run
-    from subquad.search.search import plan_search, write_down
+    from subquad.search.search import plan_search, write_search
     from subquad.search.settings import Settings
 
     search = plan_search(load_study(str(target), overrides), Settings(space, **settings))
     prepared = prepare(search, executor_of(local=local))
-    folder = write_down(prepared.search, Path(root).resolve())
+    folder = write_search(prepared.search, Path(root).resolve())
     ended = run(prepared, folder, Watch(), executor_of(local=local))
     if ended.signum:
         raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")

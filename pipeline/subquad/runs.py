@@ -66,7 +66,7 @@ class Record:
     def line(self) -> str:
         """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity, -Infinity."""
         data = {key: value for key, value in vars(self).items() if value not in ("", None)}
-        data["metrics"] = plain(self.metrics)
+        data["metrics"] = json_value(self.metrics)
         return json.dumps(data, allow_nan=False) + "\n"
 
     @staticmethod
@@ -76,12 +76,12 @@ class Record:
         return Record(**data)
 
 
-def plain(data: Any) -> Any:
+def json_value(data: Any) -> Any:
     """JSON values with non-finite floats as the strings NaN, Infinity and -Infinity, which `float` reads back."""
     if isinstance(data, Mapping):
-        return {str(key): plain(value) for key, value in data.items()}
+        return {str(key): json_value(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [plain(value) for value in data]
+        return [json_value(value) for value in data]
     if isinstance(data, float) and not math.isfinite(data):
         return "NaN" if math.isnan(data) else ("Infinity" if data > 0 else "-Infinity")
     return data
@@ -122,7 +122,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Replace a JSON file whole; see `plain` for non-finite numbers."""
-    write_text(path, json.dumps(plain(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
+    write_text(path, json.dumps(json_value(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from searches import MARK, Traces
 from small_run import SMALL
 
 from subquad.drivers.folder import start
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,7 +36,7 @@ def ticket(small: Path, tmp_path: Path) -> Callable[..., Run]:
     """A new run of the small experiment with overrides."""
 
     def make(*overrides: str) -> Run:
-        (found,) = start(load(str(small), overrides), tmp_path).runs
+        (found,) = start(load_study(str(small), overrides), tmp_path).runs
         return found
 
     return make

@@ -21,7 +21,7 @@ from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import to_device, training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.plugin import MixerPlugin
 from subquad.registry import find_plugins, resolve
 from subquad.runs import read_records, read_result
@@ -49,7 +49,7 @@ def vowels(tmp_path: Path) -> Path:
 @pytest.fixture
 def ticket(vowels: Path, tmp_path: Path) -> Make:
     def make(*overrides: str) -> Run:
-        (found,) = start(load(str(vowels), overrides), tmp_path).runs
+        (found,) = start(load_study(str(vowels), overrides), tmp_path).runs
         return found
 
     return make
@@ -117,7 +117,7 @@ def test_a_kill_leaves_no_trace(vowels: Path, tmp_path: Path):
 
 
 def run_of(path: Path, *overrides: str) -> Run:
-    return replace(load(str(path), overrides).runs[0], data_root=path.parent)
+    return replace(load_study(str(path), overrides).runs[0], data_root=path.parent)
 
 
 def opened(one: Run) -> tuple[DataSpec, Split]:

@@ -11,7 +11,7 @@ from small_run import cli, digests, only_run, run_here, stop_ranks_at
 
 from subquad.drivers.folder import start
 from subquad.engine import loop
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.runs import read_json, read_records, read_result
 
 # fp64 without dropout: what is left between two ways of cutting a batch is rounding.
@@ -144,7 +144,7 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     roots = [tmp_path / name for name in ("plain", "sharded")]
     cli(["train", str(small), "--local", "--root", str(roots[0]), *PLAIN], tmp_path)
     sharded = ["resources.workers=2", "resources.strategy=fsdp2"]
-    plan = load(str(small), [*PLAIN, *sharded])
+    plan = load_study(str(small), [*PLAIN, *sharded])
     (ticket,) = start(plan, roots[1]).runs
     stop_ranks_at(21, ticket.plain(), world_size=2)
     run = only_run(roots[1])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from subquad.cli.main import main
-from subquad.experiment import load
+from subquad.experiment import load_study
 
 STUDY = """
 name: two
@@ -47,7 +47,7 @@ def test_missing_path_of_any_cell_is_refused_before_data_are_generated(folder, o
 
 def test_what_the_message_says_is_a_setting(folder):
     (folder / "texts").mkdir()
-    plan = load("two.yaml", ["matrix.dataset.text.params.path=texts"])
+    plan = load_study("two.yaml", ["matrix.dataset.text.params.path=texts"])
     assert plan.runs[-1].experiment.dataset.params["path"] == str(folder / "texts")
 
 

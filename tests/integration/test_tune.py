@@ -13,7 +13,7 @@ import pytest
 from small_run import SMALL, cli
 
 from subquad.cli.main import main
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.runs import read_json, read_records, read_result, runs_below
 
 KILLED = Path(__file__).parents[1] / "support" / "killed.py"
@@ -79,7 +79,7 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
         assert one["steps"] > 0 < one["flops"]
         values = [max(value for _, value in curve) for curve in curves(search, one["label"])]
         assert one["best"]["value"] == max(values)
-        best = load(str(search / "best" / f"{one['label']}.yaml"))
+        best = load_study(str(search / "best" / f"{one['label']}.yaml"))
         assert [cell.experiment.train.seed for cell in best.runs] == [0, 1]
         assert best.runs[0].experiment.train.lr == one["best"]["point"]["train.lr"]
     assert set(finals(search)) == {"agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"}

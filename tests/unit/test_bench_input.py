@@ -14,7 +14,7 @@ from subquad.bench.input import _HERE, _LOADER, _TRAINING, _rate, measure_input
 from subquad.cli.main import main
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 
 WAYS = [_HERE, _LOADER, _TRAINING]
 TINY = (
@@ -29,7 +29,7 @@ TINY = (
 
 def tiny(root: Path, *overrides: str) -> Run:
     target, *rest = TINY
-    return replace(load(target, (*rest, *overrides)).runs[0], data_root=root)
+    return replace(load_study(target, (*rest, *overrides)).runs[0], data_root=root)
 
 
 def blocks(here: float, loader: float, training: float) -> dict[str, tuple[float, float]]:

@@ -108,9 +108,9 @@ def _input(target: str, overrides: tuple[str, ...], rounds: int, as_json: bool) 
     subquad bench input lra-pathfinder dataset.params.train_size=2048
     """
     from subquad.bench.input import measure_input
-    from subquad.experiment import load
+    from subquad.experiment import load_study
 
-    run = load(target, overrides).runs[0]
+    run = load_study(target, overrides).runs[0]
     found = measure_input(run, rounds)
     if as_json:
         click.echo(json.dumps({"what": "input", "run": run.label, **asdict(found)}))

@@ -38,9 +38,9 @@ def train_command(
     subquad train quickstart --dry-run
     subquad train experiment.yaml train.lr=3e-4 train.seed=1
     """
-    from subquad.experiment import load
+    from subquad.experiment import load_study
 
-    study = load(target, overrides)
+    study = load_study(target, overrides)
     if dry_run:
         from subquad.cli.conduct import show_costs
 

@@ -155,13 +155,13 @@ def _start(
         raise click.UsageError("Missing argument 'TARGET', or --resume RUN")
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
-    from subquad.experiment import load
+    from subquad.experiment import load_study
     from subquad.search.prepare import prepare
-    from subquad.search.search import plan_search, write_down
+    from subquad.search.search import plan_search, write_search
     from subquad.search.settings import Settings
 
     settings = Settings(**options)
-    prepared = prepare(plan_search(load(target, overrides), settings), executor_of(local=local), measure=dry_run)
+    prepared = prepare(plan_search(load_study(target, overrides), settings), executor_of(local=local), measure=dry_run)
     if dry_run:
         from subquad.cli.tune_text import show_estimate
         from subquad.search.estimate import estimate
@@ -171,7 +171,7 @@ def _start(
     from subquad.cli.conduct import writable
     from subquad.cli.tune_text import conduct_search
 
-    folder = write_down(prepared.search, writable(root))
+    folder = write_search(prepared.search, writable(root))
     return conduct_search(prepared, folder, executor_of(local=local), as_json=as_json)
 
 

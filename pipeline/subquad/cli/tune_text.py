@@ -18,7 +18,7 @@ from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment.settings import shorten
 from subquad.report.search import point_text, print_candidates
-from subquad.runs import plain
+from subquad.runs import json_value
 from subquad.search.folder import BEST
 from subquad.search.measure import timing_lines
 from subquad.search.plots import PLOTS
@@ -47,7 +47,7 @@ def conduct_search(prepared: Prepared, folder: Path, executor: Executor, *, as_j
     ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
-        click.echo(json.dumps(plain(ended.summary | {"signal": ended.signum, "final": final}), default=str))
+        click.echo(json.dumps(json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str))
     else:
         _show(ended, console)
     _refuse_unended(ended, folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from subquad.errors import RunError
-from subquad.experiment import Run, Study, differences, dump, load
+from subquad.experiment import Run, Study, differences, dump, load_study
 from subquad.experiment.schema import Experiment
 from subquad.runs import (
     CELLS,
@@ -72,7 +72,7 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a cell of a study: resume the study, {folder.parent.parent}")
-    study = load(str(folder / (STUDY if is_study(folder) else EXPERIMENT))).placed(folder)
+    study = load_study(str(folder / (STUDY if is_study(folder) else EXPERIMENT))).placed(folder)
     for run in study.runs:
         same_as_started(run)
     return study
@@ -105,7 +105,7 @@ def reopen_one(folder: Path) -> Run:
     folder = folder.resolve()
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
-    return load(str(folder / EXPERIMENT)).placed(folder).runs[0]
+    return load_study(str(folder / EXPERIMENT)).placed(folder).runs[0]
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from subquad.engine import faults
 from subquad.errors import CheckpointError
-from subquad.runs import plain, read_json
+from subquad.runs import json_value, read_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -92,7 +92,7 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> Path:
 
 
 def _json(data: Any) -> bytes:
-    return (json.dumps(plain(data), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+    return (json.dumps(json_value(data), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def _sha256(data: bytes) -> str:

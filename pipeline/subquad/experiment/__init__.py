@@ -2,6 +2,6 @@
 
 from subquad.experiment.canonical import differences, digest, dump
 from subquad.experiment.run import Run, check, parameters, parse
-from subquad.experiment.study import Study, load
+from subquad.experiment.study import Study, load_study
 
-__all__ = ["Run", "Study", "check", "differences", "digest", "dump", "load", "parameters", "parse"]
+__all__ = ["Run", "Study", "check", "differences", "digest", "dump", "load_study", "parameters", "parse"]

@@ -30,7 +30,7 @@ class Study:
         name: folder of its runs.
         single: a single experiment, which is the only run; its folder is the run's.
         runs: all checked.
-        text: the whole as canonical YAML; `load` reads it back to the same runs.
+        text: the whole as canonical YAML; `load_study` reads it back to the same runs.
         source: where it came from.
         place: its folder; None until it is made.
     """
@@ -69,7 +69,7 @@ class Study:
         return replace(self, place=folder, runs=tuple(runs))
 
 
-def load(
+def load_study(
     target: str,
     overrides: Sequence[str] = (),
     *,

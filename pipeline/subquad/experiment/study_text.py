@@ -37,7 +37,7 @@ def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
         cwd: for values whose origin has no folder.
 
     Raises:
-        ConfigError: with its defaults it is larger than what `load` reads.
+        ConfigError: with its defaults it is larger than what `load_study` reads.
     """
     writer = _Writer(study, _configs(runs), cwd)
     matrix = {axis.key: writer.choices(axis) for axis in study.axes if writer.is_written(axis)}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from subquad.drivers.folder import exclusive
 from subquad.errors import ConfigError, RunError, UserError
-from subquad.experiment import Run, Study, differences, load
+from subquad.experiment import Run, Study, differences, load_study
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import dotted, one_line
 from subquad.experiment.strict_yaml import parse_yaml
@@ -113,7 +113,7 @@ def _refuse_owned(search: Search) -> None:
                 )
 
 
-def write_down(search: Search, root: Path) -> Path:
+def write_search(search: Search, root: Path) -> Path:
     """Make the folder of a new search and say in it what is searched, as one file that is written whole."""
     data = {
         "format": FORMAT,
@@ -264,7 +264,7 @@ def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
     Raises:
         RunError: the first setting that differs.
     """
-    now, before = load(target, overrides), search.study
+    now, before = load_study(target, overrides), search.study
     if now.text == before.text:
         return
     pairs = zip(before.runs, now.runs, strict=False)
@@ -328,10 +328,10 @@ class _Stored:
 
 
 def load_text(text: str) -> Study:
-    """What `subquad.experiment.load` reads from a file with this text.
+    """What `subquad.experiment.load_study` reads from a file with this text.
 
     Raises:
         ConfigError: it does not load.
         PluginError: a plugin cannot be used.
     """
-    return load("search", recipes=lambda: {"search": _Stored(text)})  # pyright: ignore[reportArgumentType]
+    return load_study("search", recipes=lambda: {"search": _Stored(text)})  # pyright: ignore[reportArgumentType]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.errors import RunError
-from subquad.experiment import Study, load
+from subquad.experiment import Study, load_study
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import Origin, Setting, Tree, one_line, overlay
@@ -42,7 +42,7 @@ def final_study(search: Path, study: Study, winners: Winners, seeds: int) -> Stu
     """
     path = search / f"{FINAL}.yaml"
     write_text(path, _final_text(search, study, winners, seeds))
-    return load(str(path))
+    return load_study(str(path))
 
 
 def same_winners(search: Path, study: Study, winners: Winners, seeds: int) -> None:
@@ -54,7 +54,7 @@ def same_winners(search: Path, study: Study, winners: Winners, seeds: int) -> No
     Raises:
         RunError: the first run that differs.
     """
-    before = _digests(load(str(search / FINAL / STUDY)))
+    before = _digests(load_study(str(search / FINAL / STUDY)))
     now = _digests(load_text(_final_text(search, study, winners, seeds))) if any(one for _, one in winners) else {}
     changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
     if changed is not None:

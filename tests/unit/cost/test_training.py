@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from subquad.cost import OperationCounter, step_cost
 from subquad.engine.parts import build_dataset, build_model, build_task, training_cost
-from subquad.experiment import load
+from subquad.experiment import load_study
 
 L, D, C = 8, 6, 3
 FLOAT = 4
@@ -74,7 +74,9 @@ PARAMS = {"cur": {"num_indices": 8}, "megacur": {"num_indices": 8}}
 )
 def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     params = ", ".join(f"{key}: {value}" for key, value in PARAMS.get(name, {}).items())
-    (run,) = load("quickstart", [f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]", "matrix.seed=[0]"]).runs
+    (run,) = load_study(
+        "quickstart", [f"matrix.mixer=[{{name: {name}, params: {{{params}}}}}]", "matrix.seed=[0]"]
+    ).runs
     found = build_dataset(dataclasses.replace(run, data_root=tmp_path)).describe()
     spec = dataclasses.replace(found, lengths={**found.lengths, "length": 96})
     cost = training_cost(run, spec)

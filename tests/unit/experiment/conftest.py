@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import Study, load
+from subquad.experiment import Study, load_study
 from subquad.plugin import (
     BackbonePlugin,
     Config,
@@ -129,7 +129,7 @@ def loaded(tmp_path: Path) -> Callable[..., Study]:
 
     def load_text(text: str, *overrides: str) -> Study:
         (tmp_path / "exp.yaml").write_text(text, encoding="utf-8")
-        return load("exp.yaml", overrides, cwd=tmp_path, resolve=resolve_with_fakes)
+        return load_study("exp.yaml", overrides, cwd=tmp_path, resolve=resolve_with_fakes)
 
     return load_text
 

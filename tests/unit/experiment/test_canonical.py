@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from subquad.experiment import check, differences, digest, dump, load
+from subquad.experiment import check, differences, digest, dump, load_study
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.schema import Experiment
 from subquad.experiment.strict_yaml import parse_yaml
@@ -158,7 +158,7 @@ def test_a_mixers_file_counts_by_its_content_not_its_place(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mix.py").write_text(MIXER + lines)
         (tmp_path / folder / "exp.yaml").write_text(WITH_FILE)
-        checked = load("exp.yaml", cwd=tmp_path / folder).runs[0]
+        checked = load_study("exp.yaml", cwd=tmp_path / folder).runs[0]
         assert checked.experiment.mixer.name == f"{tmp_path / folder}/mix.py:Mean"
         assert checked.mixer.source is not None
         made.append(checked.digest)

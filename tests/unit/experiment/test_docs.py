@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import load
+from subquad.experiment import load_study
 
 DOCS_FOLDER = Path(__file__).parents[3] / "docs"
 DOCS = (DOCS_FOLDER / "reference" / "experiments.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def message(folder, text, *arguments):
     (folder / "exp.yaml").write_text(text, encoding="utf-8")
     target, *overrides = arguments
     with pytest.raises(UserError) as caught:
-        load(target, overrides, cwd=folder)
+        load_study(target, overrides, cwd=folder)
     return str(caught.value)
 
 
@@ -34,7 +34,7 @@ def test_all_examples_are_found():
 
 def test_the_study_with_labelled_cases_is_what_the_text_says(tmp_path):
     (tmp_path / "exp.yaml").write_text(CASES, encoding="utf-8")
-    labels = [cell.label for cell in load("exp.yaml", cwd=tmp_path).runs]
+    labels = [cell.label for cell in load_study("exp.yaml", cwd=tmp_path).runs]
     assert labels[:4] == [
         "JapaneseVowels-base-seed0",
         "JapaneseVowels-base-seed1",
@@ -62,15 +62,15 @@ def test_the_files_load(tmp_path):
     commands = [shlex.split(one) for one in re.findall(r"^subquad train (exp\.yaml .*)$", DOCS, re.MULTILINE)]
     assert len(commands) == 3
     for target, *overrides in commands:
-        assert load(target, overrides, cwd=tmp_path).runs
-    plan = load("study.yaml", cwd=tmp_path)
+        assert load_study(target, overrides, cwd=tmp_path).runs
+    plan = load_study("study.yaml", cwd=tmp_path)
     assert len(plan.runs) == 15
     assert plan.runs[-1].label == "Heartbeat-softmax-seed2"
     assert plan.runs[9].experiment.train.batch_size == 32
-    small = load("study.yaml", ["matrix.dataset.Heartbeat.params.split_seed=3", "matrix.seed=[0]"], cwd=tmp_path)
+    small = load_study("study.yaml", ["matrix.dataset.Heartbeat.params.split_seed=3", "matrix.seed=[0]"], cwd=tmp_path)
     assert [cell.experiment.dataset.params["split_seed"] for cell in small.runs] == [0, 0, 0, 3, 3]
     (tmp_path / "mine.yaml").write_text(EXTENDS)
-    assert [cell.label for cell in load("mine.yaml", cwd=tmp_path).runs] == ["agf-seed0", "identity-seed0"]
+    assert [cell.label for cell in load_study("mine.yaml", cwd=tmp_path).runs] == ["agf-seed0", "identity-seed0"]
 
 
 HOW_TO = (DOCS_FOLDER / "how-to" / "change-one-setting.md").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ HOW_TO = (DOCS_FOLDER / "how-to" / "change-one-setting.md").read_text(encoding="
 @pytest.mark.parametrize("command", re.findall(r"^subquad train (.*?)(?:\s+#.*)?$", HOW_TO, re.MULTILINE))
 def test_the_commands_of_the_how_to_load(tmp_path, command):
     target, *overrides = shlex.split(command)
-    assert load(target, overrides, cwd=tmp_path).runs
+    assert load_study(target, overrides, cwd=tmp_path).runs
 
 
 def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
@@ -87,7 +87,7 @@ def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
         zip(re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL), (8, 8), strict=True)
     ):
         (tmp_path / f"{number}.yaml").write_text(text)
-        assert len(load(f"{number}.yaml", cwd=tmp_path).runs) == count
+        assert len(load_study(f"{number}.yaml", cwd=tmp_path).runs) == count
     ((command, said),) = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", HOW_TO)
     assert message(tmp_path, FILE, *shlex.split(command)) == said
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import load
+from subquad.experiment import load_study
 
 TABLE = """\
 name: table
@@ -53,7 +53,7 @@ def load_file(tmp_path: Path):
 
     def load_file(text: str, *overrides: str, name: str = "smoke"):
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
-        return load(f"./{name}.yaml", overrides, cwd=tmp_path)
+        return load_study(f"./{name}.yaml", overrides, cwd=tmp_path)
 
     return load_file
 
@@ -98,7 +98,7 @@ def test_a_file_of_a_file_and_paths_of_each(load_file, tmp_path):
     load_file(SMOKE)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "own.yaml").write_text("extends: ../smoke.yaml\nmatrix: {dataset: [Heartbeat, vowels]}\n")
-    plan = load("sub/own.yaml", cwd=tmp_path)
+    plan = load_study("sub/own.yaml", cwd=tmp_path)
     assert (plan.name, labels(plan)) == ("own", ["Heartbeat-agf-seed7", "vowels-agf-seed7"])
     assert made(plan).dataset.params["path"] == str(tmp_path / "here")
 
@@ -241,7 +241,7 @@ AGF = [
 @pytest.mark.parametrize("form", ["form=uv", "basis=monomial", "form=svd_scalar"])
 @pytest.mark.parametrize("recipe", [*AGF, "lra-image", "lra-listops", "lra-pathfinder", "lra-retrieval", "lra-text"])
 def test_every_form_of_agf_runs_from_every_recipe(recipe, form, tmp_path):
-    plan = load(recipe, cwd=tmp_path)
+    plan = load_study(recipe, cwd=tmp_path)
     labels = dict.fromkeys(cell.axes.get("mixer") for cell in plan.runs if cell.experiment.mixer.name == "agf")
     key = form.partition("=")[0]
     extra: list[str] = ["matrix.case=[base]"] if any("case" in cell.axes for cell in plan.runs) else []
@@ -249,6 +249,6 @@ def test_every_form_of_agf_runs_from_every_recipe(recipe, form, tmp_path):
         at = f"matrix.mixer.{label}.params" if label else "mixer.params"
         cleared = [name for name in ("jacobi_a", "jacobi_b", "fix_identity", "basis", "order") if name != key]
         extra += [f"{at}.{form}", *(f"{at}.{name}=default" for name in cleared)]
-    made = load(recipe, extra, cwd=tmp_path)
+    made = load_study(recipe, extra, cwd=tmp_path)
     values = {str(one.experiment.mixer.params[key]) for one in made.runs if one.experiment.mixer.name == "agf"}
     assert values <= {form.partition("=")[2]}

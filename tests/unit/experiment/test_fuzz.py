@@ -7,7 +7,7 @@ import random
 import pytest
 
 from subquad.errors import ConfigError, DataError, PluginError
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import _schema_at, known_keys
 from subquad.experiment.schema import Experiment
@@ -144,14 +144,14 @@ def outcome(folder, base_text, seed):
     content = MUTATIONS[seed % len(MUTATIONS)](rng, rng.choice([base_text, STUDY]))
     (folder / "exp.yaml").write_bytes(content)
     try:
-        plan = load("exp.yaml", random_overrides(rng), cwd=folder)
+        plan = load_study("exp.yaml", random_overrides(rng), cwd=folder)
     except (ConfigError, PluginError, DataError) as error:
         message = str(error)
         assert message.isprintable(), message
         assert 10 < len(message) <= 600
         return "refused"
     (folder / "again.yaml").write_text(plan.text, encoding="utf-8")
-    again = load("again.yaml", cwd=folder)
+    again = load_study("again.yaml", cwd=folder)
     assert again.runs == plan.runs
     assert again.text == plan.text
     return "accepted"

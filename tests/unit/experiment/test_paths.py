@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from subquad.experiment import check, load
+from subquad.experiment import check, load_study
 from subquad.experiment.settings import absolute
 
 TEXT = """\
@@ -55,7 +55,7 @@ def file(tmp_path):
 
 
 def test_a_path_in_a_file_starts_from_the_file(tmp_path, file, fakes):
-    assert folder(load(file, cwd=tmp_path, resolve=fakes)) == str(tmp_path / "sub" / "data")
+    assert folder(load_study(file, cwd=tmp_path, resolve=fakes)) == str(tmp_path / "sub" / "data")
 
 
 @pytest.mark.parametrize(
@@ -67,21 +67,21 @@ def test_a_path_in_a_file_starts_from_the_file(tmp_path, file, fakes):
     ],
 )
 def test_a_path_in_an_override_starts_from_the_working_directory(tmp_path, file, fakes, override):
-    assert folder(load(file, [override], cwd=tmp_path, resolve=fakes)) == str(tmp_path / "here")
+    assert folder(load_study(file, [override], cwd=tmp_path, resolve=fakes)) == str(tmp_path / "here")
 
 
 def test_a_path_in_python_starts_from_the_base(tmp_path, file, fakes):
-    made = load(file, cwd=tmp_path, resolve=fakes).runs[0].experiment
+    made = load_study(file, cwd=tmp_path, resolve=fakes).runs[0].experiment
     plain = made.model_copy(update={"dataset": made.dataset.model_copy(update={"params": {"folder": "x"}})})
     assert check(plain, base=tmp_path, resolve=fakes).experiment.dataset.params["folder"] == str(tmp_path / "x")
 
 
 def test_a_path_on_an_axis_keeps_its_label_in_the_canonical_text(tmp_path, file, fakes):
-    plan = load(file, ["matrix.dataset.params.folder=[a, b/c]"], cwd=tmp_path, resolve=fakes)
+    plan = load_study(file, ["matrix.dataset.params.folder=[a, b/c]"], cwd=tmp_path, resolve=fakes)
     assert [cell.label for cell in plan.runs] == ["a", "b_c"]
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "study.yaml").write_text(plan.text)
-    again = load("study.yaml", cwd=tmp_path / "elsewhere", resolve=fakes)
+    again = load_study("study.yaml", cwd=tmp_path / "elsewhere", resolve=fakes)
     assert [replace(run, axes={}) for run in again.runs] == [replace(run, axes={}) for run in plan.runs]
     assert [cell.label for cell in again.runs] == ["a", "b_c"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from subquad.errors import ConfigError
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.experiment.strict_yaml import MAX_BYTES
 
 
@@ -30,15 +30,15 @@ def recipes(base_text):
 
 def refusal(target, cwd, recipes=dict):
     with pytest.raises(ConfigError) as caught:
-        load(target, cwd=cwd, recipes=recipes)
+        load_study(target, cwd=cwd, recipes=recipes)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_recipe_by_name_or_full_name(tmp_path, recipes):
-    plan = load("agf-vowels", cwd=tmp_path, recipes=recipes)
+    plan = load_study("agf-vowels", cwd=tmp_path, recipes=recipes)
     assert (plan.source, plan.name) == ("recipe agf-vowels", "base")
-    assert load("dist:agf-vowels", cwd=tmp_path, recipes=recipes).runs == plan.runs
+    assert load_study("dist:agf-vowels", cwd=tmp_path, recipes=recipes).runs == plan.runs
 
 
 def test_an_error_in_a_recipe_names_it_and_its_line(tmp_path, recipes):
@@ -102,7 +102,7 @@ def test_files_that_are_no_experiment(tmp_path, content, message):
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path, base_text):
     (tmp_path / "f.yaml").write_bytes(b"\xef\xbb\xbf" + base_text.replace("\n", "\r\n").encode())
-    assert load("f.yaml", cwd=tmp_path).name == "base"
+    assert load_study("f.yaml", cwd=tmp_path).name == "base"
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path, base_text):
 )
 def test_the_name_is_the_files_where_it_says_none(tmp_path, base_text, file, name):
     (tmp_path / file).write_text(base_text.replace("name: base\n", "", 1))
-    assert load(file, cwd=tmp_path).name == name
+    assert load_study(file, cwd=tmp_path).name == name

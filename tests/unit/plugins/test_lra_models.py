@@ -16,7 +16,7 @@ import torch
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.experiment.sources import read_layers
 from subquad.nn import AttentionMixer, BackboneContext, TokenMixer
 from subquad.plugin import Site
@@ -114,7 +114,7 @@ def cells(name: str) -> dict[str, Run]:
     named = {one if isinstance(one, str) else one["name"] for one in axes}
     if missing := sorted(named - {row.name for row in find_plugins("dataset")}):
         pytest.skip(f"not installed: data set {', '.join(missing)}")
-    return {cell.label: cell for cell in load(name).runs}
+    return {cell.label: cell for cell in load_study(name).runs}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -156,7 +156,7 @@ def test_the_study_of_cur_has_its_settings():
 
 @pytest.mark.parametrize("name", [name for name in recipes() if name.endswith(("-smoke", "-small"))])
 def test_small_recipes_need_no_files_that_are_not_generated_shipped_or_downloaded(name):
-    plan = load(name)
+    plan = load_study(name)
     assert plan.name == name
     assert all(cell.experiment.dataset.params.get("path") is None for cell in plan.runs)
 
@@ -173,7 +173,7 @@ def test_the_commands_of_the_documentation_load():
     assert len(commands) == 8
     for command in commands:
         name, *overrides = shlex.split(command)
-        assert load(name, overrides).runs
+        assert load_study(name, overrides).runs
 
 
 def test_rows_of_the_token_table_that_no_token_has_take_no_part():

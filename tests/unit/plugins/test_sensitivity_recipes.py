@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.report.published import published_tables
 
 TABLES = {
@@ -21,7 +21,7 @@ TASKS = [(table, task) for table, tasks in TABLES.items() for task in tasks]
 
 @cache
 def cells(recipe: str) -> dict[str, Run]:
-    return {cell.label: cell for cell in load(recipe, ["matrix.seed=[0]"]).runs}
+    return {cell.label: cell for cell in load_study(recipe, ["matrix.seed=[0]"]).runs}
 
 
 def plain(cell: Run):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from subquad.experiment import dump, load
+from subquad.experiment import dump, load_study
 from subquad.report import document_of, print_document, read_report, write_document
 from subquad.report.charts import curve_chart, draw_chart
 from subquad.report.curves import Curve, _expected_range
@@ -306,7 +306,7 @@ def test_reports_without_varied_settings_have_no_such_part(factory, as_text):
 )
 def test_the_recipes_at_full_scale_are_comparable(factory, recipe, task, samples, settings):
     protocol = "paper" if recipe.startswith("uea") else "honest"
-    cells = {cell.label: cell for cell in load(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).runs}
+    cells = {cell.label: cell for cell in load_study(recipe, [f"protocol={protocol}", "matrix.seed=[0]"]).runs}
     folder = factory.study()
     for name in ("base", *settings):
         cell = cells[f"{task}-agf-paper-{name}-seed0"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from subquad.experiment import Run, dump, load
+from subquad.experiment import Run, dump, load_study
 from subquad.report import read_report
 from subquad.report.published import Beside, published_beside, published_tables
 from subquad.runs import EXPERIMENT
@@ -27,7 +27,7 @@ MEGA = "published: Mega's own networks, of 4 to 8 layers, trained as Mega"
 
 @cache
 def cells(recipe: str, *overrides: str) -> dict[str, Run]:
-    return {cell.label: cell for cell in load(recipe, overrides).runs}
+    return {cell.label: cell for cell in load_study(recipe, overrides).runs}
 
 
 def beside(factory, task: str, found: list[Run], **facts: Any) -> dict[str, Beside]:

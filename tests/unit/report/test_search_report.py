@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from subquad.cli.main import main
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.report import ReportDocument, search_document, write_document
 from subquad.runs import FINAL, METRICS, RESULT, SUMMARY, Record, write_json, write_text
 from subquad.search.folder import BEST, trial_folder, write_trial
-from subquad.search.search import plan_search, write_down
+from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
 from subquad.search.summary import read_summary
 from subquad.search.trial import Trial
@@ -79,9 +79,9 @@ def search(tmp_path: Path) -> Folder:
     """A search that was written down and has no trial yet."""
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
-    plan = load(str(tmp_path / "small.yaml"))
+    plan = load_study(str(tmp_path / "small.yaml"))
     settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", pruner="asha", budget="3-trials", final_seeds=1)
-    return Folder(write_down(plan_search(plan, settings), tmp_path))
+    return Folder(write_search(plan_search(plan, settings), tmp_path))
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
     settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", cost="flops")
-    search = Folder(write_down(plan_search(load(str(tmp_path / "small.yaml")), settings), tmp_path))
+    search = Folder(write_search(plan_search(load_study(str(tmp_path / "small.yaml")), settings), tmp_path))
     search.trial("agf", 0, "finished", 0.5)
     search.trial("agf", 1, "finished", 0.75)
     report = document_in(search.path)

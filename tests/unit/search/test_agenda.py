@@ -9,7 +9,7 @@ import pytest
 from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.runs import RESULT, write_json
 from subquad.search.loop import MAX_FRUITLESS, Agenda, Lane
 from subquad.search.prepare import Prepared, base_trial, prepare
@@ -27,7 +27,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     def one(space: str, *overrides: str, **settings) -> Prepared:
         (tmp_path / "small.yaml").write_text(SMALL)
         (tmp_path / "space.yaml").write_text(space)
-        plan = load("small.yaml", overrides)
+        plan = load_study("small.yaml", overrides)
         return prepare(plan_search(plan, Settings("./space.yaml", **settings)), LocalExecutor())
 
     return one

@@ -6,7 +6,7 @@ import pytest
 from small_run import SMALL
 
 from subquad.errors import ConfigError
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.runs import write_json
 from subquad.search.candidates import candidates_of
 from subquad.search.folder import trial_folder
@@ -22,7 +22,7 @@ def study(tmp_path):
     def make(tail="", *overrides, head=SMALL):
         path = tmp_path / "small.yaml"
         path.write_text(head + tail)
-        return load(str(path), overrides)
+        return load_study(str(path), overrides)
 
     return make
 
@@ -100,7 +100,7 @@ def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tm
     assert [one.lr for one in trains] == [0.1, 0.1, 0.2, 0.2]
     assert [one.steps for one in trains] == [None, None, 9, 9]
     assert [cell.experiment.mixer.params.get("order") for cell in final.runs] == [8, 8, None, None]
-    best = load(str(write_best(tmp_path, agf, first, 2)))
+    best = load_study(str(write_best(tmp_path, agf, first, 2)))
     assert [one.experiment for one in best.runs] == [one.experiment for one in final.runs[:2]]
 
 

@@ -10,7 +10,7 @@ from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.search.estimate import estimate
 from subquad.search.fitting import Fitter, Target
 from subquad.search.materials import Materials
@@ -33,7 +33,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sea
     def one(space: str, *overrides: str, more: str = "", **settings) -> Search:
         (tmp_path / "small.yaml").write_text(SMALL + more)
         (tmp_path / "space.yaml").write_text(space)
-        return plan_search(load("small.yaml", overrides), Settings("./space.yaml", **settings))
+        return plan_search(load_study("small.yaml", overrides), Settings("./space.yaml", **settings))
 
     return one
 

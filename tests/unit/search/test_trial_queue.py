@@ -15,7 +15,7 @@ from subquad.drivers.preflight import available_cpus
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
 from subquad.errors import RunError
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.ray.queue import TrialQueue
 from subquad.runs import RESULT, read_result, write_json
 
@@ -27,7 +27,7 @@ def ticket(tmp_path: Path) -> Callable[..., Run]:
     (tmp_path / "small.yaml").write_text(SMALL)
 
     def make(label: str, cpus: float = 0.5) -> Run:
-        (one,) = load(str(tmp_path / "small.yaml"), [f"resources.cpus_per_worker={cpus}"]).runs
+        (one,) = load_study(str(tmp_path / "small.yaml"), [f"resources.cpus_per_worker={cpus}"]).runs
         folder = tmp_path / "trials" / label
         made = replace(one, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
         write_down(made)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from subquad.errors import UserError
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.space import Space, check_space, find_space
 
 BASE = """\
@@ -26,7 +26,7 @@ def experiment(tmp_path: Path) -> Callable[..., Run]:
 
     def one(mixer: str = "agf", *overrides: str) -> Run:
         (tmp_path / "base.yaml").write_text(BASE.replace("MIXER", mixer), encoding="utf-8")
-        return load("base.yaml", overrides, cwd=tmp_path).runs[0]
+        return load_study("base.yaml", overrides, cwd=tmp_path).runs[0]
 
     return one
 

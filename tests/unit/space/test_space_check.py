@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from subquad.errors import ConfigError
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.plugin import Config, MixerConfig, MixerPlugin, Range, param
 from subquad.registry import Found, Resolved, resolve
 from subquad.space import auto_space, check_space
@@ -204,6 +204,6 @@ def test_a_search_that_a_plugin_got_wrong_is_blamed_on_it(tmp_path, config: type
 
     text = "dataset: recall\ntask: classification\nbackbone: encoder\nmixer: sloppy\n"
     (tmp_path / "e.yaml").write_text(text)
-    experiment = load("e.yaml", cwd=tmp_path, resolve=find).runs[0]
+    experiment = load_study("e.yaml", cwd=tmp_path, resolve=find).runs[0]
     with pytest.raises(ConfigError, match=f"^{message}$"):
         check_space(auto_space(experiment), experiment)

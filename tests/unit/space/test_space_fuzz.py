@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from subquad.errors import UserError
-from subquad.experiment import Run, load
+from subquad.experiment import Run, load_study
 from subquad.space import Space, check_space, parse_space
 
 PLAIN = st.sampled_from([None, True, 0, 1, 3, -2, 0.5, 1e300, 2**62, "", "jacobi", "svd", "a b", "mixer.params.order"])
@@ -72,7 +72,7 @@ SPACE = likely() | st.fixed_dictionaries(
 def experiment(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "e.yaml").write_text("dataset: recall\ntask: classification\nbackbone: encoder\nmixer: agf\n")
-    return load("e.yaml", cwd=folder).runs[0]
+    return load_study("e.yaml", cwd=folder).runs[0]
 
 
 def made(text: str, experiment: Run, drop: bool) -> Space | str:

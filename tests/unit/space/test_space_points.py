@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subquad.errors import ConfigError, UserError
-from subquad.experiment import load
+from subquad.experiment import load_study
 from subquad.space import Space, builder
 from subquad.space.space import MAX_COUNTED
 
@@ -57,7 +57,7 @@ def module_space(tmp_path_factory) -> Space:
     folder = tmp_path_factory.mktemp("space")
     (folder / "s.yaml").write_text(TEXT)
     (folder / "e.yaml").write_text("dataset: recall\ntask: classification\nbackbone: encoder\nmixer: agf\n")
-    experiment = load("e.yaml", cwd=folder).runs[0]
+    experiment = load_study("e.yaml", cwd=folder).runs[0]
     return check_space(find_space("./s.yaml", experiment, cwd=folder), experiment)
 
 
@@ -86,7 +86,7 @@ def test_points_load_as_overrides_do(mixed, experiment, tmp_path):
         point = mixed.draw(5, number)
         built = build(mixed.settings(point))
         overrides = [f"{key}={json.dumps(value)}" for key, value in point.items()]
-        assert built.experiment == load("base.yaml", overrides, cwd=tmp_path).runs[0].experiment
+        assert built.experiment == load_study("base.yaml", overrides, cwd=tmp_path).runs[0].experiment
 
 
 def test_what_is_not_searched_at_a_point_goes_back_to_its_default(mixed, experiment):
