@@ -71,7 +71,7 @@ def _of_run(folder: Path) -> Mapping[str, Tensor]:
     if found is None:
         raise ConfigError(one_line(f"init.from: {folder}: not a run with a checkpoint"))
     best = found.state["progress"]["best"]
-    return (checkpoint.read(root, best["step"]) if best else found).model
+    return (checkpoint.read_checkpoint(root, best["step"]) if best else found).model
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:
