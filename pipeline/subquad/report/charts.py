@@ -19,7 +19,7 @@ from subquad.report.published import printed_values, varied_beside
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
 from subquad.report.settings import in_order
-from subquad.report.text import Spread, scaled, with_unit
+from subquad.report.text import Metric, Spread
 from subquad.runs import Record, read_records
 
 MAX_POINTS = 240
@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """One curve, or one set of marks.
 
     Attributes:
@@ -60,7 +60,7 @@ class Chart:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[_Line, ...]
     names: tuple[str, ...] = ()
 
     @property
@@ -78,6 +78,21 @@ class Chart:
         words = re.sub(r"[^A-Za-z0-9._-]+", "-", self.title)
         return re.sub(r"-{2,}", "-", words).strip("._-")[:150] or "chart"
 
+    def drawn(self) -> str:
+        """The chart as SVG text, without time stamps and with the same ids each time."""
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        plain: dict[Any, Any] = {"svg.hashsalt": "subquad", "svg.fonttype": "none", "text.parse_math": False}
+        with rc_context(plain), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # the text stays text; the viewer has fonts
+            figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+            _draw_axes(figure.subplots(), self)
+            _draw_legend(figure, self.lines)
+            stream = io.StringIO()
+            figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+        return stream.getvalue()
+
 
 def training_charts(report: Report) -> list[Chart]:
     """For each data set the metric over epochs and the training loss over steps, a line for every run."""
@@ -87,7 +102,7 @@ def training_charts(report: Report) -> list[Chart]:
     for dataset in dict.fromkeys(row.dataset for row in report.rows):
         rows = [row for row in report.rows if row.dataset == dataset]
         scores, losses = _training_lines(rows, colours)
-        metric = with_unit(rows[0].metric)
+        metric = Metric(rows[0].metric).with_unit
         dashed = " (dashed: on the test split)" if any(line.style == "dashed" for line in scores) else ""
         found += [
             Chart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, tuple(scores)),
@@ -96,10 +111,10 @@ def training_charts(report: Report) -> list[Chart]:
     return [chart for chart in found if chart.lines]
 
 
-def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[list[Line], list[Line]]:
+def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[list[_Line], list[_Line]]:
     """Scores and losses."""
     several = len({row.protocol for row in rows}) > 1
-    scores, losses = list[Line](), list[Line]()
+    scores, losses = list[_Line](), list[_Line]()
     for row in rows:
         name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours.get(row.name, _BASELINE_COLOUR)
         for records in (list(read_records(run.folder)) for run in row.runs):
@@ -112,7 +127,7 @@ def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[
 
 def _points(records: Sequence[Record], split: str, metric: str) -> list[Point]:
     return [
-        (record.epoch, scaled(record.metrics[metric], metric))
+        (record.epoch, Metric(metric).scaled(record.metrics[metric]))
         for record in records
         if record.kind == "eval" and record.split == split and metric in record.metrics
     ]
@@ -122,10 +137,10 @@ def _losses(records: Sequence[Record]) -> list[Record]:
     return [one for one in records if one.kind == "train" and "loss" in one.metrics]
 
 
-def _line(name: str, colour: str, points: Sequence[Point], **style: Any) -> Iterator[Line]:
+def _line(name: str, colour: str, points: Sequence[Point], **style: Any) -> Iterator[_Line]:
     finite = sorted(point for point in points if math.isfinite(point[1]))
     if finite:
-        yield Line(name, colour, tuple(_thin(finite)), **style)
+        yield _Line(name, colour, tuple(_thin(finite)), **style)
 
 
 def _thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
@@ -139,7 +154,7 @@ def _thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
 
 def curve_chart(curve: Curve) -> Chart:
     """Test means with bars of one standard deviation, validation means, and all published values, evenly spaced."""
-    first, metric = curve.rows[0], curve.metric
+    first, metric = curve.rows[0], Metric(curve.metric)
     printed = printed_values(first, curve.key)
     own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
     texts = {curve.value(row) for row in curve.rows} | {own.get(value, f"{value:g}") for value, _ in printed}
@@ -147,40 +162,24 @@ def curve_chart(curve: Curve) -> Chart:
     place = {name: float(index) for index, name in enumerate(names)}
 
     def means(rows: Iterable[tuple[TableRow, Spread | None]]) -> tuple[Point, ...]:
-        return tuple((place[curve.value(row)], scaled(one.mean, metric)) for row, one in rows if one)
+        return tuple((place[curve.value(row)], metric.scaled(one.mean)) for row, one in rows if one)
 
     scores = [(row, row.score) for row in curve.rows]
-    errors = tuple(scaled(score.std or 0.0, metric) for _, score in scores if score)
+    errors = tuple(metric.scaled(score.std or 0.0) for _, score in scores if score)
     fair = {id(one.published) for row in curve.rows for one in varied_beside(row, curve.key) if not one.reasons}
     marks = [(id(row) in fair, (place[own.get(value, f"{value:g}")], row.value)) for value, row in printed]
     lines = (
-        Line("test ± sd", _COLOURS[0], means(scores), errors),
-        Line("validation", _BASELINE_COLOUR, means((row, row.validation) for row in curve.rows), style="dashed"),
-        Line("base", _COLOURS[0], means((row, score) for row, score in scores if row.is_base), style="ring"),
-        Line("published", _COLOURS[1], tuple(point for full, point in marks if full), style="full marks"),
-        Line("published, not comparable", _COLOURS[1], tuple(one for full, one in marks if not full), style="marks"),
+        _Line("test ± sd", _COLOURS[0], means(scores), errors),
+        _Line("validation", _BASELINE_COLOUR, means((row, row.validation) for row in curve.rows), style="dashed"),
+        _Line("base", _COLOURS[0], means((row, score) for row, score in scores if row.is_base), style="ring"),
+        _Line("published", _COLOURS[1], tuple(point for full, point in marks if full), style="full marks"),
+        _Line("published, not comparable", _COLOURS[1], tuple(one for full, one in marks if not full), style="marks"),
     )
-    return Chart(curve.title, curve.key, f"test {with_unit(metric)}", tuple(filter(_has_points, lines)), tuple(names))
+    return Chart(curve.title, curve.key, f"test {metric.with_unit}", tuple(filter(_has_points, lines)), tuple(names))
 
 
-def _has_points(line: Line) -> bool:
+def _has_points(line: _Line) -> bool:
     return bool(line.points)
-
-
-def draw_chart(chart: Chart) -> str:
-    """A chart as SVG text, without time stamps and with the same ids each time."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    plain: dict[Any, Any] = {"svg.hashsalt": "subquad", "svg.fonttype": "none", "text.parse_math": False}
-    with rc_context(plain), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the text stays text; the viewer has the fonts
-        figure = Figure(figsize=(5.2, 3.2), layout="constrained")
-        _draw_axes(figure.subplots(), chart)
-        _draw_legend(figure, chart.lines)
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    return stream.getvalue()
 
 
 def _draw_axes(axes: Any, chart: Chart) -> None:
@@ -211,7 +210,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def _draw_legend(figure: Any, lines: Sequence[Line]) -> None:
+def _draw_legend(figure: Any, lines: Sequence[_Line]) -> None:
     from matplotlib.lines import Line2D
 
     entries = list({line.name: line for line in reversed(lines)}.values())[::-1]

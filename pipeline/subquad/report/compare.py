@@ -18,7 +18,7 @@ from subquad.report import stats
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
 from subquad.report.settings import varying, with_alternatives
-from subquad.report.text import DASH, in_points, interval
+from subquad.report.text import DASH, Metric
 from subquad.runs import PREDICTIONS
 
 METHOD = (
@@ -66,8 +66,8 @@ class Comparison:
         """Difference and interval: `27.3`, `[24.1, 30.5]`."""
         if self.estimate is None:
             return DASH, DASH
-        metric = self.first.metric
-        return in_points(self.estimate.difference, metric), interval(self.estimate.low, self.estimate.high, metric)
+        metric = Metric(self.first.metric)
+        return metric.points(self.estimate.difference), metric.interval(self.estimate.low, self.estimate.high)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from subquad.report.compare import Comparison, compare_values
 from subquad.report.rows import TableRow
 from subquad.report.settings import Setting, in_order, short_setting, varying, with_alternatives
-from subquad.report.text import in_points, points_word, score_text
+from subquad.report.text import Metric
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look better than it is: to choose one, "
@@ -67,15 +67,13 @@ class Curve:
         return "; ".join(part for part in (self._spread(scored), self._verdict(), self._chosen(scored)) if part)
 
     def _spread(self, rows: Sequence[TableRow]) -> str:
-        metric, low, high = self.metric, min(rows, key=_mean), max(rows, key=_mean)
+        metric, low, high = Metric(self.metric), min(rows, key=_mean), max(rows, key=_mean)
         if _mean(low) == _mean(high):
-            return f"all {len(rows)} means are {score_text(_mean(low), metric)}"
-        said = " to ".join(f"{score_text(_mean(row), metric)} ({self.value(row)})" for row in (low, high))
+            return f"all {len(rows)} means are {metric.score(_mean(low))}"
+        said = " to ".join(f"{metric.score(_mean(row))} ({self.value(row)})" for row in (low, high))
         alone = _by_seeds(rows)
-        apart = (
-            "" if alone is None else f"; seeds alone would put {len(rows)} such means {in_points(alone, metric)} apart"
-        )
-        return f"means from {said}, {in_points(_mean(high) - _mean(low), metric)} {points_word(metric)} apart{apart}"
+        apart = "" if alone is None else f"; seeds alone would put {len(rows)} such means {metric.points(alone)} apart"
+        return f"means from {said}, {metric.points(_mean(high) - _mean(low))} {metric.points_word} apart{apart}"
 
     def _verdict(self) -> str:
         tested = [pair for pair in self.comparisons if pair.adjusted is not None]
@@ -100,7 +98,7 @@ class Curve:
         ties = [row for mean, row in means if mean == top]
         if len(ties) > 1:
             return f"validation does not choose between {', '.join(map(self.value, ties))}"
-        return f"validation would choose {self.value(ties[0])}, test {score_text(_mean(ties[0]), self.metric)}"
+        return f"validation would choose {self.value(ties[0])}, test {Metric(self.metric).score(_mean(ties[0]))}"
 
 
 def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
@@ -135,12 +133,6 @@ def _curve(key: str, rows: Sequence[TableRow], others: Sequence[str], *, star: b
     rows = sorted(rows, key=lambda row: in_order(row.settings.get(key, "none")))
     at = () if star else tuple((name, rows[0].settings.get(name, "none")) for name in others)
     return Curve(key=key, rows=tuple(rows), at=at, comparisons=tuple(compare_values(rows, key)))
-
-
-def on_curves(curves: Sequence[Curve], first: TableRow, second: TableRow) -> bool:
-    """Whether two rows are values of settings of one mixer: compared along curves or not at all."""
-    same = (first.family, first.label) == (second.family, second.label)
-    return same and all(any(one is row for curve in curves for one in curve.rows) for row in (first, second))
 
 
 def _mean(row: TableRow) -> float:

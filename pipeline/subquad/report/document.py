@@ -16,7 +16,7 @@ from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Refer
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
-from subquad.report.values import flat_records, report_values
+from subquad.report.values import flat_record, report_values
 
 NEVER = 99
 """Rank of columns that a terminal never shows: its lines say the same."""
@@ -105,13 +105,14 @@ def document_of(report: Report) -> ReportDocument:
     parts = [_results(report), _means(report), _curve_sections(report), _published(report), _pairs(report)]
     training = Section(title="While training", charts=tuple(training_charts(report)), brief=())
     values = report_values(report)
+    along = [value for curve in values["curves"] for value in curve["values"]]
     datasets = list(dict.fromkeys(row.dataset for row in report.rows))
     shown = ", ".join(datasets[:3]) + (f" and {len(datasets) - 3} more" if len(datasets) > 3 else "")
     return ReportDocument(
         title=f"Token mixers on {shown}",
         sections=tuple(one for part in parts for one in part) + ((training,) if training.charts else ()),
         runs=report.runs,
-        records=tuple(flat_records(values)),
+        records=tuple(map(flat_record, (*values["rows"], *values["references"], *values["means"], *along))),
         values=values,
     )
 
@@ -120,7 +121,7 @@ def _results(report: Report) -> list[Section]:
     """The table of rows, after those of a data set and protocol their reference scores."""
     metrics = {row.metric for row in report.rows} | ({REFERENCE_METRIC} if report.references else set())
     named = len(metrics) > 1
-    score = "test score" if named else f"test {text.with_unit(next(iter(metrics)))}"
+    score = "test score" if named else f"test {text.Metric(next(iter(metrics))).with_unit}"
     cells, italic = list[dict[str, str]](), set[int]()
     for family in dict.fromkeys(row.family for row in report.rows):
         cells += [_row_cells(row, score, named, report.published(row)) for row in report.rows if row.family == family]
@@ -158,8 +159,8 @@ def _row_cells(row: TableRow, score: str, named: bool, published: Sequence[Besid
         "protocol": row.protocol,
         "seeds": str(len(row.counted)),
         score: _score(row, named),
-        "last epoch": text.score_text(row.last_score, row.metric),
-        "macro-F1 (%)": text.score_text(row.macro_f1, "macro_f1"),
+        "last epoch": text.Metric(row.metric).score(row.last_score),
+        "macro-F1 (%)": text.Metric("macro_f1").score(row.macro_f1),
         "published": _in_short(published),
         "status": row.status(reasons=False),
         "parameters": text.DASH if row.parameters is None else f"{row.parameters:,}",
@@ -170,22 +171,23 @@ def _row_cells(row: TableRow, score: str, named: bool, published: Sequence[Besid
 
 
 def _reference_cells(one: Reference, score: str, named: bool) -> dict[str, str]:
-    metric = REFERENCE_METRIC
-    shown = f"{text.score_text(one.accuracy, metric)} {text.interval(*one.interval, metric)}"
+    metric = text.Metric(REFERENCE_METRIC)
+    shown = f"{metric.score(one.accuracy)} {metric.interval(*one.interval)}"
     return {
         "data set": one.dataset,
         "mixer": one.name,
         "protocol": one.protocol,
-        score: f"{shown} {text.with_unit(metric)}" if named else shown,
+        score: f"{shown} {metric.with_unit}" if named else shown,
         "status": f"n = {one.samples:,}",
     }
 
 
 def _score(row: TableRow, named: bool = False) -> str:
-    shown = text.score_text(row.score, row.metric)
+    metric = text.Metric(row.metric)
+    shown = metric.score(row.score)
     if row.score is None:
         return shown
-    label = f" {text.with_unit(row.metric)}" if named else ""
+    label = f" {metric.with_unit}" if named else ""
     return f"{shown}{label}{' best on test' if row.protocol == 'paper' else ''}"
 
 
@@ -223,14 +225,14 @@ def _notes(report: Report) -> list[str]:
 
 def _means(report: Report) -> list[Section]:
     metrics = {one.metric for one in report.means}
-    score = f"mean test {text.with_unit(next(iter(metrics)))}" if len(metrics) == 1 else "mean test score"
+    score = f"mean test {text.Metric(next(iter(metrics))).with_unit}" if len(metrics) == 1 else "mean test score"
     cells = [
         {
             "data sets": one.over,
             "mixer": one.name,
             "protocol": one.protocol,
             "seeds": str(one.score.count or text.DASH),
-            score: text.score_text(one.score, one.metric),
+            score: text.Metric(one.metric).score(one.score),
         }
         for one in report.means
     ]
@@ -256,11 +258,12 @@ def _curve_sections(report: Report) -> list[Section]:
 
 def _curve_table(one: Curve) -> Table:
     """One line per value of the setting, the base's marked."""
-    validation, test = (f"{split} {text.with_unit(one.metric)}" for split in ("validation", "test"))
+    metric = text.Metric(one.metric)
+    validation, test = (f"{split} {metric.with_unit}" for split in ("validation", "test"))
     cells = [
         {
             one.name: f"{one.value(row)} (base)" if row.is_base else one.value(row),
-            validation: text.score_text(row.validation, one.metric),
+            validation: metric.score(row.validation),
             test: _score(row),
             "seeds": str(len(row.counted)),
             "published": _in_short(varied_beside(row, one.key)),

@@ -16,7 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from subquad.errors import ConfigError
-from subquad.report.charts import Chart, draw_chart
+from subquad.report.charts import Chart
 from subquad.report.document import ReportDocument, Table
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
@@ -51,7 +51,7 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
     """
     texts = {folder / f"report.{name}": FORMATS[name](document) for name in formats}
     if "html" in formats:
-        texts |= {folder / _PICTURES / name: draw_chart(chart) for name, chart in _named(document)}
+        texts |= {folder / _PICTURES / name: chart.drawn() for name, chart in _named(document)}
     for path, content in texts.items():
         write_text(path, content)
     return list(texts)
@@ -146,7 +146,7 @@ def _page(document: ReportDocument) -> str:
 
 def _images(charts: Sequence[Chart]) -> list[tuple[str, Markup]]:
     """(description, address) of each chart."""
-    return [(one.description, _data(draw_chart(one).encode(), "svg+xml")) for one in charts]
+    return [(one.description, _data(one.drawn().encode(), "svg+xml")) for one in charts]
 
 
 def _data(content: bytes, kind: str) -> Markup:

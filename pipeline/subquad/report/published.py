@@ -83,7 +83,7 @@ class _File(_Strict):
     rows: str = ""
 
 
-class PublishedRow(_Strict):
+class _PublishedRow(_Strict):
     """One printed number.
 
     Attributes:
@@ -118,7 +118,7 @@ class Beside:
         reasons: every condition that differs; empty where comparable.
     """
 
-    published: PublishedRow
+    published: _PublishedRow
     reasons: tuple[str, ...]
 
     @property
@@ -144,10 +144,10 @@ class _PublishedTable:
         rules: all else.
     """
 
-    rows: tuple[PublishedRow, ...]
+    rows: tuple[_PublishedRow, ...]
     rules: _File
 
-    def find(self, mixer: str, benchmark: str, metric: str) -> list[PublishedRow]:
+    def find(self, mixer: str, benchmark: str, metric: str) -> list[_PublishedRow]:
         """Rows of a mixer on a benchmark, from the tables that report results."""
         models, tables = self.rules.models.get(mixer, []), self.rules.tables
         return [
@@ -158,7 +158,7 @@ class _PublishedTable:
             and row.table in tables.get(row.source, [])
         ]
 
-    def find_varied(self, mixer: str, key: str, benchmark: str, metric: str) -> list[tuple[float, PublishedRow]]:
+    def find_varied(self, mixer: str, key: str, benchmark: str, metric: str) -> list[tuple[float, _PublishedRow]]:
         """Rows for values of one setting of a mixer, with the values, from the tables that change it alone."""
         found = [
             (float(row.model.removeprefix(rule.model)), row)
@@ -169,13 +169,13 @@ class _PublishedTable:
         ]
         return sorted(found, key=lambda one: one[0])
 
-    def beside(self, row: TableRow, published: PublishedRow) -> Beside:
+    def beside(self, row: TableRow, published: _PublishedRow) -> Beside:
         """A row beside one of `find`."""
         rule = self.conditions(published)
         variants = rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
         return Beside(published=published, reasons=tuple(_reasons(row, published, rule, variants)))
 
-    def beside_varied(self, row: TableRow, key: str, value: float, published: PublishedRow) -> Beside:
+    def beside_varied(self, row: TableRow, key: str, value: float, published: _PublishedRow) -> Beside:
         """A row beside one of `find_varied`: the main table's conditions, with the value in place of the chosen one."""
         varied = next(
             one
@@ -187,7 +187,7 @@ class _PublishedTable:
         variants = [{**one, key.removeprefix("mixer.params."): value} for one in known[: varied.variants]]
         return Beside(published=published, reasons=tuple(_reasons(row, published, rule, variants)))
 
-    def conditions(self, row: PublishedRow) -> _Conditions | None:
+    def conditions(self, row: _PublishedRow) -> _Conditions | None:
         """How a row was obtained, None where that is not known: the first entry that names it."""
         for rule in self.rules.conditions:
             named = rule.source == row.source and row.table in rule.tables and row.benchmark in rule.samples
@@ -213,7 +213,7 @@ def varied_beside(row: TableRow, key: str) -> list[Beside]:
     ]
 
 
-def printed_values(row: TableRow, key: str) -> list[tuple[float, PublishedRow]]:
+def printed_values(row: TableRow, key: str) -> list[tuple[float, _PublishedRow]]:
     """Every published value of one setting of the row's mixer on its data set."""
     where = (row.mixer, key, _benchmark(row), row.metric)
     return [one for table in published_tables() for one in table.find_varied(*where)]
@@ -244,7 +244,7 @@ def _read(path: Path, owner: str) -> _PublishedTable | str:
     try:
         rules = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
         text = rules.rows or path.with_suffix(".csv").read_text(encoding="utf-8")
-        rows = [PublishedRow.model_validate(record) for record in csv.DictReader(text.splitlines())]
+        rows = [_PublishedRow.model_validate(record) for record in csv.DictReader(text.splitlines())]
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -254,13 +254,13 @@ def _read(path: Path, owner: str) -> _PublishedTable | str:
     return _PublishedTable(tuple(_cautioned(row, rules.cautions) for row in rows), rules)
 
 
-def _cautioned(row: PublishedRow, cautions: list[_Caution]) -> PublishedRow:
+def _cautioned(row: _PublishedRow, cautions: list[_Caution]) -> _PublishedRow:
     fitting = [one for one in cautions if _fits(one, row)]
     told = {"cautions": tuple(one.text for one in fitting), "target": all(one.target for one in fitting)}
     return row.model_copy(update=told)
 
 
-def _fits(caution: _Caution, row: PublishedRow) -> bool:
+def _fits(caution: _Caution, row: _PublishedRow) -> bool:
     given = caution.model_dump(include={"source", "table", "benchmark", "model", "value"}, exclude_none=True)
     return all(getattr(row, key) == value for key, value in given.items())
 
@@ -275,7 +275,7 @@ def _benchmark(row: TableRow) -> str:
 
 
 def _reasons(
-    row: TableRow, published: PublishedRow, rule: _Conditions | None, variants: list[dict[str, Any]]
+    row: TableRow, published: _PublishedRow, rule: _Conditions | None, variants: list[dict[str, Any]]
 ) -> Iterator[str]:
     if rule is None:
         yield "conditions unknown"

@@ -1,4 +1,4 @@
-"""Reference scores: rows of guesses that need no trained model, and which mixers score above the best of them.
+"""Reference scores: rows of guesses that need no trained model.
 
 Method: docs/reference/report.md.
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import hypot, sqrt
-from typing import Literal
 
 from subquad.report import stats
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
 from subquad.report.settings import short_setting, varying
-from subquad.report.text import in_points, interval, printable
+from subquad.report.text import printable
 
 REFERENCE_METRIC = "accuracy"
 REFERENCE_MEANING = (
     "a guess without a trained model, learned on TRAIN: accuracy [95 % interval over the test samples, Wilson's]"
 )
-_CHOSEN_ON_TEST = "; these scores were chosen on the test split"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,57 +96,3 @@ def _which(members: list[ReportedRun], everyone: list[ReportedRun]) -> str:
     keys = sorted(key for key in shared if key.startswith("dataset."))
     setting = tuple((key, members[0].settings.get(key, "none")) for key in keys)
     return printable(short_setting(setting)) if setting else f"{len(members)} of {len(everyone)} runs"
-
-
-def reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
-    """For the rows and references of one data set and protocol; empty where there is nothing to say."""
-    judged = [row for row in rows if row.metric == REFERENCE_METRIC and row.score is not None]
-    best = [_best_of(row, references) for row in judged]
-    pairs = list(zip(judged, best, strict=True))
-    parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
-    if parts and (missing := [row.name for row, found in pairs if found is None]):
-        parts.append(f"no reference score recorded beside {', '.join(missing)}")
-    chosen = parts and any(row.protocol == "paper" for row in judged)
-    return "; ".join(parts) + (_CHOSEN_ON_TEST if chosen else "")
-
-
-def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None:
-    """The reference with the highest upper end among those of the row's own runs."""
-    own = {run.folder for run in row.counted}
-    found = [one for one in references if own & {run.folder for run in one.runs}]
-    return max(found, key=lambda one: one.interval[1], default=None)
-
-
-def _judge(row: TableRow, reference: Reference) -> Literal["above", "not above", "few seeds"]:
-    """Above: the lower end of the row's 95 % interval lies over the upper end of the reference's."""
-    assert row.score is not None
-    high = reference.interval[1]
-    if row.score.mean <= high:
-        return "not above"
-    low = _lower_end(row, reference.samples)
-    return "few seeds" if low is None else "above" if low > high else "not above"
-
-
-def _lower_end(row: TableRow, samples: int) -> float | None:
-    """Lower end of an accuracy's 95 % interval over seeds and test samples, None with one seed.
-
-    The distances of Student's t over the seeds and Wilson's over the samples, added in squares (Newcombe, 1998).
-    """
-    score = row.score
-    if score is None or score.std is None:
-        return None
-    of_seeds = stats.t_quantile(score.count - 1.0) * score.std / sqrt(score.count)
-    return score.mean - hypot(of_seeds, score.mean - stats.wilson(score.mean, samples)[0])
-
-
-def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
-    share, ends = in_points(reference.accuracy, REFERENCE_METRIC), interval(*reference.interval, REFERENCE_METRIC)
-    what, parts = f"the best reference score ({reference.words} {share} % {ends})", list[str]()
-    for verdict, start, end in (
-        ("above", "above", ""),
-        ("not above", "not shown to be above", " (scores up to it need no trained model)"),
-        ("few seeds", "not enough seeds to place above", "; run more than one seed of each"),
-    ):
-        if names := [row.name for row in rows if _judge(row, reference) == verdict]:
-            parts.append(f"{start} {'it' if parts else what}: {', '.join(names)}{end}")
-    return "; ".join(parts)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import hypot, sqrt
 from pathlib import Path
+from typing import Literal
 
+from subquad.report import stats
 from subquad.report.compare import Comparison, compare_rows
-from subquad.report.curves import Curve, make_curves, on_curves
+from subquad.report.curves import Curve, make_curves
 from subquad.report.means import Mean, make_means
 from subquad.report.published import Beside, published_beside, varied_beside
-from subquad.report.references import Reference, make_references, reference_sentence
+from subquad.report.references import REFERENCE_METRIC, Reference, make_references
 from subquad.report.rows import TableRow, make_rows
 from subquad.report.run import ReportedRun, reported_runs
 from subquad.report.settings import short_setting
-from subquad.report.text import in_points, interval, points_word
+from subquad.report.text import Metric
+
+_CHOSEN_ON_TEST = "; these scores were chosen on the test split"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,7 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
     rows = make_rows(runs)
     held = next((run.baseline for run in runs if run.baseline), "") if baseline is None else baseline
     curves, references = make_curves(rows), make_references(rows)
-    comparisons = compare_rows(rows, held, lambda first, second: on_curves(curves, first, second))
+    comparisons = compare_rows(rows, held, lambda first, second: _on_curves(curves, first, second))
     return Report(
         rows=tuple(rows),
         comparisons=tuple(comparisons),
@@ -75,6 +80,12 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
     )
 
 
+def _on_curves(curves: Sequence[Curve], first: TableRow, second: TableRow) -> bool:
+    """Whether two rows are values of settings of one mixer: compared along curves or not at all."""
+    same = (first.family, first.label) == (second.family, second.label)
+    return same and all(any(one is row for curve in curves for one in curve.rows) for row in (first, second))
+
+
 def _headlines(
     rows: Sequence[TableRow], comparisons: Sequence[Comparison], references: Sequence[Reference], baseline: str
 ) -> list[str]:
@@ -84,7 +95,7 @@ def _headlines(
         members = [row for row in rows if row.family == family]
         pairs = [one for one in comparisons if one.family == family]
         guesses = [one for one in references if one.family == family]
-        parts = (_sentence(members, pairs, baseline) if baseline else "", reference_sentence(members, guesses))
+        parts = (_sentence(members, pairs, baseline) if baseline else "", _reference_sentence(members, guesses))
         found += [f"{family[0]} ({family[1]}): {part}" for part in parts if part]
     return found
 
@@ -110,11 +121,11 @@ def _sentence(rows: Sequence[TableRow], everything: Sequence[Comparison], baseli
 def _clear(one: Comparison, baseline: str, controls: int) -> str:
     """`fast beats the baseline plain by 61.2 points [58.9, 63.3]`."""
     assert one.estimate is not None
-    estimate, metric = one.estimate, one.first.metric
+    estimate, metric = one.estimate, Metric(one.first.metric)
     verb = "beats" if (estimate.difference > 0) == (one.first.mode == "max") else "falls behind"
     which = f" ({short_setting(one.second.setting)})" if controls > 1 and one.second.setting else ""
     low, high = sorted(map(abs, (estimate.low, estimate.high)))  # both ends have the sign of the difference
-    gap = f"{in_points(abs(estimate.difference), metric)} {points_word(metric)} {interval(low, high, metric)}"
+    gap = f"{metric.points(abs(estimate.difference))} {metric.points_word} {metric.interval(low, high)}"
     return f"{one.first.name} {verb} the baseline {baseline}{which} by {gap}"
 
 
@@ -132,10 +143,65 @@ def _unclear(pairs: Sequence[Comparison], baseline: str, alike: bool) -> list[st
 def _open(pairs: Sequence[Comparison]) -> str:
     """`differences of -1.8 to 2.3 points`: what stays possible, so that no evidence is not read as equality."""
     found = [one.estimate for one in pairs if one.verdict == "not distinguishable" and one.estimate]
-    metric = pairs[0].first.metric
+    metric = Metric(pairs[0].first.metric)
     low, high = min(one.low for one in found), max(one.high for one in found)
-    return f"differences of {in_points(low, metric)} to {in_points(high, metric)} {points_word(metric)}"
+    return f"differences of {metric.points(low)} to {metric.points(high)} {metric.points_word}"
 
 
 def _names(pairs: Sequence[Comparison], verdict: str) -> str:
     return ", ".join(dict.fromkeys(one.first.name for one in pairs if one.verdict == verdict))
+
+
+def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
+    """For the rows and references of one data set and protocol; empty where there is nothing to say."""
+    judged = [row for row in rows if row.metric == REFERENCE_METRIC and row.score is not None]
+    best = [_best_of(row, references) for row in judged]
+    pairs = list(zip(judged, best, strict=True))
+    parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
+    if parts and (missing := [row.name for row, found in pairs if found is None]):
+        parts.append(f"no reference score recorded beside {', '.join(missing)}")
+    chosen = parts and any(row.protocol == "paper" for row in judged)
+    return "; ".join(parts) + (_CHOSEN_ON_TEST if chosen else "")
+
+
+def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None:
+    """The reference with the highest upper end among those of the row's own runs."""
+    own = {run.folder for run in row.counted}
+    found = [one for one in references if own & {run.folder for run in one.runs}]
+    return max(found, key=lambda one: one.interval[1], default=None)
+
+
+def _judge(row: TableRow, reference: Reference) -> Literal["above", "not above", "few seeds"]:
+    """Above: the lower end of the row's 95 % interval lies over the upper end of the reference's."""
+    assert row.score is not None
+    high = reference.interval[1]
+    if row.score.mean <= high:
+        return "not above"
+    low = _lower_end(row, reference.samples)
+    return "few seeds" if low is None else "above" if low > high else "not above"
+
+
+def _lower_end(row: TableRow, samples: int) -> float | None:
+    """Lower end of an accuracy's 95 % interval over seeds and test samples, None with one seed.
+
+    The distances of Student's t over the seeds and Wilson's over the samples, added in squares (Newcombe, 1998).
+    """
+    score = row.score
+    if score is None or score.std is None:
+        return None
+    of_seeds = stats.t_quantile(score.count - 1.0) * score.std / sqrt(score.count)
+    return score.mean - hypot(of_seeds, score.mean - stats.wilson(score.mean, samples)[0])
+
+
+def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
+    metric = Metric(REFERENCE_METRIC)
+    share, ends = metric.points(reference.accuracy), metric.interval(*reference.interval)
+    what, parts = f"the best reference score ({reference.words} {share} % {ends})", list[str]()
+    for verdict, start, end in (
+        ("above", "above", ""),
+        ("not above", "not shown to be above", " (scores up to it need no trained model)"),
+        ("few seeds", "not enough seeds to place above", "; run more than one seed of each"),
+    ):
+        if names := [row.name for row in rows if _judge(row, reference) == verdict]:
+            parts.append(f"{start} {'it' if parts else what}: {', '.join(names)}{end}")
+    return "; ".join(parts)

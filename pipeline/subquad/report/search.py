@@ -12,7 +12,7 @@ from rich.console import Console
 from subquad.report.document import NEVER, Column, ReportDocument, Section, Table, document_of
 from subquad.report.report import read_report
 from subquad.report.terminal import print_document
-from subquad.report.text import DASH, PERCENT_METRICS, printable, score_text
+from subquad.report.text import DASH, Metric, printable
 from subquad.report.values import flat_record
 from subquad.runs import FINAL, is_study, runs_below
 
@@ -116,8 +116,8 @@ def _candidates(summary: Mapping[str, Any]) -> Section:
 
 
 def _best(one: Mapping[str, Any]) -> str:
-    unit = " %" if one["metric"] in PERCENT_METRICS else ""
-    return f"{printable(one['metric'])} {score_text(one['best']['value'], one['metric'])}{unit}"
+    metric = Metric(one["metric"])
+    return f"{printable(metric.name)} {metric.score(one['best']['value'])}{' %' if metric.is_percent else ''}"
 
 
 def _winner(one: Mapping[str, Any]) -> str:

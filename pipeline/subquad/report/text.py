@@ -7,8 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-PERCENT_METRICS = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
-"""Metrics that are fractions in a run's files and percent in a report."""
+_PERCENT = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
 
 DASH = "–"
 
@@ -46,41 +45,53 @@ def printable(text: str) -> str:
     )
 
 
-def with_unit(metric: str) -> str:
-    """`accuracy (%)`, `perplexity`."""
-    return f"{metric} (%)" if metric in PERCENT_METRICS else metric
+@dataclass(frozen=True)
+class Metric:
+    """A metric as a report shows it: fractions in percent and their differences in points, else its own unit.
 
+    Attributes:
+        name: as in a run's files.
+    """
 
-def scaled(value: float, metric: str) -> float:
-    """A metric's value in the unit of the report."""
-    return 100.0 * value if metric in PERCENT_METRICS else value
+    name: str
 
+    @property
+    def is_percent(self) -> bool:
+        """Whether it is a fraction in a run's files and percent in a report."""
+        return self.name in _PERCENT
 
-def score_text(value: Spread | float | None, metric: str) -> str:
-    """`98.56 ± 0.16`, without the unit; without ± for one value."""
-    if value is None:
-        return DASH
-    if isinstance(value, Spread):
-        mean = score_text(value.mean, metric)
-        return mean if value.std is None else f"{mean} ± {score_text(value.std, metric)}"
-    if not math.isfinite(value):
-        return str(value)
-    return f"{100.0 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4g}"
+    @property
+    def with_unit(self) -> str:
+        """`accuracy (%)`, `perplexity`."""
+        return f"{self.name} (%)" if self.is_percent else self.name
 
+    @property
+    def points_word(self) -> str:
+        """What `points` counts."""
+        return "points" if self.is_percent else self.name
 
-def in_points(difference: float, metric: str) -> str:
-    """A difference in percentage points, or in the metric's own unit."""
-    return f"{100.0 * difference:.1f}" if metric in PERCENT_METRICS else f"{difference:.3g}"
+    def scaled(self, value: float) -> float:
+        """A value in the unit of the report."""
+        return 100.0 * value if self.is_percent else value
 
+    def score(self, value: Spread | float | None) -> str:
+        """`98.56 ± 0.16`, without the unit; without ± for one value."""
+        if value is None:
+            return DASH
+        if isinstance(value, Spread):
+            mean = self.score(value.mean)
+            return mean if value.std is None else f"{mean} ± {self.score(value.std)}"
+        if not math.isfinite(value):
+            return str(value)
+        return f"{100.0 * value:.2f}" if self.is_percent else f"{value:.4g}"
 
-def interval(low: float, high: float, metric: str) -> str:
-    """`[34.3, 38.5]`."""
-    return f"[{in_points(low, metric)}, {in_points(high, metric)}]"
+    def points(self, difference: float) -> str:
+        """A difference in percentage points, or in the metric's own unit."""
+        return f"{100.0 * difference:.1f}" if self.is_percent else f"{difference:.3g}"
 
-
-def points_word(metric: str) -> str:
-    """What `in_points` counts."""
-    return "points" if metric in PERCENT_METRICS else metric
+    def interval(self, low: float, high: float) -> str:
+        """`[34.3, 38.5]`."""
+        return f"[{self.points(low)}, {self.points(high)}]"
 
 
 def duration(seconds: float | None) -> str:

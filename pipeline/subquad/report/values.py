@@ -42,12 +42,6 @@ def report_values(report: Report) -> dict[str, Any]:
     }
 
 
-def flat_records(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A record for each row of the tables: mixers, reference scores, means, values of settings."""
-    along = [value for curve in values["curves"] for value in curve["values"]]
-    return [flat_record(one) for one in (*values["rows"], *values["references"], *values["means"], *along)]
-
-
 def flat_record(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """One level of nested values: `score_mean`; lists as text, those of mappings key by key."""
     found: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from subquad.experiment import dump, load_study
 from subquad.report import document_of, print_document, read_report, write_document
-from subquad.report.charts import curve_chart, draw_chart
+from subquad.report.charts import curve_chart
 from subquad.report.curves import Curve, _expected_range
 from subquad.report.published import printed_values, varied_beside
 from subquad.runs import EXPERIMENT, IDENTITY
@@ -250,7 +250,7 @@ def test_the_picture(star):
     }  # fmt: skip
     assert chart.lines[0].errors == pytest.approx((1.0, 1.0, 1.0))
     assert chart.description == f"test accuracy (%) by {ORDER}: 3 30, 5 38, 7 37."
-    root = xml.dom.minidom.parseString(draw_chart(chart)).documentElement
+    root = xml.dom.minidom.parseString(chart.drawn()).documentElement
     texts = [node.firstChild.nodeValue for node in root.getElementsByTagName("text")]
     assert [name for name in texts if name in chart.names] == ["3", "4", "5", "6", "7"]
 
@@ -262,7 +262,7 @@ def test_names_are_inert(factory, tmp_path):
             known = {"params": {"order": order}, "train": {"lr": lr}, "variant": f"{order}-{lr}"}
             factory.cell(folder, dataset="<b>&x", label="a/b", **known)
     report = read_report([folder])
-    xml.dom.minidom.parseString(draw_chart(curve_chart(report.curves[0])))
+    xml.dom.minidom.parseString(curve_chart(report.curves[0]).drawn())
     written = write_document(document_of(report), tmp_path, ["html"])
     assert "<b>&x" not in written[0].read_text()
     assert all(path.parent.name == "curves" and set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.=~")

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from subquad.report import FORMATS, document_of, read_report
-from subquad.report.charts import Chart, Line, _thin, draw_chart, training_charts
+from subquad.report.charts import Chart, _Line, _thin, training_charts
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -204,13 +204,13 @@ def test_values_that_are_no_numbers_are_not_drawn(factory):
     (run / "metrics.jsonl").write_text("".join(lines).replace('{"loss": 1.4666666666666668}', '{"loss": "Infinity"}'))
     (_, losses) = training_charts(read_report([run]))
     assert [x for x, _ in losses.lines[0].points] == [20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0]
-    assert "nan" not in draw_chart(losses).lower()
+    assert "nan" not in losses.drawn().lower()
 
 
 def test_scores_on_the_test_split_are_dashed(factory):
     (scores, _) = training_charts(read_report([factory.run("one", protocol="paper")]))
     assert scores.title.endswith("(dashed: on the test split)")
-    assert "stroke-dasharray" in draw_chart(scores)
+    assert "stroke-dasharray" in scores.drawn()
 
 
 def test_long_curves_are_thinned_by_means():
@@ -222,12 +222,12 @@ def test_long_curves_are_thinned_by_means():
 
 
 def test_a_single_evaluation_is_a_dot():
-    single = draw_chart(Chart("t", "epoch", "accuracy", (Line("a", "#000000", ((1.0, 0.5),)),)))
+    single = Chart("t", "epoch", "accuracy", (_Line("a", "#000000", ((1.0, 0.5),)),)).drawn()
     assert "<use" in single
 
 
 @pytest.mark.parametrize("name", ["$x", "$a^$", "_hidden", "\\frac", "日本語", "&<b>"])
 def test_names_are_drawn_as_they_are(name: str):
-    chart = Chart(name, "epoch", name, (Line(name, "#000000", ((1.0, 0.5), (2.0, 0.6))),))
-    assert draw_chart(chart).count(f">{html.escape(name, quote=False)}</text>") == 3
-    assert draw_chart(chart) == draw_chart(chart)
+    chart = Chart(name, "epoch", name, (_Line(name, "#000000", ((1.0, 0.5), (2.0, 0.6))),))
+    assert chart.drawn().count(f">{html.escape(name, quote=False)}</text>") == 3
+    assert chart.drawn() == chart.drawn()

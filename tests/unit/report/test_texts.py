@@ -196,6 +196,6 @@ def test_durations(value, shown: str):
 
 
 def test_metrics_that_are_no_fractions_are_shown_as_they_are():
-    assert text.score_text(12.3456, "perplexity") == "12.35"
-    assert text.score_text(text.Spread(0.5, None, 1), "accuracy") == "50.00"
-    assert text.score_text(float("inf"), "accuracy") == "inf"
+    assert text.Metric("perplexity").score(12.3456) == "12.35"
+    assert text.Metric("accuracy").score(text.Spread(0.5, None, 1)) == "50.00"
+    assert text.Metric("accuracy").score(float("inf")) == "inf"
