@@ -17,9 +17,10 @@ from subquad.registry.foreign import plain
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate, CheckOutcome
+    from subquad.testing.check import Status
 
 
-MARKS = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
+MARKS: dict[Status, str] = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
 
 @dataclass
@@ -70,7 +71,7 @@ def check_command(
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
     from subquad.drivers.preflight import available_cpus
-    from subquad.testing.certificate import chosen_checks
+    from subquad.testing.certificate import Certificate, chosen_checks
     from subquad.testing.markdown import certificates_markdown
 
     reasons = _reasons(exclude)
@@ -86,7 +87,8 @@ def check_command(
         if debug:
             _print_tracebacks(certificate)
     if as_json:
-        print_json(_as_json(done, broken))
+        mixers = [certificate.as_dict() for certificate in done]
+        print_json({"environment": Certificate.environment(), "mixers": mixers, "broken": broken})
     elif markdown != "-":
         _print_end(done, broken)
     if markdown:
@@ -224,11 +226,7 @@ def _print(certificate: Certificate) -> None:
     ways = certificate.subjects
     for number, subject in enumerate(ways, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
-    rows = []
-    for check in certificate.checks:
-        found = certificate.of_check(check.name)
-        cells = (MARKS[found[str(subject)].status] for subject in ways)
-        rows.append((check.name, *cells, certificate.seen(check.name)))
+    rows = [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)]
     print_table(("check", *map(str, range(1, len(ways) + 1)), "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
         for note in certificate.notes(status):
@@ -253,12 +251,6 @@ def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -
         words = f"; not certified: {', '.join([*failing, *broken])}" if failing or broken else ""
         whole = len(certificates) + len(broken)
         print_line(f"{len(certificates) - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
-
-
-def _as_json(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> dict[str, Any]:
-    from subquad.testing.certificate import versions
-
-    return {"environment": versions(), "mixers": [done.as_dict() for done in certificates], "broken": dict(broken)}
 
 
 def _write(target: str, text: str) -> None:

@@ -146,11 +146,11 @@ class _Known:
         changed = [one for place in self.changed for one in tensors_in(args[place : place + 1])]
         given = [one for one in tensors_in(args) if not (self.rule.overwrites and _is_among(one, changed))]
         written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
-        writes, reads = sum(map(touched, written)), [touched(one) for one in given]
+        writes, reads = sum(map(_touched, written)), [_touched(one) for one in given]
         if self.rule.traffic == "gather" and reads:
             reads[0] = min(reads[0], writes)
         if self.rule.traffic == "scatter" and changed:
-            scattered = max((touched(one) for one in given if not _is_among(one, changed)), default=0)
+            scattered = max((_touched(one) for one in given if not _is_among(one, changed)), default=0)
             writes = reads[0] = min(reads[0], scattered)
         return writes + sum(reads)
 
@@ -162,7 +162,7 @@ def _known(func: Any) -> _Known | None:
     return None if rule is None else _Known(rule, tuple(changed))
 
 
-def touched(x: Tensor) -> int:
+def _touched(x: Tensor) -> int:
     """Bytes of a tensor's own elements: broadcast dimensions (stride 0) and overlaps are held once."""
     if x.layout != torch.strided:
         return x.numel() * x.element_size()

@@ -18,7 +18,7 @@ from subquad.suggest import did_you_mean
 from subquad.testing.check import Check, CheckOutcome, Finding, NotApplicable, Status, perform, run_check
 from subquad.testing.checks import CHECKS
 from subquad.testing.subject import CheckSubject, check_subjects, resolve_mixer
-from subquad.testing.workers import CheckWorkers, Work, sendable
+from subquad.testing.workers import CheckWorkers
 
 WORTH_A_PROCESS = 6
 """Ways from which on processes of their own pay: each takes as long to start and to import the compiler as two ways."""
@@ -61,6 +61,23 @@ class Certificate:
         counts = [f"{self.count(status)} {status}" for status in ("passed", "excluded", "failed")]
         unproven = [f"{self.count('not proven')} not proven"] if self.count("not proven") else []
         return f"{self.name}: {', '.join(counts + unproven)}"
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """What checks run on."""
+        return {
+            "subquad": version("subquad"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "system": platform.system(),
+        }
+
+    def table(self, marks: Mapping[Status, str]) -> Iterator[tuple[Check, list[str], str]]:
+        """Each check, a mark for its outcome with each subject, and what was seen nearest to the limit."""
+        for check in self.checks:
+            found = self.of_check(check.name)
+            yield check, [marks[found[str(subject)].status] for subject in self.subjects], self.seen(check.name)
 
     def of_check(self, name: str) -> dict[str, CheckOutcome]:
         """A check's outcomes by subject."""
@@ -108,17 +125,6 @@ def _plain(subject: CheckSubject) -> dict[str, Any]:
     return {"name": str(subject), **own, "parameters": parameters, "facts": asdict(subject.facts)}
 
 
-def versions() -> dict[str, str]:
-    """What the checks ran on."""
-    return {
-        "subquad": version("subquad"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-    }
-
-
 def certify(
     resolved: Resolved,
     params: Mapping[str, Any] | None = None,
@@ -146,11 +152,10 @@ def certify(
     start = time.perf_counter()
     checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
     ways = tuple(check_subjects(resolved, params, **options))
-    if workers and len(ways) >= WORTH_A_PROCESS and (plugin := sendable(resolved)):
-        names = tuple(check.name for check in checks)
-        sent = [Work(plugin, params, number, str(way), names, reasons, options) for number, way in enumerate(ways)]
-        found = workers.outcomes(sent)
-    else:
+    found = None
+    if workers and len(ways) >= WORTH_A_PROCESS:
+        found = workers.check(resolved, params, ways, checks, reasons, options)
+    if found is None:
         found = (run_check(check, subject, reasons) for subject in ways for check in checks)
     outcomes = tuple(_told(found, done))
     seconds = time.perf_counter() - start

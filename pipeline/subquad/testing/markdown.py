@@ -8,7 +8,7 @@ from typing import Any
 
 from subquad.registry import plugin_facts
 from subquad.registry.foreign import plain
-from subquad.testing.certificate import Certificate, versions
+from subquad.testing.certificate import Certificate
 from subquad.testing.check import Status
 from subquad.testing.checks import CHECKS
 from subquad.testing.subject import CheckSubject
@@ -19,7 +19,7 @@ LISTED: dict[Status, str] = {"failed": "Failed", "not proven": "Not proven", "ex
 
 def certificates_markdown(certificates: Sequence[Certificate]) -> str:
     """One document; a section for each mixer."""
-    here = versions()
+    here = Certificate.environment()
     lines = [
         "# Certificate",
         "",
@@ -69,10 +69,8 @@ def _checks(certificate: Certificate) -> Iterator[str]:
     count = len(certificate.subjects)
     yield f"| check | shows | {' | '.join(map(str, range(1, count + 1)))} | seen, nearest to the limit |"
     yield f"|---|---|{'---|' * count}---|"
-    for check in certificate.checks:
-        found = certificate.of_check(check.name)
-        cells = " | ".join(MARKS[found[str(subject)].status] for subject in certificate.subjects)
-        yield f"| {check.name} | {_safe(check.shows)} | {cells} | {_safe(certificate.seen(check.name))} |"
+    for check, marks, seen in certificate.table(MARKS):
+        yield f"| {check.name} | {_safe(check.shows)} | {' | '.join(marks)} | {_safe(seen)} |"
     yield ""
 
 

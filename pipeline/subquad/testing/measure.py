@@ -50,6 +50,17 @@ class Meter:
         if seen > self.allowed:
             raise CheckFailed(f"{what}: differs by {seen:.1e} of {self.of}, allowed {self.limit}")
 
+    def compare_all(self, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], about: str = "") -> None:
+        """Compare tensors by name. The largest value of all of them counts: one may be zero but for rounding.
+
+        Raises:
+            CheckFailed: as `compare`.
+        """
+        if expected:
+            scale = torch.stack([one.detach().abs().max() for one in expected.values()])
+            for name, value in expected.items():
+                self.compare(f"{name}{about}", got[name], value, scale=scale)
+
     def zero(self, what: str, got: Tensor, *, scale: Tensor) -> None:
         """Compare with zero.
 
@@ -77,18 +88,6 @@ def difference(got: Tensor, expected: Tensor, scale: Tensor | None = None) -> fl
     largest = torch.stack([one.detach().abs().max() for one in ((got, expected) if scale is None else (scale,))]).max()
     gap = ((got - expected).abs().max() / largest).item()
     return gap if gap < float("inf") else float("inf")
-
-
-def compare_all(meter: Meter, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], about: str = "") -> None:
-    """Compare tensors by name. The largest value of all of them counts: one may be zero but for rounding.
-
-    Raises:
-        CheckFailed: as `Meter.compare`.
-    """
-    if expected:
-        scale = torch.stack([one.detach().abs().max() for one in expected.values()])
-        for name, value in expected.items():
-            meter.compare(f"{name}{about}", got[name], value, scale=scale)
 
 
 def finite(what: str, *values: Tensor | None) -> None:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from subquad.registry import Resolved, SourceFile, load_source, resolve, stdout_to_stderr
-from subquad.testing.check import CheckOutcome, run_check
+from subquad.testing.check import Check, CheckOutcome, run_check
 from subquad.testing.checks import CHECKS
-from subquad.testing.subject import check_subjects
+from subquad.testing.subject import CheckSubject, check_subjects
 
 
 @dataclass(frozen=True)
-class Work:
+class _Way:
     """One way of building a mixer, in a form that can be sent.
 
     Attributes:
@@ -40,13 +40,6 @@ class Work:
     checks: tuple[str, ...]
     exclude: Mapping[str, str]
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-def sendable(resolved: Resolved) -> str | SourceFile | None:
-    """What another process finds a plugin by; None for a class that was handed over."""
-    if resolved.source:
-        return resolved.source
-    return resolved.found.full_name if resolved.found.distribution else None
 
 
 class CheckWorkers:
@@ -71,12 +64,37 @@ class CheckWorkers:
             for process in multiprocessing.active_children():
                 process.terminate()
 
-    def outcomes(self, ways: Sequence[Work]) -> Iterator[CheckOutcome]:
+    def check(
+        self,
+        resolved: Resolved,
+        params: Mapping[str, Any] | None,
+        subjects: Sequence[CheckSubject],
+        checks: Sequence[Check],
+        exclude: Mapping[str, str],
+        options: Mapping[str, Any],
+    ) -> Iterator[CheckOutcome] | None:
+        """Outcomes of the checks of all ways of building a mixer, in order; None where it cannot be sent.
+
+        Args:
+            resolved: the plugin.
+            params: as given by the user, None for defaults and variants.
+            subjects: all that `check_subjects` makes of these.
+            checks: what to check.
+            exclude: reasons by check name.
+            options: further attributes of the subjects.
+        """
+        origin, names = _sendable(resolved), tuple(check.name for check in checks)
+        if origin is None:
+            return None
+        ways = [_Way(origin, params, index, str(one), names, exclude, options) for index, one in enumerate(subjects)]
+        return self.outcomes(ways)
+
+    def outcomes(self, ways: Sequence[_Way]) -> Iterator[CheckOutcome]:
         """Outcomes of all ways, in order."""
         for future, way in [(self._submit(way), way) for way in ways]:
             yield from self._result(future, way)
 
-    def _result(self, future: Future[list[CheckOutcome]], way: Work) -> list[CheckOutcome]:
+    def _result(self, future: Future[list[CheckOutcome]], way: _Way) -> list[CheckOutcome]:
         try:
             return future.result()
         except BrokenProcessPool:
@@ -88,7 +106,7 @@ class CheckWorkers:
             self._executor = None
             return _died(way)
 
-    def _submit(self, way: Work) -> Future[list[CheckOutcome]]:
+    def _submit(self, way: _Way) -> Future[list[CheckOutcome]]:
         if self._executor is None:
             # A fork would copy torch's threads half-alive.
             context = multiprocessing.get_context("spawn")
@@ -101,7 +119,14 @@ class CheckWorkers:
             return lost
 
 
-def _check_way(way: Work) -> list[CheckOutcome]:
+def _sendable(resolved: Resolved) -> str | SourceFile | None:
+    """What another process finds a plugin by; None for a class that was handed over."""
+    if resolved.source:
+        return resolved.source
+    return resolved.found.full_name if resolved.found.distribution else None
+
+
+def _check_way(way: _Way) -> list[CheckOutcome]:
     """Every check of one way, in a process of its own."""
     with stdout_to_stderr():
         resolved = resolve("mixer", way.origin) if isinstance(way.origin, str) else load_source(way.origin)
@@ -109,7 +134,7 @@ def _check_way(way: Work) -> list[CheckOutcome]:
         return [run_check(check, subject, way.exclude) for check in CHECKS if check.name in way.checks]
 
 
-def _died(way: Work) -> list[CheckOutcome]:
+def _died(way: _Way) -> list[CheckOutcome]:
     detail = "the process that checked it died: a crash in native code, or not enough memory"
     return [CheckOutcome(subject=way.name, check=check, status="failed", detail=detail) for check in way.checks]
 

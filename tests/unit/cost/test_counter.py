@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subquad.cost import Count, OperationCounter, count_pass
-from subquad.cost.counter import touched
+from subquad.cost.counter import _touched
 from subquad.nn import MixerOutput
 
 B, L, D = 2, 8, 6
@@ -253,9 +253,9 @@ def test_leaving_torch_is_named(exit_):
 
 def test_bytes_of_broadcast_and_overlapping_tensors_are_those_they_hold():
     x = torch.randn(4)
-    assert touched(x.expand(100, 4)) == 16
-    assert touched(x.unfold(0, 3, 1)) == 16
-    assert touched(torch.empty(0, 3)) == 0
+    assert _touched(x.expand(100, 4)) == 16
+    assert _touched(x.unfold(0, 3, 1)) == 16
+    assert _touched(torch.empty(0, 3)) == 0
 
 
 def test_counts_add_up():

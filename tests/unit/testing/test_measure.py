@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subquad.testing.check import CheckFailed
-from subquad.testing.measure import Meter, compare_all, difference, finite
+from subquad.testing.measure import Meter, difference, finite
 
 
 def test_the_largest_value_is_the_measure():
@@ -49,10 +49,10 @@ def test_shapes_and_dtypes_count():
 
 def test_of_several_tensors_the_largest_of_all_counts():
     rounding = {"big": torch.ones(1), "tiny": torch.tensor([1e-20])}
-    compare_all(Meter(1e-9), {"big": torch.ones(1), "tiny": torch.tensor([3e-20])}, rounding)
+    Meter(1e-9).compare_all({"big": torch.ones(1), "tiny": torch.tensor([3e-20])}, rounding)
     with pytest.raises(CheckFailed, match="tiny, elsewhere: differs by"):
-        compare_all(Meter(1e-9), {"big": torch.ones(1), "tiny": torch.tensor([1e-5])}, rounding, ", elsewhere")
-    compare_all(Meter(0.0), {}, {})
+        Meter(1e-9).compare_all({"big": torch.ones(1), "tiny": torch.tensor([1e-5])}, rounding, ", elsewhere")
+    Meter(0.0).compare_all({}, {})
 
 
 def test_finite_counts_what_is_not():

@@ -8,7 +8,7 @@ import pytest
 
 from subquad.registry import resolve
 from subquad.testing import certify
-from subquad.testing.workers import CheckWorkers, Work, sendable
+from subquad.testing.workers import CheckWorkers, _sendable, _Way
 
 MIXER = '''
 import os
@@ -35,7 +35,7 @@ CHECKS = ("shapes", "cross")
 
 
 def way(name, number=0, origin="subquad:identity", params=None):
-    return Work(origin, params, number, name, CHECKS, {"cross": "not today"})
+    return _Way(origin, params, number, name, CHECKS, {"cross": "not today"})
 
 
 def told(outcomes):
@@ -105,5 +105,5 @@ def test_a_class_that_was_handed_over_cannot_travel():
         def forward(self, x, *, keep=None, carry=None):
             return x
 
-    assert sendable(resolve_mixer(Here)) is None
-    assert sendable(resolve("mixer", "agf")) == "subquad:agf"
+    assert _sendable(resolve_mixer(Here)) is None
+    assert _sendable(resolve("mixer", "agf")) == "subquad:agf"

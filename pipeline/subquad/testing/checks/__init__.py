@@ -8,7 +8,6 @@ from subquad.testing.checks import (
     claims,
     complexity,
     cross,
-    kernels,
     numerics,
     padding,
     shapes,
@@ -16,7 +15,7 @@ from subquad.testing.checks import (
     state,
 )
 
-_THEMES = (shapes, claims, causality, padding, batch, numerics, kernels, cache, state, cross, sites, complexity)
+_THEMES = (shapes, claims, causality, padding, batch, numerics, cache, state, cross, sites, complexity)
 
 CHECKS = tuple(check for theme in _THEMES for check in vars(theme).values() if isinstance(check, Check))
 """Every check, in the order of the certificate."""

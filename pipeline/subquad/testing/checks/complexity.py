@@ -71,7 +71,7 @@ ORDER = (*CLASSES, MORE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth:
+class _Growth:
     """Counts over lengths.
 
     Attributes:
@@ -117,7 +117,7 @@ class Growth:
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
-def _growth_of(subject: CheckSubject) -> Growth:
+def _growth_of(subject: CheckSubject) -> _Growth:
     """Counts of a subject, made once.
 
     Raises:
@@ -132,11 +132,11 @@ def _growth_of(subject: CheckSubject) -> Growth:
     return kept[1]
 
 
-_counted: dict[int, tuple[CheckSubject, Growth]] = {}
+_counted: dict[int, tuple[CheckSubject, _Growth]] = {}
 _MOST_KEPT = 32
 
 
-def _climb(subject: CheckSubject) -> Growth:
+def _climb(subject: CheckSubject) -> _Growth:
     ladder = [length for length in LADDER if subject.at_most(length) == length]
     if len(ladder) < MIN_LENGTHS:
         raise NotProven(
@@ -152,7 +152,7 @@ def _climb(subject: CheckSubject) -> Growth:
         counts.append(_count_at(subject, length))
         seconds.append(round(time.process_time() - start, 4))
     lengths = ladder[: len(counts)]
-    return Growth(lengths=tuple(lengths[-KEPT:]), counts=tuple(counts[-KEPT:]), seconds=tuple(seconds[-KEPT:]))
+    return _Growth(lengths=tuple(lengths[-KEPT:]), counts=tuple(counts[-KEPT:]), seconds=tuple(seconds[-KEPT:]))
 
 
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
@@ -207,7 +207,7 @@ def _complexity_bytes(subject: CheckSubject) -> Finding:
     return Finding(f"{moved}, declared {declared}", _figures(growth, moved, [one.moved for one in growth.counts]))
 
 
-def _judged(what: str, found: _Fit, declared: str, growth: Growth) -> str:
+def _judged(what: str, found: _Fit, declared: str, growth: _Growth) -> str:
     """The class, if it is certain and not above the declared one. What could not be counted only adds to it."""
     if found.growth and _exceeds(found.growth, declared):
         raise CheckFailed(f"{what} grow like {found}, declared {declared}")
@@ -225,7 +225,7 @@ def _percent(found: _Fit) -> str:
     return ", ".join(f"{name} {100 * distance:.1f} %" for name, distance in found.residuals.items())
 
 
-def _figures(growth: Growth, found: _Fit, counts: list[int]) -> dict[str, Any]:
+def _figures(growth: _Growth, found: _Fit, counts: list[int]) -> dict[str, Any]:
     return {
         "class": found.growth,
         "exponent": round(found.exponent, 3),

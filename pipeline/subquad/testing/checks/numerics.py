@@ -1,4 +1,4 @@
-"""Numbers: gradients, the same ones from the same call, compiled, and in float32 and bf16.
+"""Numbers: gradients, the same ones from the same call, compiled, in float32 and bf16, and from every implementation.
 
 Gradients are compared with finite differences by torch's gradcheck: by one sample's tokens element by element; by all
 tokens and each weight along a random direction, since there are thousands of them and a wrong element turns up in any.
@@ -6,13 +6,17 @@ tokens and each weight along a random direction, since there are thousands of th
 A method may amplify rounding by nature (a pseudo-inverse does). So the drift from float64 that is allowed is some
 rounding errors of the format plus a multiple of the sensitivity: how much float64 outputs move when tokens and weights
 are rounded to it. Drift and sensitivity are root mean squares, relative to that of the float64 result.
+
+Kernels: on the device every implementation of the mixer's operations is held against the reference. In float64 outputs
+and gradients agree but for rounding; in float32 and under bf16 autocast they stay as near to float64 on the CPU as the
+check of precision allows.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -20,10 +24,12 @@ from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 from torch.func import functional_call
 
+from subquad.errors import ConfigError
 from subquad.nn import MixerOutput, TokenMixer, as_output
+from subquad.nn.kernels import REFERENCE, operations, using
 from subquad.testing.calls import autocast_call, call, gradients_of, padded, total_of, trainable, values_and_gradients
 from subquad.testing.check import CheckFailed, Finding, shows
-from subquad.testing.measure import ROUNDING, Meter, compare_all, finite
+from subquad.testing.measure import ROUNDING, Meter, finite
 from subquad.testing.subject import CheckSubject
 
 LENGTH, GRADCHECK_LENGTH, LONG = 33, 5, 512
@@ -33,6 +39,7 @@ TIMES_SENSITIVITY = 4
 OFFSET = 0.5
 """Mean of the tokens: sums over them then grow with the length, as they do on data."""
 LOUD = 30.0
+KERNEL_LENGTHS = (1, 7, 33, 127)
 
 _Function = Callable[..., tuple[Tensor, ...]]
 _Results = dict[str, Tensor]
@@ -119,32 +126,32 @@ def _compiled(subject: CheckSubject) -> Finding:
     finally:
         torch._dynamo.reset()
     for mine, wanted in zip(got, values_and_gradients(mixer, x, keep), strict=True):
-        compare_all(meter, mine, wanted, f" compiled by {subject.compiler}")
+        meter.compare_all(mine, wanted, f" compiled by {subject.compiler}")
     return meter.finding(subject.compiler)
 
 
 @shows("float32 stays as near to float64 as the method allows")
 def _precision_fp32(subject: CheckSubject) -> Finding:
-    mixer, x, keep = float32_case(subject)
-    return judge_drift(mixer, x, keep, torch.float32, real_results(mixer, x, keep))
+    mixer, x, keep = _float32_case(subject)
+    return _judge_drift(mixer, x, keep, torch.float32, _real_results(mixer, x, keep))
 
 
 @shows("bf16 autocast stays near float64 and overflows nowhere")
 def _precision_bf16(subject: CheckSubject) -> Finding:
     """The same numbers through bf16 autocast, as the engine runs it; nothing overflows, also with loud tokens."""
-    mixer, x, keep = float32_case(subject)
-    results = real_results(mixer, x, keep, autocast_call)
-    loud = real_results(mixer, LOUD * x, keep, autocast_call)
+    mixer, x, keep = _float32_case(subject)
+    results = _real_results(mixer, x, keep, autocast_call)
+    loud = _real_results(mixer, LOUD * x, keep, autocast_call)
     if results["output"].dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {results['output'].dtype}, expected bfloat16 or float32")
     finite(f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values())
-    return judge_drift(mixer, x, keep, torch.bfloat16, results)
+    return _judge_drift(mixer, x, keep, torch.bfloat16, results)
 
 
-def judge_drift(
+def _judge_drift(
     mixer: TokenMixer, x: Tensor, keep: Tensor, dtype: torch.dtype, results: _Results, by: str = ""
 ) -> Finding:
-    """Hold `real_results` of a float32 mixer, computed in a format, against float64.
+    """Hold `_real_results` of a float32 mixer, computed in a format, against float64.
 
     Raises:
         CheckFailed: they are too far from it, or not finite.
@@ -152,8 +159,8 @@ def judge_drift(
     name, figures, seen = f"{str(dtype).removeprefix('torch.')}{by}", {}, []
     finite(f"outputs and gradients in {name}", *results.values())
     exact = copy.deepcopy(mixer).double()
-    reference = real_results(exact, x.double(), keep)
-    moved = real_results(_rounded(exact, dtype), x.to(dtype).double() if dtype != x.dtype else _nudged(x), keep)
+    reference = _real_results(exact, x.double(), keep)
+    moved = _real_results(_rounded(exact, dtype), x.to(dtype).double() if dtype != x.dtype else _nudged(x), keep)
     for key in ("output", "gradient"):
         drift, sensitivity = (_distance(one[key].double(), reference[key]) for one in (results, moved))
         allowed = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps + TIMES_SENSITIVITY * sensitivity
@@ -174,7 +181,7 @@ def _distance(got: Tensor, expected: Tensor) -> float:
     return ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
 
 
-def float32_case(subject: CheckSubject) -> tuple[TokenMixer, Tensor, Tensor]:
+def _float32_case(subject: CheckSubject) -> tuple[TokenMixer, Tensor, Tensor]:
     """A mixer in float32, its tokens (B, L, D) and mask (B, L)."""
     length = subject.at_most(LONG)
     mixer = subject.build(max_len=length, dtype=torch.float32)
@@ -182,7 +189,7 @@ def float32_case(subject: CheckSubject) -> tuple[TokenMixer, Tensor, Tensor]:
     return mixer, x, padded(length, (length, max(1, length - 37)))
 
 
-def real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, run: Callable[..., MixerOutput] = call) -> _Results:
+def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, run: Callable[..., MixerOutput] = call) -> _Results:
     """Outputs at real tokens, and gradients of their weighted sum by the tokens."""
     x = x.detach().clone().requires_grad_()
     result = run(mixer, x, keep)
@@ -203,3 +210,75 @@ def _nudged(x: Tensor) -> Tensor:
     """float32 numbers moved by up to one rounding error, in float64."""
     noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) - 0.5
     return x.double() * (1 + noise * torch.finfo(torch.float32).eps)
+
+
+def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
+    """What to force, by its name in words: each implementation the device may run, the reference only off the CPU.
+
+    On another device than the CPU the mixer as it is, too.
+    """
+    mixer, x, kind = subject.build(), subject.tokens(2, subject.at_most(33)), torch.device(subject.device).type
+    with using() as used:
+        call(mixer, x)
+    found = {
+        f"{name} {one.name}": {name: one.name}
+        for name in used
+        for one in operations()[name].implementations
+        if (one.name != REFERENCE or subject.device != "cpu") and kind in (one.devices or (kind,))
+    }
+    return found if subject.device == "cpu" else {f"the mixer on {subject.device}": {}, **found}
+
+
+def _no_operation(subject: CheckSubject) -> str:
+    """Why no implementation is held against a reference."""
+    return "" if _choices(subject) else "has no operation with several implementations"
+
+
+@shows("every implementation of its operations on the device gives what the reference gives", excluded=_no_operation)
+def _kernels(subject: CheckSubject) -> Finding:
+    """Odd lengths and masks in float64; float32 and bf16 at one length, as far as an implementation takes them."""
+    meter, seen = Meter(ROUNDING), []
+    for label, forced in _choices(subject).items():
+        lengths = [(n, real) for n in dict.fromkeys(map(subject.at_most, KERNEL_LENGTHS)) for real in {n, (n + 1) // 2}]
+        agreed = [_agree(subject, forced, label, meter, *one) for one in lengths]
+        ran = ["float64"] if any(agreed) else []
+        for dtype in (torch.float32, torch.bfloat16):
+            ran += [str(dtype).removeprefix("torch.")] * _stays_near(subject, forced, label, dtype)
+        seen.append(f"{label}: {', '.join(ran) or 'takes no tensors of these lengths and formats'}")
+    return meter.finding("; ".join(seen))
+
+
+def _agree(subject: CheckSubject, forced: Mapping[str, str], label: str, meter: Meter, length: int, real: int) -> bool:
+    """In float64, of outputs, losses and all gradients; False where the implementation takes no such tensors."""
+    mixer, x, keep = (
+        subject.build(max_len=max(KERNEL_LENGTHS)),
+        subject.tokens(2, length),
+        padded(length, (length, real)),
+    )
+    with using(REFERENCE):
+        expected = values_and_gradients(mixer, x, keep)
+    try:
+        with using(forced):
+            got = values_and_gradients(*_moved(subject, mixer, x, keep))
+    except ConfigError:
+        return False
+    for mine, wanted in zip(got, expected, strict=True):
+        meter.compare_all({name: one.cpu() for name, one in mine.items()}, wanted, f" by {label} at length {length}")
+    return True
+
+
+def _stays_near(subject: CheckSubject, forced: Mapping[str, str], label: str, dtype: torch.dtype) -> bool:
+    """As the checks of precision; False where the implementation takes no such tensors."""
+    mixer, x, keep = _float32_case(subject)
+    try:
+        with using(forced):
+            found = _real_results(*_moved(subject, mixer, x, keep), call if dtype == torch.float32 else autocast_call)
+    except ConfigError:
+        return False
+    with using(REFERENCE):
+        _judge_drift(mixer, x, keep, dtype, {name: one.cpu() for name, one in found.items()}, f" by {label}")
+    return True
+
+
+def _moved(subject: CheckSubject, mixer: TokenMixer, x: Tensor, keep: Tensor) -> tuple[TokenMixer, Tensor, Tensor]:
+    return copy.deepcopy(mixer).to(subject.device), x.to(subject.device), keep.to(subject.device)

@@ -14,7 +14,7 @@ from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.testing.calls import autocast_call, call, outputs, padded, passes, random_like, trainable
 from subquad.testing.check import CheckFailed, Finding, shows
-from subquad.testing.measure import FEW_ULP, ROUNDING, Meter, compare_all, finite
+from subquad.testing.measure import FEW_ULP, ROUNDING, Meter, finite
 from subquad.testing.subject import MAX_LEN, CheckSubject
 
 LENGTH = 13
@@ -74,7 +74,7 @@ def _strides(subject: CheckSubject) -> Finding:
     meter.compare("output for an expanded mask", outputs(mixer, x, same), outputs(mixer, x, same.contiguous()))
     reference = _backward(mixer, x, keep, random_like(x))
     for name, view in _layouts(random_like(x)).items():
-        compare_all(meter, _backward(mixer, x, keep, view), reference, f", given {name} gradients of the output")
+        meter.compare_all(_backward(mixer, x, keep, view), reference, f", given {name} gradients of the output")
     return meter.finding()
 
 
