@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from subquad.errors import RunError
 from subquad.report import document_of, print_document, read_report
-from subquad.report.references import _lower_end
+from subquad.report.report import _lower_end
 from subquad.report.stats import wilson
 from subquad.runs import RESULT
 
