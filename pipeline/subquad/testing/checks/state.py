@@ -17,12 +17,12 @@ LENGTH = 13
 
 def _not_stateful(subject: CheckSubject) -> str:
     """Why declared state is not looked for."""
-    return "" if subject.facts.stateful else "not declared _stateful"
+    return "" if subject.facts.stateful else "not declared stateful"
 
 
 def _stateful(subject: CheckSubject) -> str:
     """Why hidden state is not looked for."""
-    return "declared _stateful" if subject.facts.stateful else ""
+    return "declared stateful" if subject.facts.stateful else ""
 
 
 @shows("a checkpoint restores a mixer bit for bit, whatever its seed")
@@ -61,7 +61,7 @@ def _state_hidden(subject: CheckSubject) -> Finding:
             call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1).out.sum()
         for name, value in mixer.state_dict().items():
             if not torch.equal(value, before[name]):
-                raise CheckFailed(f"{name} changed in a forward pass, but _stateful is not claimed")
+                raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
         label = f"output after other batches in {'training' if training else 'evaluation'}"
         meter.compare(label, call(mixer, x, keep).out.detach(), first)
     return meter.finding()
@@ -77,7 +77,7 @@ def _state_declared(subject: CheckSubject) -> Finding:
         call(mixer, 2 * subject.tokens(2, x.shape[1], seed=seed) + 1)
     changed = [name for name, value in mixer.state_dict().items() if not torch.equal(value, before[name])]
     if not changed:
-        raise CheckFailed("_stateful is claimed, but three calls in training changed no buffer")
+        raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")
     _transfer(mixer, other)
     meter = Meter(0.0)
     for training in (False, True):
