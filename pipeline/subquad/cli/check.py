@@ -71,7 +71,7 @@ def check_command(
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
     from subquad.drivers.preflight import available_cpus
-    from subquad.testing.certificate import Certificate, chosen_checks
+    from subquad.testing.certificate import chosen_checks
     from subquad.testing.markdown import certificates_markdown
 
     reasons = _reasons(exclude)
@@ -87,8 +87,7 @@ def check_command(
         if debug:
             _print_tracebacks(certificate)
     if as_json:
-        mixers = [certificate.as_dict() for certificate in done]
-        print_json({"environment": Certificate.environment(), "mixers": mixers, "broken": broken})
+        print_json(_as_json(done, broken))
     elif markdown != "-":
         _print_end(done, broken)
     if markdown:
@@ -251,6 +250,13 @@ def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -
         words = f"; not certified: {', '.join([*failing, *broken])}" if failing or broken else ""
         whole = len(certificates) + len(broken)
         print_line(f"{len(certificates) - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
+
+
+def _as_json(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> dict[str, Any]:
+    from subquad.testing import Certificate
+
+    mixers = [done.as_dict() for done in certificates]
+    return {"environment": Certificate.environment(), "mixers": mixers, "broken": dict(broken)}
 
 
 def _write(target: str, text: str) -> None:
