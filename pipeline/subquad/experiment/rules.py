@@ -31,7 +31,7 @@ Conflict = tuple[KeyPath, str]
 
 
 def conflicts(experiment: Experiment) -> Iterator[Conflict]:
-    """Every conflict among an experiment's own settings; those with plugins are in `fits`."""
+    """Every conflict among an experiment's own settings; those with plugins are in `misfits`."""
     train, resources = experiment.train, experiment.resources
     yield from _batches(train, resources)
     yield from _lengths(train)
@@ -190,13 +190,14 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Conflict]:
             f"got {names['backbone']!r}, which takes {_listed(backbone.inputs)}, does not fit dataset "
             f"{names['dataset']!r}, of {dataset.inputs!r}",
         )
-    for path in mixer_places(parts):
+    for path in _mixer_places(parts):
         entry = next((one for number, one in enumerate(experiment.mixers) if path == ("mixers", number)), None)
         yield from _mixer(path, entry, parts, backbone, names["backbone"])
     yield from _entries(experiment.mixers, _size(parts[("backbone",)][1], "num_layers"))
+    yield from _untrimmable(experiment.train, parts)
 
 
-def mixer_places(parts: Parts) -> list[KeyPath]:
+def _mixer_places(parts: Parts) -> list[KeyPath]:
     """Where the mixers stand: `("mixer",)`, and an entry of `mixers` each."""
     return [path for path in parts if path[0] in ("mixer", "mixers")]
 
@@ -281,12 +282,12 @@ def _listed(names: tuple[str, ...]) -> str:
 _TRIMMING: KeyPath = ("train", "bucket_batches")
 
 
-def untrimmable(train: Train, parts: Parts) -> Iterator[Conflict]:
+def _untrimmable(train: Train, parts: Parts) -> Iterator[Conflict]:
     """Every reason why `train.bucket_batches` would change what a model computes. Extra losses are known later."""
     if not train.bucket_batches:
         return
     start = f"got {train.bucket_batches}, trims padding, and "
-    for path in mixer_places(parts):
+    for path in _mixer_places(parts):
         resolved, config = parts[path]
         if _facts(resolved, config).padding_invariant:
             continue

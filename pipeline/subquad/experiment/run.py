@@ -15,7 +15,7 @@ from subquad import registry
 from subquad.errors import ConfigError, PluginError, UserError
 from subquad.experiment.canonical import digest
 from subquad.experiment.refusals import Fault, Known, blamed_key, known_keys, refusal, validated
-from subquad.experiment.rules import Parts, conflicts, misfits, untrimmable
+from subquad.experiment.rules import Parts, conflicts, misfits
 from subquad.experiment.schema import Component, Experiment, MixerEntry
 from subquad.experiment.settings import (
     COMPONENTS,
@@ -201,7 +201,7 @@ def check(
     plugins = {path: _resolved(path, one, marks, base, resolve) for path, one in components(experiment)}
     configs = _configs(experiment, plugins, marks, base)
     parts: Parts = {path: (plugins[path], configs[path]) for path in plugins}
-    for path, message in (*misfits(experiment, parts), *untrimmable(experiment.train, parts)):
+    for path, message in misfits(experiment, parts):
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
     filled = {path: {"params": config.model_dump(mode="json")} for path, config in configs.items()}
     return Run(

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, create_model, model_validator
 
-from subquad.experiment.refusals import LAYERS_PATTERN
+from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN
 from subquad.plugin import Config, Role, Site, param
 
 FORMAT = 1
@@ -166,7 +166,7 @@ class Experiment(Config):
     """One training run, fully said."""
 
     format: Literal[1] = param(1, meaning="version of this format")
-    name: str = param("experiment", meaning="folder of its runs", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    name: str = param("experiment", meaning="folder of its runs", pattern=NAME_PATTERN)
     protocol: Protocol = param(
         "honest",
         meaning="honest: checkpoint chosen on a validation part of TRAIN; fixed: all of TRAIN, last epoch; "

@@ -70,17 +70,13 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
             raise ConfigError(one_line(f"{name}: no such file{_near(target, path, recipes)}"))
         return _tree(parse_yaml(read_text(path, name), name, path.parent.absolute()), name), name
     known = recipes()
-    found = known.get(target) or next((one for one in known.values() if _full_name(one) == target), None)
+    found = known.get(target) or next((one for one in known.values() if one.full_name == target), None)
     if found is None:
         hint = did_you_mean(target, known) or (f"; there is {', '.join(known)}" if known else "")
         also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
         raise ConfigError(one_line(f"{shown(target)}: no such recipe, and no such file{hint}{also}"))
     name = f"recipe {target}"
     return _tree(parse_yaml(found.text(), name, cwd), name), name
-
-
-def _full_name(recipe: Recipe) -> str:
-    return f"{recipe.distribution}:{recipe.name}"
 
 
 def _exists(path: Path) -> bool:

@@ -17,7 +17,7 @@ from subquad.experiment.canonical import dump
 from subquad.experiment.run import Resolve, Run, check, parse
 from subquad.experiment.settings import Tree, one_line, problem
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers
-from subquad.experiment.study_file import Combination, StudyFile, label_of, read_study
+from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, read_result, runs_root
 
@@ -109,8 +109,8 @@ def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             run = _checked(asked.experiment_of(combination), cwd, resolve)
         except UserError as error:
             raise type(error)(one_line(f"{error} (run {label})")) from error
-        base = asked.base_of(combination)
-        if base is None or not _is_base(run, found.get(label_of(base)), combination):
+        base = asked.base_label(combination)
+        if base is None or not _is_base(run, found.get(base), combination):
             found[label] = replace(run, label=label, axes=asked.coordinates(combination))
     runs = tuple(found.values())
     return Study(runs[0].experiment.name, False, runs, study_text(asked, runs, cwd), source)

@@ -127,7 +127,7 @@ class StudyFile:
         Raises:
             ConfigError: one is too long for a folder's name, or names two runs.
         """
-        labels = [label_of(combination) for combination in self.combinations]
+        labels = [_label_of(combination) for combination in self.combinations]
         seen: set[str] = set()
         for label in labels:
             if len(label) > MAX_LABEL:
@@ -143,10 +143,10 @@ class StudyFile:
         """A run's choice on each axis: a component's label, else the value; under `case` what its case changes."""
         return {axis.key: _told(axis, combination[axis.key]) for axis in self.axes}
 
-    def base_of(self, combination: Combination) -> Combination | None:
-        """The run that a run of a labelled case stands beside; None where it is of none, or its base is left out."""
+    def base_label(self, combination: Combination) -> str | None:
+        """Label of the run that one of a labelled case stands beside; None where there is none, or it is left out."""
         base = next((one for axis in self.axes if axis.key == CASE for one in axis.choices if one.value is None), None)
-        return {**combination, CASE: base} if base and combination[CASE].value is not None else None
+        return _label_of({**combination, CASE: base}) if base and combination[CASE].value is not None else None
 
     def experiment_of(self, combination: Combination) -> Tree:
         """One run's experiment.
@@ -167,7 +167,7 @@ class StudyFile:
         return tree
 
 
-def label_of(combination: Combination) -> str:
+def _label_of(combination: Combination) -> str:
     """The labels of a run's choices, joined."""
     return "-".join(choice.label for choice in combination.values())
 

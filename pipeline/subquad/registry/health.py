@@ -285,10 +285,6 @@ def _main(arguments: list[str]) -> None:
     os._exit(0)
 
 
-if __name__ == "__main__":
-    _main(sys.argv[1:])
-
-
 # Package, first version without the fault, why.
 FLOORS = {
     "ray": ("2.59.1", "CVE-2025-62593, CVE-2026-27482, CVE-2026-41486, CVE-2026-57516 and a stale CA bundle"),
@@ -340,3 +336,7 @@ def _release(text: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -95,7 +95,7 @@ def test_the_files_and_the_refusal_of_the_how_to(tmp_path):
 def test_loading_imports_nothing_heavy(tmp_path):
     (tmp_path / "exp.yaml").write_text(FILE)
     code = (
-        "import sys; from subquad.experiment import load; load('exp.yaml'); load('quickstart'); "
+        "import sys; from subquad.experiment import load_study as load; load('exp.yaml'); load('quickstart'); "
         "print([name for name in ('torch', 'ray', 'mlflow', 'sktime', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -18,6 +18,10 @@ class FakeRecipe:
     distribution: str
     content: str
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.distribution}:{self.name}"
+
     def text(self) -> str:
         return self.content
 
