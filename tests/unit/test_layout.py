@@ -65,7 +65,7 @@ ARROWS = {
     "search": {*CONTRACTS, "engine", "drivers", "tracking"},
     "ray": {*CONTRACTS, "engine", "drivers"} - {"space"},
     "api": {*CONTRACTS, "engine", "drivers", "tracking", "report", "search", "testing", "ray"},
-    "cli": {*CONTRACTS, "engine", "drivers", "tracking", "report", "search", "testing", "ray", "bench"},
+    "cli": {*CONTRACTS, "api", "engine", "drivers", "tracking", "report", "search", "testing", "ray", "bench"},
     "__init__": {"api"},
 }
 """What each package or module of the core may import of the others: docs/architecture.md draws it."""
