@@ -222,9 +222,9 @@ RULES = (
     root_breaches,
     length_breaches,
     naming_breaches,
+    arrow_breaches,
+    name_breaches,
 )
-LATER = (arrow_breaches, name_breaches)
-"""Rules that the redesign will keep once all of it has landed."""
 
 
 @pytest.mark.parametrize("rule", RULES)
