@@ -17,8 +17,7 @@ from typing import Any, Literal
 from subquad.report.curves import Curve
 from subquad.report.published import printed_values, varied_beside
 from subquad.report.report import Report
-from subquad.report.rows import TableRow
-from subquad.report.settings import in_order
+from subquad.report.rows import TableRow, in_order
 from subquad.report.text import Metric, Spread
 from subquad.runs import Record, read_records
 

@@ -15,9 +15,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from subquad.report import stats
-from subquad.report.rows import TableRow
+from subquad.report.rows import TableRow, varying, with_alternatives
 from subquad.report.run import ReportedRun
-from subquad.report.settings import varying, with_alternatives
 from subquad.report.text import DASH, Metric
 from subquad.runs import PREDICTIONS
 

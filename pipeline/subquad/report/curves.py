@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from subquad.report.compare import Comparison, compare_values
-from subquad.report.rows import TableRow
-from subquad.report.settings import Setting, in_order, short_setting, varying, with_alternatives
+from subquad.report.rows import Setting, TableRow, in_order, short_setting, varying, with_alternatives
 from subquad.report.text import Metric
 
 CURVE_NOTE = (

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from subquad.report import stats
-from subquad.report.rows import TableRow
+from subquad.report.rows import TableRow, short_setting, varying
 from subquad.report.run import ReportedRun
-from subquad.report.settings import short_setting, varying
 from subquad.report.text import printable
 
 REFERENCE_METRIC = "accuracy"

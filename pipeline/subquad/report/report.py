@@ -14,9 +14,8 @@ from subquad.report.curves import Curve, make_curves
 from subquad.report.means import Mean, make_means
 from subquad.report.published import Beside, published_beside, varied_beside
 from subquad.report.references import REFERENCE_METRIC, Reference, make_references
-from subquad.report.rows import TableRow, make_rows
+from subquad.report.rows import TableRow, make_rows, short_setting
 from subquad.report.run import ReportedRun, reported_runs
-from subquad.report.settings import short_setting
 from subquad.report.text import Metric
 
 _CHOSEN_ON_TEST = "; these scores were chosen on the test split"
