@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from subquad.errors import DataError
+from subquad.errors import ConfigError, DataError
+from subquad.plan import UNTRIMMED, Buckets, Permutation, Plan, PlanSettings
 from subquad.plugin import Config
 
 SplitName = Literal["train", "validation", "trainval", "test"]
@@ -145,6 +146,30 @@ class Split(ABC):
             (N,) int64, or None where they are not known, the default.
         """
         return None
+
+    def plan(self, settings: PlanSettings) -> Plan:
+        """The order in which this split is trained on: a permutation, or where asked for batches of like length.
+
+        A split that knows better returns another `subquad.plan.Plan`, such as `TokenBudget` or `ShardWindow`.
+
+        Raises:
+            ConfigError: batches of like length are asked for, and the lengths are not known.
+        """
+        if not settings.bucket_batches:
+            return Permutation(len(self), settings)
+        lengths = sample_lengths(self)
+        if lengths is None:
+            raise ConfigError(
+                f"train.bucket_batches: got {settings.bucket_batches}, needs the samples' lengths, which this data set "
+                "does not give; use 0"
+            )
+        return Buckets(len(self), settings, lengths)
+
+
+def sample_lengths(split: Split) -> np.ndarray | None:
+    """(N,) int64: positions each sample of a split needs, `UNTRIMMED` without real tokens; None where not known."""
+    lengths = split.lengths()
+    return None if lengths is None else np.where(lengths > 0, lengths, UNTRIMMED)
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ from safetensors.numpy import load_file
 from small_run import cli, digests, only_run, run_here
 
 from subquad.cli.main import main
-from subquad.data import DataSpec, Split, TestKey
+from subquad.data import ArraySplit, DataSpec, Split, TestKey, sample_lengths
 from subquad.drivers.folder import start
-from subquad.engine.buckets import trimmed
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import to_device, training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
+from subquad.engine.trimming import trimmed
+from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
+from subquad.plan import ShardWindow, TokenBudget
 from subquad.plugin import MixerPlugin
 from subquad.registry import find_plugins, resolve
 from subquad.runs import read_records, read_result
@@ -77,6 +79,39 @@ def test_stopping_and_going_on_changes_nothing(ticket: Make, stop_at: int):
     assert digests(halted.folder) == digests(whole.folder)
     assert np.array_equal(losses(halted.folder), losses(whole.folder))
     assert (read_result(halted.folder) or {})["test"] == (read_result(whole.folder) or {})["test"]
+
+
+def by_tokens(split: ArraySplit, settings):
+    return TokenBudget(len(split), settings, np.asarray(sample_lengths(split)), 300)
+
+
+def by_shards(split: ArraySplit, settings):
+    return ShardWindow(len(split), settings, (100, len(split) - 100), 32)
+
+
+@pytest.mark.parametrize("plan", [by_tokens, by_shards])
+def test_a_plan_that_the_split_chose_goes_on_exactly(plan, ticket: Make, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ArraySplit, "plan", plan)
+    whole, halted = ticket(), ticket()
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    assert run_here(halted, lambda: 15 if next(calls) == 9 else 0) == "stopped"
+    run_here(halted)
+    assert digests(halted.folder) == digests(whole.folder)
+    assert np.array_equal(losses(halted.folder), losses(whole.folder))
+    result = read_result(whole.folder) or {}
+    assert result["epochs"] == 2
+    evaluated = [one.epoch for one in read_records(whole.folder) if one.kind == "eval"]
+    assert evaluated == [1, 2]
+
+
+def test_a_plan_that_trims_needs_bucket_batches(ticket: Make, monkeypatch: pytest.MonkeyPatch):
+    def unasked(split: ArraySplit, settings):
+        return by_tokens(split, replace(settings, bucket_batches=1))
+
+    monkeypatch.setattr(ArraySplit, "plan", unasked)
+    with pytest.raises(ConfigError, match=r"train\.bucket_batches: got 0, and this data set's plan trims batches"):
+        run_here(ticket("train.bucket_batches=0"))
 
 
 def test_micro_batches_give_the_same_curve(ticket: Make):
@@ -142,7 +177,7 @@ def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp
 def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Path):
     one = run_of(vowels)
     parts = build_parts(one, Group())
-    feed = training_batches(parts.training, parts.plan, 0, Group(), None, 0, torch.float32)
+    feed = training_batches(parts.training, parts.task.spec.arrays, parts.plan, 0, Group(), None, 0, torch.float32)
     keeps = [micro["keep"] for micros in feed for micro, _ in micros]
     assert all(keep.shape[1] == int(keep.sum(1).max()) for keep in keeps)
     computed, padded = sum(keep.numel() for keep in keeps), sum(len(keep) for keep in keeps) * 26
@@ -192,7 +227,7 @@ def compare(way: str, vowels: Path, tmp_path: Path) -> None:
         drawn = np.random.default_rng(0).standard_normal((len(lengths), 70, 12))
         arrays = {"inputs": drawn * keep[..., None], "keep": keep, "labels": np.zeros(len(lengths), dtype=np.int64)}
         expected, wanted = outputs_and_gradients(model, arrays)
-        got, gradients = outputs_and_gradients(model, trimmed(arrays, max(lengths)))
+        got, gradients = outputs_and_gradients(model, trimmed(arrays, max(lengths), spec.arrays))
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
         for name, gradient in wanted.items():
             torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-8, msg=name)

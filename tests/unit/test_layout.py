@@ -22,6 +22,7 @@ PUBLIC = {
     "subquad",
     "subquad.plugin",
     "subquad.nn",
+    "subquad.plan",
     "subquad.data",
     "subquad.errors",
     "subquad.runs",
@@ -334,7 +335,7 @@ def heavy_after(code: str) -> list[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "import subquad, subquad.plugin, subquad.data, subquad.errors, subquad.runs",
+        "import subquad, subquad.plugin, subquad.plan, subquad.data, subquad.errors, subquad.runs",
         "import subquad.registry, subquad.experiment.schema, subquad.registry.contract",
         "from subquad.cli.main import main\nassert main(['--help']) == 0",
         "from subquad.cli.main import main\nassert main(['list']) == 0",

@@ -23,7 +23,6 @@ from subquad.engine.log import MetricsLog
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.optim import build_optimizer
 from subquad.engine.parts import Parts, trained
-from subquad.engine.plan import Plan
 from subquad.engine.precision import LossScaler
 from subquad.engine.progress import Progress
 from subquad.engine.schedule import build_schedule
@@ -31,6 +30,7 @@ from subquad.engine.usage import Usage
 from subquad.experiment import Run
 from subquad.experiment.schema import Component, Experiment, Train
 from subquad.nn import Backbone, Batch, ModelOutput, Task
+from subquad.plan import Permutation, PlanSettings
 from subquad.plugin import Config, TaskPlugin
 from subquad.registry import Found, Resolved
 
@@ -147,7 +147,7 @@ def _parts(steps: int) -> Parts:
     return Parts(
         run=_run(settings),
         group=Group(),
-        plan=Plan(_SAMPLES, _BATCH, 0, steps),
+        plan=Permutation(_SAMPLES, PlanSettings(_BATCH, 0, steps=steps)),
         schedule=build_schedule(settings, steps),
         task=_Task(Config(), DataSpec(arrays={}, num_classes=_CLASSES)),
         model=model,

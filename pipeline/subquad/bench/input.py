@@ -104,8 +104,10 @@ def measure_input(run: Run, rounds: int = 5) -> InputSpeed:
 
 def _feed(parts: Parts, workers: int) -> Generator[list[Micro]]:
     """The training data, endlessly, as a run has it that starts anew."""
-    plan, train = replace(parts.plan, total_steps=_ENDLESS), parts.train
-    yield from training_batches(parts.training, plan, 0, Group(), train.micro_batch, workers, parameter_dtype(train))
+    plan, train = replace(parts.plan, settings=replace(parts.plan.settings, steps=_ENDLESS)), parts.train
+    yield from training_batches(
+        parts.training, parts.task.spec.arrays, plan, 0, Group(), train.micro_batch, workers, parameter_dtype(train)
+    )
 
 
 class _Steps:

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subquad.data import Split
-from subquad.engine.buckets import sample_lengths
+from subquad.data import Split, sample_lengths
 from subquad.engine.feed import fetched, to_device
 from subquad.engine.parts import Parts
-from subquad.engine.plan import Request, evaluation_requests, sorted_evaluation_requests
 from subquad.engine.precision import autocast, parameter_dtype
+from subquad.engine.requests import Request, evaluation_requests, sorted_evaluation_requests
 from subquad.nn import Backbone
 
 
@@ -47,7 +46,8 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> SplitEv
     for request in _requests(parts, split):
         if not (request.real or sharded):
             continue
-        batch = to_device(fetched(split, request, train.seed), group.device, parameter_dtype(train))
+        arrays = fetched(split, request, train.seed, parts.task.spec.arrays)
+        batch = to_device(arrays, group.device, parameter_dtype(train))
         with autocast(train, group.device):
             found, kept = parts.task.evaluate(model, batch)
         for name, value in found.items():

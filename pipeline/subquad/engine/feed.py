@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from subquad.data import ArrayBatch, Split
-from subquad.engine.buckets import trimmed
+from subquad.data import Array, ArrayBatch, Split
 from subquad.engine.group import Group
-from subquad.engine.plan import Plan, Request, requests
+from subquad.engine.requests import Request, requests
+from subquad.engine.trimming import trimmed
 from subquad.nn import Batch
+from subquad.plan import Plan
 
 Micro = tuple[Batch, bool]
 """A batch on its device, and whether it is real (a stand-in weighs nothing)."""
@@ -27,21 +28,22 @@ def to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> B
     return batch
 
 
-def fetched(split: Split, request: Request, seed: int) -> ArrayBatch:
-    """What a request asks of a split, trimmed to its length."""
-    arrays = split.fetch(request.indices, epoch=request.epoch, seed=seed)
-    return arrays if request.length is None else trimmed(arrays, request.length)
+def fetched(split: Split, request: Request, seed: int, arrays: Mapping[str, Array]) -> ArrayBatch:
+    """What a request asks of a split, trimmed to its length; `arrays` are the data set's, with their axes."""
+    batch = split.fetch(request.indices, epoch=request.epoch, seed=seed)
+    return batch if request.length is None else trimmed(batch, request.length, arrays)
 
 
 class _Fetched(TorchDataset):
     """A split behind requests instead of indices, for loader processes."""
 
-    def __init__(self, split: Split, seed: int):
+    def __init__(self, split: Split, seed: int, arrays: Mapping[str, Array]):
         self._split = split
         self._seed = seed
+        self._arrays = arrays
 
     def __getitem__(self, request: Request) -> ArrayBatch:  # type: ignore[override]
-        return fetched(self._split, request, self._seed)
+        return fetched(self._split, request, self._seed, self._arrays)
 
 
 def _same(arrays: ArrayBatch) -> ArrayBatch:
@@ -49,11 +51,19 @@ def _same(arrays: ArrayBatch) -> ArrayBatch:
 
 
 def training_batches(
-    split: Split, plan: Plan, start: int, group: Group, micro_batch: int | None, workers: int, dtype: torch.dtype
+    split: Split,
+    arrays: Mapping[str, Array],
+    plan: Plan,
+    start: int,
+    group: Group,
+    micro_batch: int | None,
+    workers: int,
+    dtype: torch.dtype,
 ) -> Iterator[list[Micro]]:
     """For each step from `start` to the plan's end, this rank's micro-batches.
 
     Args:
+        arrays: the data set's, with their axes.
         workers: loader processes; 0 fetches here. The order is the same.
     """
 
@@ -62,12 +72,13 @@ def training_batches(
 
     if workers == 0:
         for step in range(start, plan.total_steps):
-            yield [(to_device(fetched(split, one, plan.seed), group.device, dtype), one.real) for one in wanted(step)]
+            micros = ((fetched(split, one, plan.seed, arrays), one.real) for one in wanted(step))
+            yield [(to_device(batch, group.device, dtype), real) for batch, real in micros]
         return
     every = (one for step in range(start, plan.total_steps) for one in wanted(step))
     loader = iter(
         DataLoader(
-            _Fetched(split, plan.seed),
+            _Fetched(split, plan.seed, arrays),
             sampler=every,  # type: ignore[arg-type]
             batch_size=None,
             collate_fn=_same,  # type: ignore[arg-type]

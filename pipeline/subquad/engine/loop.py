@@ -11,7 +11,6 @@ from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
 from subquad.engine.log import MetricsLog
 from subquad.engine.parts import Parts
-from subquad.engine.plan import Plan
 from subquad.engine.precision import parameter_dtype
 from subquad.engine.progress import Progress
 from subquad.engine.state import save
@@ -20,6 +19,7 @@ from subquad.engine.usage import Usage
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Train
+from subquad.plan import Plan
 
 SYSTEM_SECONDS = 10.0
 
@@ -56,6 +56,7 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
     plan, settings = parts.plan, parts.train
     feed = training_batches(
         parts.training,
+        parts.task.spec.arrays,
         plan,
         progress.step,
         parts.group,
@@ -124,7 +125,7 @@ def _count(parts: Parts, progress: Progress, outcome: StepOutcome, limit: int, l
 
 
 def _epoch(parts: Parts, progress: Progress) -> float:
-    return progress.step / parts.plan.steps_per_epoch
+    return parts.plan.epochs(progress.step)
 
 
 def _event(parts: Parts, progress: Progress, log: MetricsLog, text: str) -> None:
@@ -168,10 +169,10 @@ def _judged(parts: Parts, signals: Signals, progress: Progress) -> str:
 
 
 def _due(settings: Train, plan: Plan, step: int) -> bool:
-    every = settings.eval_every_steps
     if settings.eval_every_epochs is not None:
-        every = settings.eval_every_epochs * plan.steps_per_epoch
-    return every is not None and step % every == 0
+        epoch, position = plan.place(step)
+        return position == 0 and epoch % settings.eval_every_epochs == 0
+    return settings.eval_every_steps is not None and step % settings.eval_every_steps == 0
 
 
 def _select(parts: Parts, progress: Progress, log: MetricsLog) -> None:

@@ -12,20 +12,20 @@ from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
 from subquad.data import Dataset, DataSpec, Split, SplitName
-from subquad.engine.buckets import check_extra_losses, training_buckets
 from subquad.engine.feed import to_device
 from subquad.engine.group import Group, bare, wrap
 from subquad.engine.optim import build_optimizer, parameter_rules
-from subquad.engine.plan import Plan
 from subquad.engine.precision import LossScaler, parameter_dtype
 from subquad.engine.rng import seed_everything
 from subquad.engine.schedule import Schedule, build_schedule
 from subquad.engine.seal import Seal
 from subquad.engine.start import start_from
+from subquad.engine.trimming import check_extra_losses, check_lengths
 from subquad.errors import ConfigError
 from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
+from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Site
 from subquad.registry import build_class, make_mixer
 
@@ -99,20 +99,24 @@ def training_split(experiment: Experiment) -> SplitName:
     return "train" if experiment.protocol == "honest" else "trainval"
 
 
-def make_plan(experiment: Experiment, dataset: Dataset) -> Plan:
-    """The order of samples.
+def make_plan(experiment: Experiment, dataset: Dataset, split: Split | None = None) -> Plan:
+    """The order of samples, which the training split chooses.
+
+    Args:
+        split: the training split, where it is open already.
 
     Raises:
         DataError: no validation part can be cut from TRAIN.
-        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect.
+        ConfigError: `train.bucket_batches` cannot work with the data, or has no effect, or has to be set.
     """
-    settings, name = experiment.train, training_split(experiment)
-    spec = dataset.describe()
-    size = spec.sizes[name] if name in spec.sizes else len(dataset.split(name))
-    total = settings.steps or (settings.epochs or 0) * -(-size // settings.batch_size)
-    pool = settings.bucket_batches
-    buckets = training_buckets(pool, spec, dataset.split(name)) if pool else None
-    return Plan(size, settings.batch_size, settings.seed, total, buckets)
+    train, split = experiment.train, split or dataset.split(training_split(experiment))
+    pool = train.bucket_batches
+    if pool:
+        check_lengths(pool, dataset.describe(), split)
+    plan = split.plan(PlanSettings(train.batch_size, train.seed, train.steps, train.epochs, pool))
+    if not pool and plan.total_steps and plan.length(plan.batch(0)[1]) is not None:
+        raise ConfigError("train.bucket_batches: got 0, and this data set's plan trims batches; use 1 or more")
+    return plan
 
 
 def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
@@ -159,9 +163,10 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
         spec = data.describe()
-        plan, task = make_plan(run.experiment, data), build_task(run, spec)
+        split, task = data.split(training_split(run.experiment)), build_task(run, spec)
+        plan = make_plan(run.experiment, data, split)
         model = build_model(run, spec, task)
-        return plan, data.split(training_split(run.experiment)), task, model, start_from(model, run.experiment)
+        return plan, split, task, model, start_from(model, run.experiment)
 
     train, strategy = run.experiment.train, run.experiment.resources.strategy
     plan, training, task, model, start = group.together(build)

@@ -34,7 +34,7 @@ def result_of(
         "bytes_per_step": cost.bytes_per_step,
         **({"uncounted": list(cost.uncounted)} if cost.uncounted else {}),
         "steps": progress.step,
-        "epochs": progress.step / parts.plan.steps_per_epoch,
+        "epochs": parts.plan.epochs(progress.step),
         "seconds": progress.seconds,
         "best": progress.best or None,
         "last": progress.last or None,

@@ -82,7 +82,9 @@ def _round(run: Run, materials: Materials) -> _Round:
 
 def _step_seconds(parts: Parts) -> list[float]:
     train, plan = parts.train, parts.plan
-    feed = training_batches(parts.training, plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train))
+    feed = training_batches(
+        parts.training, parts.task.spec.arrays, plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train)
+    )
     seconds: list[float] = []
     before = start = time.perf_counter()
     for step, micros in enumerate(feed):

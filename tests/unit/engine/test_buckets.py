@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.data import ArraySplit, DataSpec, Split
-from subquad.engine.buckets import UNTRIMMED, Buckets, bucketed, sample_lengths, training_buckets, trimmed
-from subquad.engine.plan import Plan, bucketed_order, epoch_order, requests, sorted_evaluation_requests
+from subquad.data import Array, ArraySplit, DataSpec, Split, sample_lengths
+from subquad.engine.requests import requests, sorted_evaluation_requests
+from subquad.engine.trimming import check_lengths, trimmed
 from subquad.errors import ConfigError, DataError
+from subquad.plan import UNTRIMMED, Buckets, Permutation, PlanSettings, epoch_order
 
 SPEC = DataSpec.tokens(max_len=6, vocab_size=9)
+PAIRS = DataSpec.tokens(max_len=6, vocab_size=9, target="pair").arrays
 lengths_of = st.lists(st.integers(1, 50), min_size=1, max_size=200)
 
 
 def plan(lengths, batch_size, pool, seed=3):
-    return Plan(len(lengths), batch_size, seed, 10**6, Buckets(np.array(lengths), pool))
+    return Buckets(len(lengths), PlanSettings(batch_size, seed, steps=10**6, bucket_batches=pool), np.array(lengths))
 
 
 def split(lengths, max_len=6):
@@ -32,7 +34,6 @@ def test_an_epoch_has_each_sample_once_and_is_a_pure_function(lengths, batch_siz
     batches = [one.batch(step)[1] for step in steps]
     assert [len(batch) for batch in batches] == [len(one.batch(step % one.steps_per_epoch)[1]) for step in steps]
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
-    bucketed_order.cache_clear()
     epoch_order.cache_clear()
     again = plan(lengths, batch_size, pool, seed)
     assert all(np.array_equal(again.batch(step)[1], batch) for step, batch in zip(steps, batches, strict=True))
@@ -56,15 +57,13 @@ def test_a_batch_holds_neighbours_in_length_of_one_pool(lengths, batch_size, poo
 def test_the_order_is_pinned():
     # A change here would break exact resume of older runs.
     lengths = np.array([5, 1, 9, 3, 7, 2, 8, 4, 6, 10])
-    found = bucketed(epoch_order(10, 0, 0), Buckets(lengths, 2), 2, 0, 0)
+    found = plan(lengths, 2, 2, seed=0).order(0)
     assert found.tolist() == [5, 3, 2, 9, 1, 0, 7, 6, 8, 4]
 
 
 def test_batches_come_in_random_order_of_length():
     one = plan(range(1, 401), 4, 25)
-    buckets = one.buckets
-    assert buckets is not None
-    longest = [buckets.longest(one.batch(step)[1]) for step in range(200)]
+    longest = [one.length(one.batch(step)[1]) for step in range(200)]
     assert abs(np.corrcoef(longest[:99], longest[1:100])[0, 1]) < 0.3
     assert longest[:100] != longest[100:]
 
@@ -94,25 +93,25 @@ def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, w
 
 
 def test_without_buckets_nothing_is_trimmed():
-    assert {one.length for one in requests(Plan(10, 4, 0, 6), 0, 0, 1, None)} == {None}
+    assert {one.length for one in requests(Permutation(10, PlanSettings(4, 0, steps=6)), 0, 0, 1, None)} == {None}
 
 
 def test_only_padding_is_cut():
     batch = split([2, 4, 3]).fetch(np.arange(3), epoch=0, seed=0)
     batch |= {"inputs_b": batch["inputs"], "keep_b": batch["keep"]}
-    cut = trimmed(batch, 4)
+    cut = trimmed(batch, 4, PAIRS)
     assert {name: values.shape for name, values in cut.items()} == {
         "inputs": (3, 4), "keep": (3, 4), "labels": (3,), "inputs_b": (3, 4), "keep_b": (3, 4),
     }  # fmt: skip
     assert cut["inputs"].sum() == batch["inputs"].sum()
     assert cut["inputs"].flags["C_CONTIGUOUS"]
-    assert all(np.array_equal(values, batch[name]) for name, values in trimmed(batch, UNTRIMMED).items())
+    assert all(np.array_equal(values, batch[name]) for name, values in trimmed(batch, UNTRIMMED, PAIRS).items())
 
 
 @pytest.mark.parametrize("name", ["keep", "keep_b"])
 def test_a_real_token_is_never_cut(name):
     with pytest.raises(DataError, match=f"gives a length of 3, but {name} has real tokens beyond it"):
-        trimmed({name: np.array([[True, True, True, True]])}, 3)
+        trimmed({name: np.array([[True, True, True, True]])}, 3, PAIRS)
 
 
 def test_lengths_end_at_the_last_real_token():
@@ -155,8 +154,23 @@ class Unknown(Split):
 )
 def test_data_that_cannot_be_bucketed_are_refused(spec, data, message):
     with pytest.raises(ConfigError, match=f"^train.bucket_batches: {message}"):
-        training_buckets(8, spec, data)
+        check_lengths(8, spec, data)
 
 
 def test_other_data_are_bucketed():
-    assert training_buckets(8, SPEC, split([6, 6, 5])).lengths.tolist() == [6, 6, 5]
+    data = split([6, 6, 5])
+    check_lengths(8, SPEC, data)
+    chosen = data.plan(PlanSettings(2, 0, epochs=1, bucket_batches=8))
+    assert isinstance(chosen, Buckets)
+    assert chosen.lengths.tolist() == [6, 6, 5]
+
+
+def test_every_array_with_the_axis_is_cut_whatever_its_name_and_place():
+    arrays = {"video": Array(("height", "length")), "real": Array(("length",), "bool"), "other": Array(("height",))}
+    batch = {name: np.ones((2, *(5 for _ in one.axes)), one.dtype) for name, one in arrays.items()}
+    batch["real"][:, 3:] = False
+    batch["extra"] = np.ones((2, 5))
+    shapes = {name: values.shape for name, values in trimmed(batch, 3, arrays).items()}
+    assert shapes == {"video": (2, 5, 3), "real": (2, 3), "other": (2, 5), "extra": (2, 5)}
+    with pytest.raises(DataError, match="real has real tokens beyond it"):
+        trimmed(batch, 2, arrays)

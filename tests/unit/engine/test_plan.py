@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.engine.plan import Plan, epoch_order, evaluation_requests, requests, share
+from subquad.engine.requests import evaluation_requests, requests, share
+from subquad.plan import Permutation, PlanSettings, epoch_order
 
 sizes = st.integers(1, 300)
 batches = st.integers(1, 64)
@@ -32,7 +33,7 @@ def test_seeds_and_epochs_give_other_orders():
 
 @given(sizes, batches, worlds, st.one_of(st.none(), st.integers(1, 10)), st.integers(0, 20))
 def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, micro, step):
-    plan = Plan(size, batch_size, 3, 100)
+    plan = Permutation(size, PlanSettings(batch_size, 3, steps=100))
     _, indices = plan.batch(step)
     by_rank = [requests(plan, step, rank, world, micro) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
@@ -43,7 +44,7 @@ def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, mic
 
 
 def test_the_last_batch_of_an_epoch_is_kept():
-    plan = Plan(10, 4, 0, 6)
+    plan = Permutation(10, PlanSettings(4, 0, steps=6))
     assert [len(plan.batch(step)[1]) for step in range(6)] == [4, 4, 2, 4, 4, 2]
     assert [plan.batch(step)[0] for step in range(6)] == [0, 0, 0, 1, 1, 1]
     assert set(np.concatenate([plan.batch(step)[1] for step in range(3)])) == set(range(10))
@@ -66,7 +67,7 @@ def test_evaluation_sees_each_sample_once(size, world, batch_size):
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_the_order_does_not_depend_on_the_number_of_ranks(world):
-    plan = Plan(37, 8, 5, 10)
+    plan = Permutation(37, PlanSettings(8, 5, steps=10))
     for step in range(10):
         ranks = [requests(plan, step, rank, world, None) for rank in range(world)]
         joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])

@@ -1,74 +1,13 @@
-"""Which samples a step uses: a pure function of (seed, epoch), whatever the number of workers or loaders."""
+"""Forward passes of one rank: how a global batch, or a split to be evaluated, is cut."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from subquad.engine.buckets import Buckets, bucketed
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Global batches over the indices 0 .. num_samples-1; the last batch of an epoch may be smaller.
-
-    Attributes:
-        num_samples: size of the training split.
-        batch_size: samples per optimiser step over all workers.
-        seed: the run's seed.
-        total_steps: batches in the whole run.
-        buckets: how samples of like length come into one batch; None: they do not.
-    """
-
-    num_samples: int
-    batch_size: int
-    seed: int
-    total_steps: int
-    buckets: Buckets | None = None
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.num_samples // self.batch_size)
-
-    def batch(self, step: int) -> tuple[int, np.ndarray]:
-        """Epoch and global sample indices (int64) of the batch after `step` batches."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        start = position * self.batch_size
-        return epoch, self._order(epoch)[start : start + self.batch_size]
-
-    def length(self, indices: np.ndarray) -> int | None:
-        """The positions that a global batch is trimmed to; None: it is not."""
-        return self.buckets.longest(indices) if self.buckets else None
-
-    def numbers(self) -> dict[str, int]:
-        """What a reader of the run's folder needs."""
-        named = ("num_samples", "batch_size", "seed", "total_steps", "steps_per_epoch")
-        return {name: getattr(self, name) for name in named}
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if self.buckets is None:
-            return epoch_order(self.num_samples, self.seed, epoch)
-        return bucketed_order(self.num_samples, self.buckets, self.batch_size, self.seed, epoch)
-
-
-@lru_cache(maxsize=4)
-def epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of 0 .. num_samples-1, int64.
-
-    Sorting raw counter-based random words keeps it equal over NumPy versions, which promise the stability of a bit
-    generator's stream but not of `permutation`.
-    """
-    words = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(num_samples)
-    return np.argsort(words, kind="stable")
-
-
-@lru_cache(maxsize=4)
-def bucketed_order(num_samples: int, buckets: Buckets, batch_size: int, seed: int, epoch: int) -> np.ndarray:
-    """The same samples, int64, in batches of like length."""
-    return bucketed(epoch_order(num_samples, seed, epoch), buckets, batch_size, seed, epoch)
+from subquad.plan import Plan
 
 
 def share(indices: np.ndarray, rank: int, world_size: int) -> np.ndarray:
