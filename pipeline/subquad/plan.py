@@ -272,7 +272,7 @@ class ShardWindow(Permutation):
     def order(self, epoch: int) -> np.ndarray:
         starts = np.cumsum([0, *self.sizes], dtype=np.int64)
         shards = epoch_order(len(self.sizes), self.seed, epoch | _SECOND)
-        ranges = [np.arange(starts[shard], starts[shard + 1]) for shard in shards]
+        ranges = [np.arange(int(starts[shard]), int(starts[shard + 1])) for shard in shards]
         read = np.concatenate([np.arange(0), *ranges]).astype(np.int64)
         windows = np.arange(self.num_samples) // self.window
         return read[np.lexsort((_words(self.num_samples, self.seed, epoch), windows))]
