@@ -124,7 +124,7 @@ class _Task(Task):
         return {"accuracy": float(sums["hits"]) / float(sums["count"])}
 
 
-class _Model(Backbone):
+class _TinyModel(Backbone):
     """Two linear layers."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def _parts(steps: int) -> Parts:
     """The small problem."""
     torch.manual_seed(0)
     settings = Train(epochs=None, steps=steps, eval_every_epochs=None, clip_norm=1.0, batch_size=_BATCH)
-    model = wrap(_Model(), Group(), "ddp", compile_blocks=False)
+    model = wrap(_TinyModel(), Group(), "ddp", compile_blocks=False)
     optimizer = build_optimizer(settings, bare(model).parameters())
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((_SAMPLES, _FEATURES), dtype=np.float32)
