@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -29,7 +30,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("ray", [*TUNE, "--dry-run"], RAY),
         ("ray", ["train", "small.yaml"], RAY),
         ("pandas", [*TUNE], "subquad: Ray needs pandas: pip install 'subquad[ray]', or go without Ray by --local\n"),
-        ("optuna", [*TUNE, "--searcher", "tpe"], "subquad: searcher tpe needs Optuna: pip install 'subquad[tune]'\n"),
         (
             "mlflow",
             [*TUNE, "--local", "tracking.enabled=true", "tracking.uri=http://host"],
@@ -55,3 +55,12 @@ def test_a_store_that_is_none_is_refused_as_early(place, capsys):
 def test_without_ray_a_local_search_is_done(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main([*TUNE, "--local", "--dry-run"]) == 0
+
+
+def test_a_search_without_optuna_is_refused(place):
+    """In a process of its own: Optuna is imported with the spaces, once."""
+    code = f"import sys; sys.modules['optuna'] = None; from subquad.cli.main import main; sys.exit(main({TUNE}))"
+    before = sorted(place.iterdir())
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "subquad: a search needs Optuna: pip install 'subquad[tune]'\n")
+    assert sorted(place.iterdir()) == before
