@@ -348,8 +348,8 @@ def test_resume_refuses_other_settings(study, tmp_path, capsys):
     assert main(tune("--budget", "1-trial", "--final-seeds", "1")) == 0
     search = str(only_search(tmp_path))
     capsys.readouterr()
-    assert main(["tune", "--resume", search, "--budget", "2-trials"]) == 2
-    assert "--budget: the search was started with '1-trial', got '2-trials'" in capsys.readouterr().err
+    assert main(["tune", "--resume", search, "--budget", "2h"]) == 2
+    assert "--budget: the search has 1-trial, got 2h; it can only be given more of it" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "small.yaml", "train.lr=0.5"]) == 2
     assert "differs from what the search was started with: train.lr" in capsys.readouterr().err
     assert main(["tune", "--resume", search, "train.lr=0.5"]) == 2
