@@ -310,7 +310,7 @@ def test_sync_sends_all_of_a_search_that_had_no_server(search: Folder, capsys: p
     (search.path / "final" / "cells" / "agf-seed0").mkdir(parents=True)
     (search.path / "final" / "study.yaml").write_text("matrix: {seed: [0]}\n")
     cell = search.path / "final" / "cells" / "agf-seed0"
-    (run / "experiment.yaml").write_text("name: demo\n")
+    (cell / "experiment.yaml").write_text("name: demo\n")
     train(cell, range(1, 4))
     end(cell, test={"metrics": {"accuracy": 0.5}, "step": 2})
     uri = sqlite_uri(root_of(search) / DATABASE)
