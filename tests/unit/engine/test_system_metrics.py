@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+from subquad.drivers import system
 from subquad.drivers.system import SystemSampler, _gpu_metrics
 
 
-def test_values_are_measured_at_most_once_an_interval():
-    rare, often = SystemSampler(interval_s=3600), SystemSampler(interval_s=0)
-    first = rare.latest()
-    assert set(first) >= {"cpu_utilization_percentage", "system_memory_usage_megabytes", "process_memory_megabytes"}
-    assert all(math.isfinite(value) and value >= 0 for value in first.values())
-    assert 1 < first["process_memory_megabytes"] < first["system_memory_usage_megabytes"] * 10
-    ballast = bytearray(64_000_000)
-    ballast[::4096] = b"x" * len(ballast[::4096])
-    assert rare.latest() == first
-    assert often.latest()["process_memory_megabytes"] > first["process_memory_megabytes"] + 32
-    del ballast
+def test_values_are_those_of_this_process_and_its_machine():
+    values = SystemSampler(interval_s=3600).latest()
+    assert set(values) >= {"cpu_utilization_percentage", "system_memory_usage_megabytes", "process_memory_megabytes"}
+    assert all(math.isfinite(value) and value >= 0 for value in values.values())
+    assert 1 < values["process_memory_megabytes"] < values["system_memory_usage_megabytes"] * 10
+
+
+def test_values_are_measured_at_most_once_an_interval(monkeypatch: pytest.MonkeyPatch):
+    clock, counts = [100.0], itertools.count(1)
+    monkeypatch.setattr(system, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(SystemSampler, "_host", lambda _self: {"measurements": float(next(counts))})
+    sampler = SystemSampler(interval_s=10)
+
+    def at(moment: float) -> float:
+        clock[0] = moment
+        return sampler.latest()["measurements"]
+
+    assert [at(100), at(105), at(109.9), at(110), at(119), at(500), at(501)] == [1, 1, 1, 2, 2, 3, 3]
 
 
 def test_what_is_handed_out_is_a_copy():
