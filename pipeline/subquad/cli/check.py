@@ -153,10 +153,10 @@ def _is_parameter(word: str) -> bool:
 
 
 def _installed() -> list[str]:
-    from subquad.registry import blocked, find_plugins, namesakes
+    from subquad.registry import blocked, clash, find_plugins
 
     usable = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
-    return [found.full_name if namesakes(found) else found.name for found in usable]
+    return [found.full_name if clash(found) else found.name for found in usable]
 
 
 def _reasons(exclude: Sequence[str]) -> dict[str, str]:

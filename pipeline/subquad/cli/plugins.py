@@ -17,17 +17,17 @@ from subquad.registry import (
     ParameterRow,
     Resolved,
     blocked,
+    clash,
     describe_config,
     find_plugins,
-    namesakes,
     plugin_facts,
     recipe,
     resolve,
     stdout_to_stderr,
 )
 from subquad.registry.files import FileKind, folder_faults, yaml_files
-from subquad.registry.found import ambiguous, metadata_faults
-from subquad.registry.health import PluginHealth, VersionCheck, check_versions, environment_warnings, examine
+from subquad.registry.found import environment_warnings, metadata_faults
+from subquad.registry.health import PluginHealth, VersionCheck, check_versions, examine
 
 _FILES: tuple[FileKind, ...] = get_args(FileKind)
 
@@ -64,8 +64,7 @@ def _plugin_rows() -> list[dict[str, Any]]:
 def _note(found: Found) -> str | None:
     if reason := blocked(found.distribution):
         return f"blocked: {reason}"
-    others = namesakes(found)
-    return ambiguous([found, *others]) if others else None
+    return clash(found)
 
 
 def _file_rows() -> list[dict[str, Any]]:

@@ -98,43 +98,34 @@ def _watch_ctrl_c() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, previous)
 
 
+def process_state() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """What an import must leave alone, by name: its value, which pickles alike each time, and what puts one back."""
+    state: dict[str, tuple[Any, Callable[[Any], Any]]] = {}
+    state["Python's random state"] = (random.getstate(), random.setstate)
+    with contextlib.suppress(OSError):  # the folder we stand in was removed: nothing to go back to
+        state["the working directory"] = (os.getcwd(), os.chdir)
+    if numpy := sys.modules.get("numpy"):
+        state["numpy's random state"] = (numpy.random.get_state(), numpy.random.set_state)
+    if torch := sys.modules.get("torch"):
+        state["torch's random state"] = (
+            torch.get_rng_state().numpy(),
+            lambda words: torch.set_rng_state(torch.from_numpy(words)),
+        )
+        state["torch's default dtype"] = (torch.get_default_dtype(), torch.set_default_dtype)
+    return state
+
+
 @contextlib.contextmanager
 def state_kept() -> Iterator[None]:
     """Put back what an import must not change: random states, torch's default dtype, the working directory."""
-    undo = [*_random_states(), *_torch_defaults(), *_working_directory()]
+    before = process_state()
     try:
         yield
     finally:
-        for step in undo:
-            step()
-
-
-def _random_states() -> Iterator[Callable[[], None]]:
-    python = random.getstate()
-    yield lambda: random.setstate(python)
-    if numpy := sys.modules.get("numpy"):
-        legacy = numpy.random.get_state()
-        yield lambda: numpy.random.set_state(legacy)
-    if torch := sys.modules.get("torch"):
-        state = torch.get_rng_state()
-        yield lambda: torch.set_rng_state(state)
-
-
-def _torch_defaults() -> Iterator[Callable[[], None]]:
-    torch = sys.modules.get("torch")
-    dtype = torch.get_default_dtype() if torch else None
-
-    def restore() -> None:
-        if loaded := sys.modules.get("torch"):  # perhaps by this very plugin
-            loaded.set_default_dtype(dtype or loaded.float32)
-
-    yield restore
-
-
-def _working_directory() -> Iterator[Callable[[], None]]:
-    with contextlib.suppress(OSError):  # the folder we stand in was removed: nothing to go back to
-        folder = os.getcwd()
-        yield lambda: os.chdir(folder)
+        for value, restore in before.values():
+            restore(value)
+        if "torch's default dtype" not in before and (torch := sys.modules.get("torch")):
+            torch.set_default_dtype(torch.float32)  # perhaps it was loaded by this very plugin
 
 
 @contextlib.contextmanager

@@ -61,12 +61,6 @@ class Found:
         return f"{self.distribution}:{self.name}"
 
 
-@dataclass(frozen=True)
-class _Scan:
-    found: tuple[Found, ...]
-    faults: tuple[str, ...]
-
-
 def canonical(name: str) -> str:
     """A distribution's name in the one form that is compared: `My_Plugins` and `my.plugins` are `my-plugins`."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -74,12 +68,12 @@ def canonical(name: str) -> str:
 
 def find_plugins(kind: Kind | None = None) -> tuple[Found, ...]:
     """All installed plugins, or those of one kind, sorted by kind, name and distribution."""
-    return tuple(found for found in _scan(_path_state()).found if kind in (None, found.kind))
+    return tuple(found for found in _scan(_path_state())[0] if kind in (None, found.kind))
 
 
 def metadata_faults() -> tuple[str, ...]:
     """Distributions whose metadata offer a plugin but cannot be read, one line each."""
-    return _scan(_path_state()).faults
+    return _scan(_path_state())[1]
 
 
 def _path_state() -> tuple[tuple[str, int], ...]:
@@ -95,8 +89,8 @@ def _changed(folder: str) -> int:
 
 
 @lru_cache(maxsize=4)
-def _scan(path_state: tuple[tuple[str, int], ...]) -> _Scan:
-    """One reading of all metadata; kept, since a study resolves thousands of names."""
+def _scan(path_state: tuple[tuple[str, int], ...]) -> tuple[tuple[Found, ...], tuple[str, ...]]:
+    """The plugins and the faults of one reading of all metadata; kept, since a study resolves thousands of names."""
     found: set[Found] = set()
     faults: list[str] = []
     for offering in _offering(faults):
@@ -104,9 +98,9 @@ def _scan(path_state: tuple[tuple[str, int], ...]) -> _Scan:
             found.update(_entries(offering))
         except Exception as error:  # malformed metadata of one distribution must not hide the others
             faults.append(plain(f"{offering.locate_file('')}: entry points cannot be read ({error})"))
-    order = {kind: number for number, kind in enumerate(GROUPS)}
-    ranked = sorted(found, key=lambda item: (order[item.kind], item.name, item.distribution, item.target))
-    return _Scan(tuple(ranked), tuple(faults))
+    kinds = list(GROUPS)
+    ranked = sorted(found, key=lambda item: (kinds.index(item.kind), item.name, item.distribution, item.target))
+    return tuple(ranked), tuple(faults)
 
 
 def _offering(faults: list[str]) -> Iterator[Distribution]:
@@ -123,14 +117,10 @@ def _offering(faults: list[str]) -> Iterator[Distribution]:
             continue
         if name not in seen:
             seen.add(name)
-            yield _first(name, candidate)
-
-
-def _first(name: str, candidate: Distribution) -> Distribution:
-    try:
-        return distribution(name)
-    except PackageNotFoundError:  # its folder has another name than its metadata
-        return candidate
+            try:
+                yield distribution(name)
+            except PackageNotFoundError:  # its folder has another name than its metadata
+                yield candidate
 
 
 def _entries(offering: Distribution) -> list[Found]:
@@ -142,8 +132,7 @@ def _entries(offering: Distribution) -> list[Found]:
     ]
 
 
-ALLOWED, DISABLED = "SUBQUAD_PLUGINS", "SUBQUAD_DISABLE_PLUGINS"
-_OWN = "subquad"
+_ALLOWED, _DISABLED = "SUBQUAD_PLUGINS", "SUBQUAD_DISABLE_PLUGINS"
 _SWITCH = {"": False, "0": False, "false": False, "1": True, "true": True}
 
 
@@ -155,22 +144,29 @@ def blocked(distribution: str) -> str | None:
     Raises:
         PluginError: SUBQUAD_DISABLE_PLUGINS is neither on nor off.
     """
-    switch = os.environ.get(DISABLED, "")
+    switch = os.environ.get(_DISABLED, "")
     if switch.lower() not in _SWITCH:
-        raise PluginError(f"{DISABLED}={plain(switch)}: write 1 or 0")
-    if canonical(distribution) == _OWN:
+        raise PluginError(f"{_DISABLED}={plain(switch)}: write 1 or 0")
+    if canonical(distribution) == "subquad":
         return None
     if _SWITCH[switch.lower()]:
-        return f"{DISABLED}={switch}"
-    allowed = os.environ.get(ALLOWED, "")
-    if allowed.strip() and canonical(distribution) not in allowed_distributions():
-        return plain(f"not in {ALLOWED}={allowed}")
+        return f"{_DISABLED}={switch}"
+    allowed = os.environ.get(_ALLOWED, "")
+    if allowed.strip() and canonical(distribution) not in _allowed():
+        return plain(f"not in {_ALLOWED}={allowed}")
     return None
 
 
-def allowed_distributions() -> list[str]:
-    """Distributions that SUBQUAD_PLUGINS names."""
-    return [canonical(name.strip()) for name in os.environ.get(ALLOWED, "").split(",") if name.strip()]
+def _allowed() -> list[str]:
+    """Distributions that SUBQUAD_PLUGINS names; none where it is not set."""
+    return [canonical(name.strip()) for name in os.environ.get(_ALLOWED, "").split(",") if name.strip()]
+
+
+def environment_warnings() -> list[str]:
+    """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer nothing."""
+    offering = {found.distribution for found in find_plugins()}
+    absent = [name for name in _allowed() if name not in offering]
+    return [*metadata_faults(), *(plain(f"{_ALLOWED} names {name!r}, which offers no plugin") for name in absent)]
 
 
 def choose_plugin(kind: Kind, name: str) -> Found:
@@ -179,24 +175,28 @@ def choose_plugin(kind: Kind, name: str) -> Found:
     Raises:
         PluginError: no plugin or more than one has this name, or the environment blocks it.
     """
-    rows = _named(find_plugins(kind), name)
+    everything = find_plugins(kind)
+    owner, colon, short = name.partition(":")
+    rows = [row for row in everything if row.name == name]
+    rows = rows or [row for row in everything if colon and (row.distribution, row.name) == (canonical(owner), short)]
     usable = [row for row in rows if not blocked(row.distribution)]
     if len(usable) == 1:
         return usable[0]
     if usable:
-        raise PluginError(ambiguous(usable))
+        raise PluginError(_ambiguous(usable))
     if rows:
         raise PluginError(f"{rows[0]} is blocked by the environment: {blocked(rows[0].distribution)}")
     raise PluginError(_unknown(kind, name))
 
 
-def namesakes(found: Found) -> list[Found]:
-    """Other usable plugins of the same kind and name."""
+def clash(found: Found) -> str | None:
+    """Who else offers a usable plugin of the same kind and name, and what to write; None where nobody does."""
     same = [row for row in find_plugins(found.kind) if row.name == found.name and row != found]
-    return [row for row in same if not blocked(row.distribution)]
+    others = [row for row in same if not blocked(row.distribution)]
+    return _ambiguous([found, *others]) if others else None
 
 
-def ambiguous(rows: Sequence[Found]) -> str:
+def _ambiguous(rows: Sequence[Found]) -> str:
     """One line about plugins that share a name: who offers it, and what to write instead."""
     first, owners = rows[0], sorted({row.distribution for row in rows})
     if len(owners) == 1:
@@ -207,22 +207,11 @@ def ambiguous(rows: Sequence[Found]) -> str:
     return plain(f"{first.kind} {first.name!r} is offered by {offered}: write {choices}")
 
 
-def _named(rows: Sequence[Found], name: str) -> list[Found]:
-    exact = [row for row in rows if row.name == name]
-    if exact or ":" not in name:
-        return exact
-    owner, _, short = name.partition(":")
-    return [row for row in rows if row.name == short and row.distribution == canonical(owner)]
-
-
 def _unknown(kind: Kind, name: str) -> str:
     usable = [row for row in find_plugins() if not blocked(row.distribution)]
-    known = [row for row in usable if row.kind == kind]
-    names = [row.full_name if ":" in name else row.name for row in known]
-    elsewhere = sorted({row.kind for row in usable if row.name == name})
-    hint = did_you_mean(name, names)
-    if not hint and elsewhere:
-        hint = f"; it is a {elsewhere[0]}"
+    known = [row.full_name if ":" in name else row.name for row in usable if row.kind == kind]
+    elsewhere = sorted(f"; it is a {row.kind}" for row in usable if row.name == name)
+    hint = did_you_mean(name, known) or "".join(elsewhere[:1])
     if kind == "mixer" and (name.endswith(".py") or "/" in name):
         hint = "; a mixer in a file is written ./file.py:Class"
     return plain(f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed)")

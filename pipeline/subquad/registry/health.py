@@ -1,6 +1,7 @@
 """Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes a line in a table.
 
-`python -P -m subquad.registry.health FOUND PIPE [preload]` is that process: it writes JSON lines to the parent.
+`python -P -m subquad.registry.health FOUND PIPE` is that process: it says when the plugin's own time begins, then what
+it found.
 """
 
 from __future__ import annotations
@@ -8,42 +9,30 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
+import pickle
 import re
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, Literal
 
 from subquad.errors import SubquadError
-from subquad.registry.contract import bases, check_plugin
+from subquad.registry.contract import bases
 from subquad.registry.files import package_folder
-from subquad.registry.foreign import flush_output, plain
-from subquad.registry.found import (
-    ALLOWED,
-    Found,
-    Kind,
-    allowed_distributions,
-    ambiguous,
-    blocked,
-    canonical,
-    find_plugins,
-    metadata_faults,
-    namesakes,
-)
-from subquad.registry.loaded import Resolved, build_class, load_plugin
+from subquad.registry.foreign import flush_output, plain, process_state
+from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
+from subquad.registry.loaded import build_class, load_plugin
 
 BASE_LIMIT = 300.0
-"""Seconds that starting Python and importing torch may take; a plugin's own limit does not count them."""
-
-Status = Literal["ok", "broken", "blocked"]
+"""Seconds that starting Python and importing torch, which data sets do without, may take; a plugin's own limit does not
+count them."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +47,9 @@ class PluginHealth:
     """
 
     found: Found
-    status: Status
+    status: Literal["ok", "broken", "blocked"]
     reason: str | None = None
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """How a child ended: with a result, by its exit code, or (both None) not in time."""
-
-    result: dict[str, Any] | None
-    code: int | None
-    torch_loaded: bool
 
 
 def examine(
@@ -98,107 +78,69 @@ def examine(
         return list(pool.map(one, find_plugins(kind)))
 
 
-def environment_warnings() -> list[str]:
-    """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer nothing."""
-    offering = {found.distribution for found in find_plugins()}
-    absent = [name for name in allowed_distributions() if canonical(name) not in offering]
-    return [*metadata_faults(), *(plain(f"{ALLOWED} names {name!r}, which offers no plugin") for name in absent)]
-
-
 def _report(found: Found, timeout: float) -> PluginHealth:
     if reason := blocked(found.distribution):
         return PluginHealth(found, "blocked", reason)
     if found.kind in ("recipe", "space", "published"):
-        missing = package_folder(found.target) is None
-        return PluginHealth(
-            found, "broken" if missing else "ok", f"no package {plain(found.target)}" if missing else None
-        )
-    others = namesakes(found)
-    clash = (ambiguous([found, *others]),) if others else ()
+        reason = None if package_folder(found.target) else f"no package {plain(found.target)}"
+        return PluginHealth(found, "broken" if reason else "ok", reason)
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
-        outcome = _run_child(found, timeout, printed, complaints)
-        reason = _reason(found, outcome, timeout, _last_line(complaints))
-        warnings = (*clash, *(outcome.result or {}).get("warnings", ()), *_printed(printed))
-    return PluginHealth(found, "broken" if reason else "ok", reason, warnings)
+        reason, warnings = _probe_apart(found, timeout, printed, complaints)
+        if line := _last_line(printed):
+            warnings.append(f"prints to stdout when imported: {line!r}")
+    told = (clash(found), *warnings)
+    return PluginHealth(found, "broken" if reason else "ok", reason, tuple(filter(None, told)))
 
 
-def _reason(found: Found, outcome: _Outcome, timeout: float, complaint: str) -> str | None:
-    if outcome.result is not None:
-        return outcome.result["reason"]
-    if outcome.code is None:
-        return f"{found} cannot be loaded: its import takes more than {timeout:g} s"
-    if outcome.code < 0:
-        return f"{found} cannot be loaded: its import ends the process ({signal.strsignal(-outcome.code)})"
-    says = f" ({complaint})" if complaint else ""
-    return f"{found} cannot be loaded: its import ends the process with exit code {outcome.code}{says}"
-
-
-def _run_child(found: Found, timeout: float, printed: IO[bytes], complaints: IO[bytes]) -> _Outcome:
-    """Probe in a child; once more with torch loaded first where the plugin imports torch itself, or perhaps did so."""
-    outcome = _run_once(found, timeout, printed, complaints, preload=False)
-    late = outcome.result is None and outcome.code is None and not outcome.torch_loaded
-    if late or (outcome.result or {}).get("again"):
-        return _run_once(found, timeout, printed, complaints, preload=True)
-    return outcome
-
-
-def _run_once(found: Found, timeout: float, printed: IO[bytes], complaints: IO[bytes], *, preload: bool) -> _Outcome:
-    ours, theirs = os.pipe()
-    arguments = [json.dumps(asdict(found)), str(theirs), *(["preload"] if preload else [])]
+def _probe_apart(
+    found: Found, timeout: float, printed: IO[bytes], complaints: IO[bytes]
+) -> tuple[str | None, list[str]]:
+    """Probe in a child; what is wrong and the warnings."""
+    ours, theirs = Pipe(duplex=False)
     # -P: a types.py or json.py in the working directory must not take part. A session of its own: all it started ends.
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "subquad.registry.health", *arguments],
+        [sys.executable, "-P", "-m", "subquad.registry.health", json.dumps(asdict(found)), str(theirs.fileno())],
         stdin=subprocess.DEVNULL,
         stdout=printed,
         stderr=complaints,
-        pass_fds=(theirs,),
+        pass_fds=(theirs.fileno(),),
         start_new_session=True,
     )
-    os.close(theirs)
+    theirs.close()
     try:
-        result, stages, in_time = _listen(ours, timeout)
-        code = _exit_code(child) if in_time else None
-        return _Outcome(result, code, torch_loaded="base" in stages)
+        return json.loads(_last_message(ours, timeout))
+    except TimeoutError:
+        said = f"takes more than {timeout:g} s"
+    except (EOFError, OSError):
+        said = _end(child, complaints, timeout)
     finally:
-        os.close(ours)
+        ours.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+    return f"{found} cannot be loaded: its import {said}", []
 
 
-def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
-    """The code of a child that closed its pipe; it is about to end, unless the plugin closed the pipe itself."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return child.wait(timeout=5)
-    return None
+def _last_message(pipe: Connection, timeout: float) -> bytes:
+    """A child's second message; its first says that the plugin's time begins."""
+    message = b""
+    for limit in (BASE_LIMIT, timeout):
+        if not pipe.poll(limit):
+            raise TimeoutError
+        message = pipe.recv_bytes()
+    return message
 
 
-def _listen(pipe: int, timeout: float) -> tuple[dict[str, Any] | None, list[str], bool]:
-    """Read a child's messages: its result if it sent one, the stages it named, and whether it kept the time limit."""
-    stages: list[str] = []
-    for line in _lines(pipe, lambda: timeout if stages[-1:] == ["plugin"] else BASE_LIMIT):
-        if line is None:
-            return None, stages, False
-        message = json.loads(line)
-        if isinstance(message, dict):
-            return message, stages, True
-        stages.append(message)
-    return None, stages, True
-
-
-def _lines(pipe: int, limit: Callable[[], float]) -> Iterable[bytes | None]:
-    """Lines as they come, each within `limit()` seconds of the one before; None when one is late."""
-    buffer = b""
-    deadline = time.monotonic() + limit()
-    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        data = os.read(pipe, 65536)
-        if not data:
-            return
-        *lines, buffer = (buffer + data).split(b"\n")
-        for line in lines:
-            yield line
-            deadline = time.monotonic() + limit()
-    yield None
+def _end(child: subprocess.Popen[bytes], complaints: IO[bytes], timeout: float) -> str:
+    """How a child ended that closed its pipe without a word; a plugin may close the pipe itself, and go on."""
+    try:
+        code = child.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        return f"takes more than {timeout:g} s"
+    if code < 0:
+        return f"ends the process ({signal.strsignal(-code)})"
+    complaint = _last_line(complaints)
+    return f"ends the process with exit code {code}{f' ({complaint})' if complaint else ''}"
 
 
 def _last_line(stream: IO[bytes]) -> str:
@@ -207,81 +149,34 @@ def _last_line(stream: IO[bytes]) -> str:
     return plain(lines[-1], limit=200) if lines else ""
 
 
-def _printed(stream: IO[bytes]) -> list[str]:
-    return [f"prints to stdout when imported: {line!r}"] if (line := _last_line(stream)) else []
-
-
-def _probed(found: Found, say: Callable[[Any], None], *, preload: bool) -> dict[str, Any]:
-    """Load a plugin, check it, import and check its class.
-
-    Args:
-        found: the plugin.
-        say: called with "base" before torch is imported, with "plugin" when the plugin's own time begins.
-        preload: import torch first: its time is not the plugin's, and its random state can be compared.
-
-    Returns:
-        reason (None where all is well) and warnings; or again: the plugin imports torch itself, so preload it.
-    """
-    if preload:
-        _import_base(found, say)
-    try:
-        return _probe(found, say)
-    except SubquadError as error:
-        return {"reason": str(error), "warnings": []}
-
-
-def _probe(found: Found, say: Callable[[Any], None]) -> dict[str, Any]:
-    had_torch, before = "torch" in sys.modules, _state()
-    say("plugin")
-    thing = load_plugin(found)
-    if not had_torch and "torch" in sys.modules:
-        return {"again": True}
-    changes = _changes(before, _state())
-    _import_base(found, say)
+def _probe(found: Found) -> tuple[str | None, list[str]]:
+    """Load a plugin, check it, import and check its class; what is wrong, and what the imports changed."""
     before = _state()
-    build_class(Resolved(check_plugin(found, thing), found))
-    return {"reason": None, "warnings": list(dict.fromkeys(changes + _changes(before, _state())))}
-
-
-def _import_base(found: Found, say: Callable[[Any], None]) -> None:
-    say("base")
-    bases(found.kind)
-    say("plugin")
+    try:
+        build_class(load_plugin(found))
+    except SubquadError as error:
+        return str(error), []
+    after = _state()
+    told = (before.keys() & after.keys()) | {name for name in {*before, *after} if name.startswith("the env")}
+    return None, [f"changes {name} when imported" for name in sorted(told) if before.get(name) != after.get(name)]
 
 
 def _state() -> dict[str, Any]:
     """What an import must leave alone."""
-    import numpy as np
-
-    _, words, *rest = np.random.get_state()
-    state = {
-        "the working directory": os.getcwd(),
-        "Python's random state": random.getstate(),
-        "numpy's random state": (np.asarray(words).tobytes(), *rest),
-        **{f"the environment variable {plain(name)}": value for name, value in os.environ.items()},
-    }
-    if torch := sys.modules.get("torch"):
-        state["torch's random state"] = torch.get_rng_state().numpy().tobytes()
-        state["torch's default dtype"] = torch.get_default_dtype()
-    return state
+    variables = {f"the environment variable {plain(name)}": value for name, value in os.environ.items()}
+    return {name: pickle.dumps(value) for name, (value, _) in process_state().items()} | variables
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Things that differ; what only one of the two knows counts for the environment alone."""
-    shared = [name for name in {**before, **after} if name.startswith("the env") or (name in before and name in after)]
-    return [f"changes {name} when imported" for name in sorted(shared) if before.get(name) != after.get(name)]
-
-
-def _main(arguments: list[str]) -> None:
-    """Probe the plugin that the arguments describe, and leave without running its exit handlers."""
-    found, pipe = Found(**json.loads(arguments[0])), int(arguments[1])
-    os.set_inheritable(pipe, False)
-
-    def say(message: Any) -> None:
-        os.write(pipe, json.dumps(message).encode() + b"\n")
-
-    say(_probed(found, say, preload="preload" in arguments[2:]))
+def _main(description: str, pipe_number: str) -> None:
+    """Probe the plugin that is described, and leave without running its exit handlers."""
+    found, pipe = Found(**json.loads(description)), Connection(int(pipe_number), readable=False)
+    os.set_inheritable(pipe.fileno(), False)
+    import_module("numpy")  # so that its random state can be compared
+    bases(found.kind)
+    pipe.send_bytes(b"the plugin's time begins")
+    findings = _probe(found)
     flush_output()
+    pipe.send_bytes(json.dumps(findings).encode())
     os._exit(0)
 
 
@@ -339,4 +234,4 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _main(*sys.argv[1:])

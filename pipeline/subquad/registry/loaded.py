@@ -25,16 +25,11 @@ if TYPE_CHECKING:
     from subquad.plugin import Config, Plugin, Site
 
 
-def load_plugin(found: Found, target: str = "") -> Any:
-    """What a plugin's entry point, or another "module:attribute" of it, stands for, not checked yet.
-
-    Raises:
-        PluginError: it is not "module:attribute", or importing it fails in any way.
-    """
-    module, _, attributes = (target or found.target).partition("[")[0].strip().partition(":")
+def _import(found: Found, target: str) -> Any:
+    """What "module:attribute" of a plugin stands for, not checked yet."""
+    module, _, attributes = target.partition("[")[0].strip().partition(":")
     if not module or not attributes:
-        given = plain(target or found.target)
-        raise PluginError(f"{found} cannot be loaded: {given!r} is not of the form module:attribute")
+        raise PluginError(f"{found} cannot be loaded: {plain(target)!r} is not of the form module:attribute")
     with blamed(f"{found} cannot be loaded"):
         thing = importlib.import_module(module)
         for attribute in attributes.split("."):
@@ -74,11 +69,19 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
         if kind != "mixer":
             raise PluginError(f"{kind} {name!r}: only a mixer may be given as a file")
         return load_source(SourceFile.read(name, base))
+    with state_kept():
+        return load_plugin(choose_plugin(kind, name))
+
+
+def load_plugin(found: Found) -> Resolved:
+    """Import a plugin and check its descriptor.
+
+    Raises:
+        PluginError: its target is not "module:attribute", importing it fails in any way, or it breaks the contract.
+    """
     from subquad.registry.contract import check_plugin
 
-    found = choose_plugin(kind, name)
-    with state_kept():
-        return Resolved(check_plugin(found, load_plugin(found)), found)
+    return Resolved(check_plugin(found, _import(found, found.target)), found)
 
 
 def load_source(source: SourceFile) -> Resolved:
@@ -106,7 +109,7 @@ def build_class(resolved: Resolved) -> type:
 
     build = resolved.plugin.build
     with state_kept():
-        return check_class(resolved.found, load_plugin(resolved.found, build) if isinstance(build, str) else build)
+        return check_class(resolved.found, _import(resolved.found, build) if isinstance(build, str) else build)
 
 
 def check_site(resolved: Resolved, config: Config, site: Site) -> None:
@@ -189,7 +192,7 @@ def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _differences(expected: Mapping[str, Any]) -> list[str]:
-    owner, version = str(expected["distribution"]), str(expected["version"])
+    owner, version = expected["distribution"], expected["version"]
     label = plain(f"{expected['kind']} {expected['name']!r} ({owner} {version})")
     here = [one for one in find_plugins(expected["kind"]) if one.name == expected["name"]]
     same = [one for one in here if one.distribution == canonical(owner)]
