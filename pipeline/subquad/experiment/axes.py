@@ -167,7 +167,7 @@ def _component(key: str, value: Any, path: KeyPath, marks: Marks, *, resolve: Re
     component = {name: given[name] for name in ("name", "params") if name in given}
     own, named_by = _dataset_label(component, resolve) if key == "dataset" else ("", ())
     label = given.get("label", _safe(own) if own else plugin_label(component["name"]))
-    return Choice(component, checked_label(label, path, marks), _origin(path, marks), named_by)
+    return Choice(component, checked_label(label, path, marks), origin_of(path, marks), named_by)
 
 
 def plugin_label(name: str) -> str:
@@ -209,7 +209,7 @@ def _plain(key: str, value: Any, path: KeyPath, marks: Marks) -> Choice:
             raise problem(path, "a mapping here must have a value, as in {value: 0.1, label: high}", marks)
         value, label = value["value"], value.get("label")
     label = plain_label(key, value) if label is None else label
-    return Choice(value, checked_label(label, path, marks), _origin(path, marks))
+    return Choice(value, checked_label(label, path, marks), origin_of(path, marks))
 
 
 def plain_label(key: str, value: Any) -> str:
@@ -240,10 +240,6 @@ def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], path: KeyP
     for key in given:
         if key not in known:
             raise problem((*path, key), f"unknown key{suggest_key((*path, key), {path: known})}", marks)
-
-
-def _origin(path: KeyPath, marks: Marks) -> Origin:
-    return origin_of(path, marks) or Origin("study")
 
 
 def _is_number(value: Any) -> bool:

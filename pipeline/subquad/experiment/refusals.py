@@ -254,11 +254,9 @@ class Fault:
 
 def refusal(faults: list[Fault], marks: Marks | None) -> ConfigError:
     """The error for the first of some faults; it says how many more there are."""
-    origins = {id(fault): origin_of(fault.marked, marks) for fault in faults}
-    first = min(faults, key=lambda fault: (fault.rank, getattr(origins[id(fault)], "line", 0)))
+    first = min(faults, key=lambda fault: (fault.rank, origin_of(fault.marked, marks).line))
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    origin = origins[id(first)]
-    return problem(first.path, first.message + more, {(): origin} if origin else None)
+    return problem(first.path, first.message + more, {(): origin_of(first.marked, marks)})
 
 
 def validated(

@@ -238,8 +238,9 @@ def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experi
     if init is not None:
         source = absolute(init.source, folder_of(("init", "from"), marks, base))
         experiment = experiment.model_copy(update={"init": init.model_copy(update={"from": source})})
-    mixers = [(path, one.name) for path, one in components(experiment) if path[0] in ("mixer", "mixers")]
-    return _with(experiment, {path: {"name": absolute_mixer(name, path, marks, base)} for path, name in mixers})
+    mixers = {path: one.name for path, one in components(experiment) if path[0] in ("mixer", "mixers")}
+    folders = {path: folder_of((*path, "name"), marks, base) for path in mixers}
+    return _with(experiment, {path: {"name": absolute_mixer(mixers[path], folders[path])} for path in mixers})
 
 
 def _resolved(path: KeyPath, component: Component, marks: Marks | None, base: Path, resolve: Resolve) -> Resolved:
@@ -257,7 +258,7 @@ def _kind(path: KeyPath) -> Any:
 def _place(error: UserError, path: KeyPath, marks: Marks | None) -> NoReturn:
     """Raise `error` again with the line of the setting that led to it."""
     origin = origin_of(path, marks)
-    if origin is None:
+    if not origin.source:
         raise error
     raise type(error)(one_line(f"{origin}: {dotted(path)}: {error}")) from error
 

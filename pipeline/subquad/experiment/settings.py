@@ -38,7 +38,7 @@ class Origin:
     """Where a value was given.
 
     Attributes:
-        source: a file as the user typed it, `recipe NAME` or `override 'KEY=VALUE'`.
+        source: a file as the user typed it, `recipe NAME` or `override 'KEY=VALUE'`; "" where it is not known.
         line: counted from 1; 0 where there are no lines.
         folder: what a relative path in the value is relative to.
     """
@@ -55,18 +55,15 @@ class Origin:
         return self.source.startswith("override ")
 
 
+_UNKNOWN = Origin("")
 Marks = Mapping[KeyPath, Origin]
 """The origin of each key; a key that is not there came with its nearest ancestor, or is a default."""
 
 
-def origin_of(path: KeyPath, marks: Marks | None) -> Origin | None:
-    """The origin of a key, or of the mapping it would stand in; None when nothing is known."""
-    if not marks:
-        return None
-    for length in range(len(path), -1, -1):
-        if path[:length] in marks:
-            return marks[path[:length]]
-    return None
+def origin_of(path: KeyPath, marks: Marks | None) -> Origin:
+    """The origin of a key, or of the mapping it would stand in; one without a source when nothing is known."""
+    above = (path[:length] for length in range(len(path), -1, -1))
+    return next((marks[one] for one in above if one in marks), _UNKNOWN) if marks else _UNKNOWN
 
 
 def dotted(path: KeyPath) -> str:
@@ -96,8 +93,7 @@ def shown_target(target: str) -> str:
 
 def problem(path: KeyPath, message: str, marks: Marks | None = None) -> ConfigError:
     """The error for one setting: `file:line: key.path: message`."""
-    origin = origin_of(path, marks)
-    parts = [str(origin) if origin else "", dotted(path), message]
+    parts = [str(origin_of(path, marks)), dotted(path), message]
     return ConfigError(one_line(": ".join(part for part in parts if part)))
 
 
@@ -126,14 +122,14 @@ ALTERNATIVES = (
 
 @dataclass(frozen=True)
 class Tree:
-    """An experiment as plain data.
+    """An experiment, or whatever a YAML text says, as plain data.
 
     Attributes:
         data: mappings, lists and scalars.
         marks: where each of them was given.
     """
 
-    data: dict[str, Any]
+    data: Any
     marks: Marks
 
 
@@ -152,21 +148,9 @@ class Setting:
     origin: Origin
 
 
-def normalized(tree: Tree) -> Tree:
-    """The tree of a file with components as mappings and alternatives settled."""
-    data, marks = copy.deepcopy(tree.data), dict(tree.marks)
-    for key in COMPONENTS:
-        if isinstance(data.get(key), str):
-            data[key] = {"name": data[key]}
-            marks[(key, "name")] = marks[(key,)]
-    _settle(data, _given(data, ()))
-    return Tree(data, marks)
-
-
 def extended(below: Tree, above: Tree) -> Tree:
     """The settings of a file over those of the file that it extends; each keeps the line where it was given."""
-    file = Origin("file")
-    tree = overlay(below, [Setting((key,), one, above.marks.get((key,), file)) for key, one in above.data.items()])
+    tree = overlay(below, [Setting((key,), one, origin_of((key,), above.marks)) for key, one in above.data.items()])
     marks = {**tree.marks, **{path: origin for path, origin in above.marks.items() if stands(tree.data, path)}}
     return Tree(tree.data, marks)
 
@@ -242,20 +226,16 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
     key, value = str(setting.path[0]), setting.value
     given = {"name": value} if isinstance(value, str) else value
     marks = mark_all(given, (key,), setting.origin)
-    before = data.get(key)
-    if not isinstance(given, dict) or not isinstance(before, dict) or not _same_plugin(given, before):
-        data[key] = copy.deepcopy(given)
-        return marks
-    params, added = before.get("params", {}), given.get("params", {})
-    if isinstance(params, dict) and isinstance(added, dict):
-        data[key] = {**before, **given, "params": {**params, **copy.deepcopy(added)}}
-    else:
-        data[key] = copy.deepcopy(given)
+    before, data[key] = data.get(key), copy.deepcopy(given)
+    if (
+        isinstance(given, dict)
+        and isinstance(before, dict)
+        and given.get("name", before.get("name")) == before.get("name")
+    ):
+        params, added = before.get("params", {}), data[key].get("params", {})
+        if isinstance(params, dict) and isinstance(added, dict):
+            data[key] = {**before, **given, "params": {**params, **added}}
     return marks
-
-
-def _same_plugin(given: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    return "name" not in given or given["name"] == before.get("name")
 
 
 def _given(value: Any, path: KeyPath) -> list[KeyPath]:
@@ -272,30 +252,19 @@ def _settle(data: dict[str, Any], given: Sequence[KeyPath]) -> None:
             section[str((second if first in given else first)[-1])] = None
 
 
-def get(value: Any, path: KeyPath) -> Any:
-    """The value below `value` at `path`; None where there is none."""
-    try:
-        return _below(value, path)
-    except LookupError:
-        return None
+def get(value: Any, path: KeyPath, default: Any = None) -> Any:
+    """The value below `value` at `path`; `default` where there is none."""
+    for key in path:
+        found = dict(children(value))
+        if key not in found:
+            return default
+        value = found[key]
+    return value
 
 
 def stands(value: Any, path: KeyPath) -> bool:
     """Whether there is a value at `path`."""
-    try:
-        _below(value, path)
-    except LookupError:
-        return False
-    return True
-
-
-def _below(value: Any, path: KeyPath) -> Any:
-    for key in path:
-        found: Any = dict(enumerate(value)) if isinstance(value, list) else value
-        if not isinstance(found, dict):
-            raise LookupError(key)
-        value = found[key]
-    return value
+    return get(value, path, _UNKNOWN) is not _UNKNOWN
 
 
 def absolute(value: str, folder: Path) -> str:
@@ -330,21 +299,12 @@ def absolute_params(
     }
 
 
-def absolute_mixer(name: str, path: KeyPath, marks: Marks | None, base: Path) -> str:
-    """The name of a mixer in a file, `./file.py:Class`, with the file's path absolute; other names as they are.
-
-    Args:
-        name: as it was given.
-        path: `("mixer",)`, or the entry of `mixers`.
-        marks: origins.
-        base: for a name whose origin has no folder.
-    """
+def absolute_mixer(name: str, folder: Path) -> str:
+    """The name of a mixer in a file, `./file.py:Class`, with the file's path absolute; other names as they are."""
     file, colon, attribute = name.rpartition(":")
-    if not file.endswith(".py"):
-        return name
-    return f"{absolute(file, folder_of((*path, 'name'), marks, base))}{colon}{attribute}"
+    return f"{absolute(file, folder)}{colon}{attribute}" if file.endswith(".py") else name
 
 
 def folder_of(path: KeyPath, marks: Marks | None, base: Path) -> Path:
-    origin = origin_of(path, marks)
-    return origin.folder if origin and origin.folder else base
+    """What a relative path given at `path` is relative to; `base` where its origin has no folder."""
+    return origin_of(path, marks).folder or base

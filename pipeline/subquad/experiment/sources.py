@@ -16,13 +16,12 @@ from subquad.experiment.settings import (
     Tree,
     folder_of,
     key_path,
-    normalized,
     one_line,
     problem,
     shorten,
     shown_target,
 )
-from subquad.experiment.strict_yaml import Document, parse_value, parse_yaml, read_text
+from subquad.experiment.strict_yaml import parse_value, parse_yaml, read_text
 from subquad.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         path = cwd / target
         if not _exists(path):
             raise ConfigError(one_line(f"{name}: no such file{_near(target, path, recipes)}"))
-        return _tree(parse_yaml(read_text(path, name), name, path.parent.absolute()), name), name
+        return _checked(parse_yaml(read_text(path, name), name, path.parent.absolute()), name), name
     known = recipes()
     found = known.get(target) or next((one for one in known.values() if one.full_name == target), None)
     if found is None:
@@ -76,7 +75,7 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
         raise ConfigError(one_line(f"{shown(target)}: no such recipe, and no such file{hint}{also}"))
     name = f"recipe {target}"
-    return _tree(parse_yaml(found.text(), name, cwd), name), name
+    return _checked(parse_yaml(found.text(), name, cwd), name), name
 
 
 def _exists(path: Path) -> bool:
@@ -99,12 +98,12 @@ def _near(target: str, path: Path, recipes: Recipes) -> str:
     return f"; did you mean the recipe {found[0]}?" if found else ""
 
 
-def _tree(document: Document, source: str) -> Tree:
-    if document.data is None:
+def _checked(tree: Tree, source: str) -> Tree:
+    if tree.data is None:
         raise ConfigError(f"{source}: is empty; it must say dataset, task, backbone and mixer")
-    if not isinstance(document.data, dict):
-        raise ConfigError(one_line(f"{source}:1: got {shown(document.data)}, must be a mapping of settings"))
-    return normalized(Tree(document.data, document.marks))
+    if not isinstance(tree.data, dict):
+        raise ConfigError(one_line(f"{source}:1: got {shown(tree.data)}, must be a mapping of settings"))
+    return tree
 
 
 def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import yaml
 from yaml import events
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import DEFAULT, KeyPath, Origin, one_line, shown_key
+from subquad.experiment.settings import DEFAULT, KeyPath, Origin, Tree, one_line, shorten, shown_key
 
 MAX_BYTES = 1_000_000
 
@@ -86,32 +85,27 @@ def _plain_value(text: str) -> Scalar:
     if not _NUMBER.fullmatch(text):
         return text
     if _LEADING_ZERO.match(text):
-        raise ValueError(
-            f"{_cut(text)} has a leading zero: write {_plain(text)} for the number, '{_cut(text)}' for text"
-        )
+        cut = shorten(text, 30)
+        raise ValueError(f"{cut} has a leading zero: write {_plain(text)} for the number, '{cut}' for text")
     return _integer(text) if _INTEGER.fullmatch(text) else _float(text)
 
 
 def _integer(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-        raise ValueError(f"{_cut(text)} does not fit 64 bits")
+        raise ValueError(f"{shorten(text, 30)} does not fit 64 bits")
     return int(text)
 
 
 def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"{_cut(text)} does not fit 64 bits")
+        raise ValueError(f"{shorten(text, 30)} does not fit 64 bits")
     return value
 
 
 def _plain(text: str) -> str:
     sign = "-" if text.startswith("-") else ""
-    return _cut(sign + (re.sub(r"^0+(?=[0-9])", "", text.lstrip("+-"))))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 30 else f"{text[:27]}..."
+    return shorten(sign + re.sub(r"^0+(?=[0-9])", "", text.lstrip("+-")), 30)
 
 
 MAX_DEPTH = 20
@@ -140,29 +134,12 @@ class _Loader(yaml.SafeLoader):
     """The safe loader's scanner and parser; its constructors are never reached."""
 
 
-class _Refused(Exception):
-    """Why a text is refused, and where: line and column from 1."""
-
-    def __init__(self, reason: str, line: int, column: int):
-        super().__init__(reason)
-        self.reason, self.line, self.column = reason, line, column
+class _Refused(yaml.MarkedYAMLError):
+    """A text that the parser might take, or refuse in worse words."""
 
 
-@dataclass(frozen=True)
-class Document:
-    """What a YAML text says.
-
-    Attributes:
-        data: mappings, lists and scalars.
-        marks: where each key and list item stands.
-    """
-
-    data: Any
-    marks: dict[KeyPath, Origin] = field(default_factory=dict)
-
-
-def parse_yaml(text: str, name: str, folder: Path | None = None) -> Document:
-    """Parse one YAML document.
+def parse_yaml(text: str, name: str, folder: Path | None = None) -> Tree:
+    """Parse one YAML document; its data are None where it is empty.
 
     Args:
         text: the document.
@@ -174,8 +151,10 @@ def parse_yaml(text: str, name: str, folder: Path | None = None) -> Document:
     """
     try:
         return _parse(text, name, folder)
-    except _Refused as error:
-        raise ConfigError(one_line(f"{name}:{error.line}:{error.column}: {error.reason}")) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        raise ConfigError(one_line(f"{name}:{place}: {_reason(error)}")) from None
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -189,38 +168,36 @@ def parse_value(text: str, name: str) -> Any:
             return _parse(text, name, None).data
         _refuse_unprintable(text)
         return _plain_value(text.strip())
-    except _Refused as error:
-        raise ConfigError(one_line(f"{name}: {error.reason}")) from None
-    except ValueError as error:
-        raise ConfigError(one_line(f"{name}: {error}")) from None
+    except (yaml.MarkedYAMLError, ValueError) as error:
+        said = _reason(error) if isinstance(error, yaml.MarkedYAMLError) else error
+        raise ConfigError(one_line(f"{name}: {said}")) from None
 
 
-def _parse(text: str, name: str, folder: Path | None) -> Document:
+def _reason(error: yaml.MarkedYAMLError) -> str:
+    said = error.problem or error.context or "not YAML"
+    known = {} if isinstance(error, _Refused) else _REASONS
+    return next((ours for theirs, ours in known.items() if theirs in said), said)
+
+
+def _parse(text: str, name: str, folder: Path | None) -> Tree:
     _refuse_unprintable(text)
     try:
         return _Reader(name, folder, yaml.parse(text, Loader=_Loader)).document()
-    except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error) from None
     except (ValueError, OverflowError):  # PyYAML calls chr() on whatever follows \U
-        raise _Refused(_NO_CHARACTER, 1, 1) from None
+        raise _Refused(problem=_NO_CHARACTER) from None
 
 
 def _refuse_unprintable(text: str) -> None:
     if found := _UNPRINTABLE.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        column = found.start() - text.rfind("\n", 0, found.start())
-        raise _Refused(f"control character U+{ord(found.group()):04X}; is this a binary file?", line, column)
-
-
-def _syntax_error(error: yaml.MarkedYAMLError) -> _Refused:
-    said = error.problem or error.context or "not YAML"
-    mark = error.problem_mark or error.context_mark
-    reason = next((ours for theirs, ours in _REASONS.items() if theirs in said), said)
-    return _Refused(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1)
+        start = found.start()
+        mark = yaml.Mark("", start, text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1, None, 0)
+        raise _Refused(
+            problem=f"control character U+{ord(found.group()):04X}; is this a binary file?", problem_mark=mark
+        )
 
 
 def _refuse(event: events.Event, reason: str) -> _Refused:
-    return _Refused(reason, event.start_mark.line + 1, event.start_mark.column + 1)
+    return _Refused(problem=reason, problem_mark=event.start_mark)
 
 
 def _text(event: events.ScalarEvent) -> str:
@@ -248,11 +225,11 @@ class _Reader:
         self.marks: dict[KeyPath, Origin] = {}
         self.nodes = 0
 
-    def document(self) -> Document:
+    def document(self) -> Tree:
         next(self.stream)  # stream start
         start = next(self.stream)
         if isinstance(start, events.StreamEndEvent):
-            return Document(None)
+            return Tree(None, {})
         if getattr(start, "version", None) or getattr(start, "tags", None):
             raise _refuse(start, "a %YAML or %TAG directive; leave it out")
         data = self.value((), next(self.stream))
@@ -260,7 +237,7 @@ class _Reader:
         following = next(self.stream)
         if not isinstance(following, events.StreamEndEvent):
             raise _refuse(following, "a second document; one file is one experiment")
-        return Document(data, self.marks)
+        return Tree(data, self.marks)
 
     def value(self, path: KeyPath, event: Any) -> Any:
         self.limit(path, event)

@@ -34,7 +34,6 @@ from subquad.experiment.settings import (
     Origin,
     Setting,
     Tree,
-    children,
     dotted,
     extended,
     key_path,
@@ -46,6 +45,7 @@ from subquad.experiment.settings import (
     single,
     stands,
 )
+from subquad.runs import flatten
 from subquad.suggest import did_you_mean
 
 STUDY_KEYS = ("extends", "matrix", "cases", "exclude", "baseline")
@@ -91,7 +91,7 @@ class StudyCase:
     @property
     def told(self) -> dict[str, Any]:
         """`{"mixer.params.order": 3}`, as a run's coordinates have it."""
-        return {dotted(path): value for one in self.settings for path, value in _leaves(one.path, one.value)}
+        return flatten({dotted(one.path): one.value for one in self.settings})
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,11 @@ def _with_cases(axes: Sequence[Axis], cases: Sequence[StudyCase], marks: Marks) 
         if asked:
             raise problem(("matrix", CASE), "no case of this study has a label", marks)
         return tuple(others)
-    base = Choice(None, BASE, Origin("study"))
-    choices = {BASE: base, **{case.label: Choice(case, case.label, _origin(case)) for case in cases}}
+    base = Choice(None, BASE, Origin(""))
+    choices = {
+        BASE: base,
+        **{case.label: Choice(case, case.label, origin_of(case.when.path[:2], case.when.marks)) for case in cases},
+    }
     for number, choice in enumerate(asked.choices if asked else ()):
         if choice.label not in choices or choice.value != choice.label:
             hint = did_you_mean(choice.label, choices) or f"; there is {', '.join(list(choices)[:10])}"
@@ -286,10 +289,6 @@ def _with_cases(axes: Sequence[Axis], cases: Sequence[StudyCase], marks: Marks) 
     former = [one for one in choices.values() if one not in chosen]
     place = len(others) - (1 if others and others[-1].path == _SEED else 0)
     return (*others[:place], Axis(CASE, (CASE,), tuple(chosen), tuple(former)), *others[place:])
-
-
-def _origin(case: StudyCase) -> Origin:
-    return origin_of(case.when.path[:2], case.when.marks) or Origin("study")
 
 
 def _items(layers: Sequence[Tree], key: str, example: str) -> list[tuple[Tree, KeyPath, Any]]:
@@ -336,7 +335,7 @@ def _setting(key: str, value: Any, path: KeyPath, marks: Marks) -> Setting:
     target = key_path(key)
     if "" in target or target[0] in ("name", "format", *STUDY_KEYS):
         raise problem(path, "cannot be set for some runs", marks)
-    return Setting(target, value, origin_of(path, marks) or Origin("study"))
+    return Setting(target, value, origin_of(path, marks))
 
 
 def _refuse_owned(setting: Setting, axes: Sequence[Axis], marks: Marks | None) -> None:
@@ -456,12 +455,3 @@ def _told(axis: Axis, choice: Choice) -> Any:
     if axis.key == CASE:
         return choice.value.told if choice.value else {}
     return choice.label if axis.is_component else choice.value
-
-
-def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
-    """The plain values in a setting, with their paths."""
-    inner = list(children(value)) if isinstance(value, dict) else []
-    if not inner:
-        yield path, value
-    for key, child in inner:
-        yield from _leaves((*path, key), child)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from subquad.errors import ConfigError
 from subquad.experiment.axes import CASE, Axis, Choice, plain_label
 from subquad.experiment.run import Run
@@ -13,11 +15,13 @@ from subquad.experiment.schema import Experiment, Resources, Tracking, Train
 from subquad.experiment.settings import (
     COMPONENTS,
     KeyPath,
-    Origin,
+    Marks,
     Setting,
+    Tree,
     absolute,
     absolute_mixer,
-    get,
+    folder_of,
+    overlay,
     path_fields,
     problem,
 )
@@ -40,7 +44,9 @@ def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
         ConfigError: with its defaults it is larger than what `load_study` reads.
     """
     writer = _Writer(study, _configs(runs), cwd)
-    matrix = {axis.key: writer.choices(axis) for axis in study.axes if writer.is_written(axis)}
+    # The labelled cases are in `cases`, and told as an axis only where their base is left out.
+    axes = [axis for axis in study.axes if axis.key != CASE or None not in [one.value for one in axis.choices]]
+    matrix = {axis.key: writer.choices(axis) for axis in axes}
     exclude = [when for when in map(writer.when, study.exclude) if all(when.values())]
     rest = {"matrix": matrix, "cases": writer.cases(), "exclude": exclude, "baseline": study.baseline}
     text = to_yaml(writer.base() | {key: value for key, value in rest.items() if value})
@@ -86,49 +92,31 @@ class _Writer:
 
     def base(self) -> dict[str, Any]:
         """The base, in the schema's order, with the defaults of its sections and plugins."""
-        given = self.study.base.data
-        data: dict[str, Any] = {}
-        for key, field in Experiment.model_fields.items():
-            if key in COMPONENTS and key in given:
-                data[key] = self.component((key,), given[key], {})
-            elif key in _SECTIONS:
-                data[key] = {**_SECTIONS[key], **given.get(key, {})}
-            elif key in ("mixers", "init") and key in given:
-                data[key] = self.value((key,), given[key], self.origin((key,)))
-            elif key not in (*COMPONENTS, "mixers", "init"):
-                data[key] = given.get(key, field.default)
-        return data
+        tree = self.study.base
+        given = self.value((), tree.data, tree.marks)
+        given |= {kind: self.component(tree, kind) for kind in COMPONENTS if kind in given}
+        given |= {key: _filled(given.get(key, {}), section) for key, section in _SECTIONS.items()}
+        optional = {"mixers", "init"} - given.keys()
+        return {key: value for key, value in _filled(given, Experiment).items() if key not in optional}
 
     def choices(self, axis: Axis) -> list[Any]:
         if axis.key == CASE:
             return [choice.label for choice in axis.choices]
-        if axis.is_component:
-            before = get(self.study.base.data, axis.path) or {}
-            return [
-                self.component(axis.path, one.value, before, one.origin) | {"label": one.label} for one in axis.choices
-            ]
-        return [self.choice(axis, choice) for choice in axis.choices]
+        return [(self.plugin if axis.is_component else self.choice)(axis, choice) for choice in axis.choices]
 
     def choice(self, axis: Axis, choice: Choice) -> Any:
-        value = self.value(axis.path, choice.value, choice.origin)
+        value = self.value(axis.path, choice.value, {(): choice.origin})
         return value if plain_label(axis.key, value) == choice.label else {"value": value, "label": choice.label}
 
-    def component(
-        self, path: KeyPath, given: Mapping[str, Any], before: Mapping[str, Any], origin: Origin | None = None
-    ) -> dict[str, Any]:
-        """A component with its plugin's defaults; parameters of the same plugin in the base stand above them."""
-        kind = str(path[0])
-        name = self.name(kind, given["name"], origin or self.origin((kind, "name")))
-        kept = before.get("params", {}) if before.get("name") == given["name"] else {}
-        params = {
-            key: self.value((kind, "params", key), value, origin or self.origin((kind, "params", key)))
-            for key, value in {**kept, **given.get("params", {})}.items()
-        }
-        return {"name": name, "params": _filled(params, self.configs.get((kind, name)))}
+    def plugin(self, axis: Axis, choice: Choice) -> Any:
+        tree = overlay(self.study.base, [Setting(axis.path, choice.value, choice.origin)])
+        return self.component(tree, axis.key) | {"label": choice.label}
 
-    def is_written(self, axis: Axis) -> bool:
-        """Whether an axis is told: the labelled cases are in `cases`, and need to be chosen only without their base."""
-        return axis.key != CASE or all(choice.value is not None for choice in axis.choices)
+    def component(self, tree: Tree, kind: str) -> dict[str, Any]:
+        """A component with its plugin's defaults."""
+        data = self.value((kind,), tree.data[kind], tree.marks)
+        params, config = data.get("params", {}), self.configs.get((kind, data["name"]))
+        return {"name": data["name"], "params": _filled(params, config) if config else params}
 
     def cases(self) -> list[dict[str, Any]]:
         """The cases that mean a run, the command line's, and the labelled ones."""
@@ -138,55 +126,37 @@ class _Writer:
 
     def case(self, case: StudyCase) -> dict[str, Any]:
         parts = {"label": case.label, "when": self.when(case.when)}
-        return {key: part for key, part in parts.items() if part} | {"set": self.settings(case.settings)}
-
-    def settings(self, settings: Sequence[Setting]) -> dict[str, Any]:
-        return {
-            ".".join(map(str, setting.path)): self.value(setting.path, setting.value, setting.origin)
-            for setting in settings
+        settings = {
+            ".".join(map(str, one.path)): self.value(one.path, one.value, {(): one.origin}) for one in case.settings
         }
+        return {key: part for key, part in parts.items() if part} | {"set": settings}
 
     def when(self, when: When) -> dict[str, list[str]]:
         """A `when` by labels, those that the command line took away left out."""
-        return {key: [label for label in labels if label in self.labels(key)] for key, labels in when.labels.items()}
+        left = {axis.key: {choice.label for choice in axis.choices} for axis in self.study.axes}
+        return {key: [label for label in labels if label in left[key]] for key, labels in when.labels.items()}
 
-    def labels(self, key: str) -> set[str]:
-        return {choice.label for axis in self.study.axes if axis.key == key for choice in axis.choices}
-
-    def value(self, path: KeyPath, value: Any, origin: Origin | None) -> Any:
+    def value(self, path: KeyPath, value: Any, marks: Marks) -> Any:
         """A value with the paths in it absolute."""
         if isinstance(value, dict):
-            return {key: self.value((*path, key), one, origin) for key, one in value.items()}
-        if isinstance(value, list) and path[0] == "mixers":
-            return [self.value((*path, number), one, origin) for number, one in enumerate(value)]
+            return {key: self.value((*path, key), one, marks) for key, one in value.items()}
+        if isinstance(value, list) and path == ("mixers",):
+            return [self.value((*path, number), one, marks) for number, one in enumerate(value)]
         if not isinstance(value, str):
             return value
-        if path[0] == "mixers":
-            path = ("mixer", *path[2:])
-        if path in self.paths or path == ("init", "from"):
-            return absolute(value, origin.folder if origin and origin.folder else self.cwd)
-        return self.name("mixer", value, origin) if path in (("mixer",), ("mixer", "name")) else value
-
-    def name(self, kind: str, name: str, origin: Origin | None) -> str:
-        marks = {(): origin} if origin else None
-        return absolute_mixer(name, (kind,), marks, self.cwd) if kind == "mixer" else name
-
-    def origin(self, path: KeyPath) -> Origin | None:
-        return self.study.base.marks.get(path)
+        folder = folder_of(path, marks, self.cwd)
+        place = ("mixer", *path[2:]) if path[0] == "mixers" else path
+        if place in self.paths or place == ("init", "from"):
+            return absolute(value, folder)
+        return absolute_mixer(value, folder) if place in (("mixer",), ("mixer", "name")) else value
 
 
-def _filled(params: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """Parameters with the defaults of their schema, in its order."""
-    if config is None:
-        return dict(params)
+def _filled(given: Mapping[str, Any], config: type[BaseModel]) -> dict[str, Any]:
+    """Settings with the defaults of their schema, in its order."""
     fields = {name: field for name, field in config.model_fields.items() if not field.is_required()}
     values = {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields.items()}
-    data = {**config.model_construct(**values).model_dump(mode="json", include=set(fields)), **params}
+    data = {**config.model_construct(**values).model_dump(mode="json", include=set(fields)), **given}
     return {name: data[name] for name in (*config.model_fields, *data) if name in data}
 
 
-_SECTIONS = {
-    "train": Train().model_dump(mode="json"),
-    "resources": Resources().model_dump(mode="json"),
-    "tracking": Tracking().model_dump(mode="json"),
-}
+_SECTIONS: dict[str, type[BaseModel]] = {"train": Train, "resources": Resources, "tracking": Tracking}

@@ -15,7 +15,7 @@ from subquad.experiment import load_study
 
 DOCS_FOLDER = Path(__file__).parents[3] / "docs"
 DOCS = (DOCS_FOLDER / "reference" / "experiments.md").read_text(encoding="utf-8")
-FILE, STUDY, CASES, EXTENDS = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
+FILE, _, _, STUDY, CASES, EXTENDS = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
 CONSOLE = re.findall(r"\$ subquad train (.*)\nsubquad: (.*)", DOCS)
 ROWS = re.findall(r"^\| `(\w+: .*?)` \| `(exp\.yaml.*)` \|$", DOCS, re.MULTILINE)
 
