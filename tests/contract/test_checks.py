@@ -10,10 +10,9 @@ from wrong import WRONG
 
 from subquad.nn import AttentionMixer
 from subquad.plugin import Site
-from subquad.testing import Certificate, NotProven, certify
-from subquad.testing.check import run_check
-from subquad.testing.checks import CHECKS, cross
-from subquad.testing.subject import check_subjects, resolve_mixer
+from subquad.testing import Certificate, CheckCase, CheckSubject, NotProven, certify
+from subquad.testing.checks import CHECKS
+from subquad.testing.subject import check_subjects
 
 GROWTH = {"complexity-flops", "complexity-bytes"}
 """Tests of their own: tests/unit/testing."""
@@ -30,7 +29,7 @@ def failed(certificate: Certificate) -> dict[str, str]:
 @cache
 def quick_certificate(mixer: type) -> Certificate:
     """Of a mixer without a fault; made once."""
-    return certify(resolve_mixer(mixer), only=QUICK)
+    return certify(mixer, only=QUICK)
 
 
 def slow_if(condition: bool):
@@ -42,7 +41,7 @@ def slow_if(condition: bool):
     [pytest.param(*row, id=row[0].__name__, marks=slow_if("compiled" in row[1])) for row in WRONG],
 )
 def test_a_wrong_mixer_is_caught(mixer, wanted):
-    found = failed(certify(resolve_mixer(mixer), only=wanted))
+    found = failed(certify(mixer, only=wanted))
     assert set(found) == wanted
     assert all("\n" not in detail and len(detail) > 20 for detail in found.values())
 
@@ -51,7 +50,7 @@ def test_a_wrong_mixer_is_caught(mixer, wanted):
 @pytest.mark.parametrize(("mixer", "wanted"), [pytest.param(*row, id=row[0].__name__) for row in WRONG])
 def test_no_other_check_blames_it(mixer, wanted):
     names = QUICK + ["compiled"] * ("compiled" in wanted)
-    assert set(failed(certify(resolve_mixer(mixer), only=names))) == wanted
+    assert set(failed(certify(mixer, only=names))) == wanted
 
 
 @pytest.mark.parametrize("mixer", RIGHT, ids=lambda mixer: mixer.__name__)
@@ -65,7 +64,7 @@ def test_a_right_mixer_passes(mixer):
 @pytest.mark.ci
 @pytest.mark.parametrize("mixer", RIGHT, ids=lambda mixer: mixer.__name__)
 def test_a_right_mixer_passes_the_slow_checks(mixer):
-    assert failed(certify(resolve_mixer(mixer), only=SLOW)) == {}
+    assert failed(certify(mixer, only=SLOW)) == {}
 
 
 def test_every_check_has_a_wrong_mixer_and_a_right_one():
@@ -83,22 +82,22 @@ def test_renamed_projections_do_not_take_weights_of_a_softmax_model(monkeypatch)
             self.query_projection = self.query
             del self.query
 
-    (subject,) = check_subjects(resolve_mixer(SelfOnly))
+    (subject,) = check_subjects(SelfOnly)
     (check,) = (one for one in CHECKS if one.name == "softmax-weights")
-    assert run_check(check, subject).status == "passed"
+    assert CheckCase(check, subject).outcome().status == "passed"
     renamed = Renamed(Attention(None, None), Site(dim=16, num_heads=2)).double()
-    monkeypatch.setattr(cross, "_attention", lambda subject: renamed)
-    outcome = run_check(check, subject)
+    monkeypatch.setattr(CheckSubject, "build", lambda subject: renamed)
+    outcome = CheckCase(check, subject).outcome()
     assert outcome.status == "failed"
     assert "missing ['query_projection.weight', 'query_projection.bias']" in outcome.detail
 
 
 def test_what_cannot_be_shown_is_not_passed():
-    (subject,) = check_subjects(resolve_mixer(SelfOnly))
+    (subject,) = check_subjects(SelfOnly)
 
     def run(subject):
         raise NotProven("nobody can count it")
 
     check = next(one for one in CHECKS if one.name == "shapes")
-    outcome = run_check(type(check)(name="shapes", shows="", run=run), subject)
+    outcome = CheckCase(type(check)(name="shapes", shows="", run=run), subject).outcome()
     assert (outcome.status, outcome.detail) == ("not proven", "nobody can count it")

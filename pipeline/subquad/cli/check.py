@@ -71,8 +71,7 @@ def check_command(
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
     from subquad.drivers.preflight import available_cpus
-    from subquad.testing.certificate import chosen_checks
-    from subquad.testing.markdown import certificates_markdown
+    from subquad.testing.certificate import certificates_markdown, chosen_checks
 
     reasons = _reasons(exclude)
     slow = any(check.name == "compiled" for check in chosen_checks(only, reasons))
@@ -101,7 +100,6 @@ def _certificates(
     """One certificate after the other. With --all a plugin that cannot be used is noted in `broken`."""
     from subquad.registry import stdout_to_stderr
     from subquad.testing import certify
-    from subquad.testing.subject import resolve_mixer
     from subquad.testing.workers import CheckWorkers
 
     with CheckWorkers(jobs) as workers:
@@ -109,8 +107,7 @@ def _certificates(
             try:
                 with stdout_to_stderr():
                     side_by_side = workers if jobs > 1 else None
-                    mixer = resolve_mixer(one.name)
-                    found = certify(mixer, one.params, workers=side_by_side, done=_progress(one.name), **settings)
+                    found = certify(one.name, one.params, workers=side_by_side, done=_progress(one.name), **settings)
             except UserError as error:
                 if not everything:
                     raise

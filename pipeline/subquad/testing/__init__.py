@@ -10,8 +10,8 @@ For the tests of a package of mixers:
         case()
 """
 
-from subquad.testing.certificate import Certificate, CheckCase, certify, check_mixer
-from subquad.testing.check import Check, CheckFailed, CheckOutcome, Finding, NotApplicable, NotProven
+from subquad.testing.certificate import Certificate, certify, check_mixer
+from subquad.testing.check import Check, CheckCase, CheckFailed, CheckOutcome, Finding, NotApplicable, NotProven
 from subquad.testing.subject import CheckSubject
 
 __all__ = [

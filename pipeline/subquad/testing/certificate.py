@@ -1,27 +1,30 @@
-"""A certificate: every check of every subject of one mixer, and where all of it was seen; also as cases for pytest."""
+"""A certificate: every check of every way of building one mixer; as text, plain values, and cases for pytest."""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from subquad.errors import ConfigError
-from subquad.plugin import MixerPlugin
-from subquad.registry import Resolved, plugin_facts
+from subquad.registry import plugin_facts
+from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
-from subquad.testing.check import Check, CheckOutcome, Finding, NotApplicable, Status, perform, run_check
+from subquad.testing.check import Check, CheckCase, CheckOutcome, Status
 from subquad.testing.checks import CHECKS
-from subquad.testing.subject import CheckSubject, check_subjects, resolve_mixer
+from subquad.testing.subject import CheckSubject, Target, check_subjects
 from subquad.testing.workers import CheckWorkers
 
 WORTH_A_PROCESS = 6
 """Ways from which on processes of their own pay: each takes as long to start and to import the compiler as two ways."""
+
+_COUNTED: tuple[Status, ...] = ("passed", "excluded", "failed", "not proven")
+_MARKS: dict[Status, str] = {"passed": "yes", "failed": "**no**", "excluded": "-", "not proven": "**?**"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +32,12 @@ class Certificate:
     """What is known of one mixer.
 
     Attributes:
-        resolved: the plugin.
         subjects: the ways it was built.
         checks: what was asked.
         outcomes: one for each subject and check.
         seconds: how long it took.
     """
 
-    resolved: Resolved
     subjects: tuple[CheckSubject, ...]
     checks: tuple[Check, ...]
     outcomes: tuple[CheckOutcome, ...]
@@ -44,7 +45,7 @@ class Certificate:
 
     @property
     def name(self) -> str:
-        return self.resolved.found.name
+        return self.subjects[0].resolved.found.name
 
     def count(self, status: Status) -> int:
         """How many outcomes have a status."""
@@ -58,9 +59,9 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """`agf: 46 passed, 3 excluded, 0 failed`."""
-        counts = [f"{self.count(status)} {status}" for status in ("passed", "excluded", "failed")]
-        unproven = [f"{self.count('not proven')} not proven"] if self.count("not proven") else []
-        return f"{self.name}: {', '.join(counts + unproven)}"
+        counts = {status: self.count(status) for status in _COUNTED}
+        said = [f"{count} {status}" for status, count in counts.items() if count or status != "not proven"]
+        return f"{self.name}: {', '.join(said)}"
 
     @staticmethod
     def environment() -> dict[str, str]:
@@ -76,17 +77,10 @@ class Certificate:
     def table(self, marks: Mapping[Status, str]) -> Iterator[tuple[Check, list[str], str]]:
         """Each check, a mark for its outcome with each subject, and what was seen nearest to the limit."""
         for check in self.checks:
-            found = self.of_check(check.name)
-            yield check, [marks[found[str(subject)].status] for subject in self.subjects], self.seen(check.name)
-
-    def of_check(self, name: str) -> dict[str, CheckOutcome]:
-        """A check's outcomes by subject."""
-        return {outcome.subject: outcome for outcome in self.outcomes if outcome.check == name}
-
-    def seen(self, name: str) -> str:
-        """What the outcome of a check saw that passed nearest to its limit; "" where none passed."""
-        passed = [outcome for outcome in self.of_check(name).values() if outcome.status == "passed"]
-        return max(passed, key=lambda outcome: outcome.figures.get("worst") or 0.0).detail if passed else ""
+            found = [outcome for outcome in self.outcomes if outcome.check == check.name]
+            passed = [outcome for outcome in found if outcome.status == "passed"]
+            nearest = max(passed, key=lambda outcome: outcome.figures.get("worst") or 0.0, default=None)
+            yield check, [marks[outcome.status] for outcome in found], nearest.detail if nearest else ""
 
     def notes(self, status: Status) -> list[str]:
         """Outcomes with a status in words, those that say the same of the same subjects together."""
@@ -102,18 +96,15 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        plugin = self.resolved.plugin
+        resolved = self.subjects[0].resolved
         return {
-            "plugin": plugin_facts(self.resolved),
-            "summary": plugin.summary,
-            "paper": plugin.paper,
+            "plugin": plugin_facts(resolved),
+            "summary": resolved.plugin.summary,
+            "paper": resolved.plugin.paper,
             "subjects": [_plain(subject) for subject in self.subjects],
             "checks": {check.name: check.shows for check in self.checks},
             "outcomes": [asdict(outcome) for outcome in self.outcomes],
-            **{
-                status.replace(" ", "_"): self.count(status)
-                for status in ("passed", "excluded", "failed", "not proven")
-            },
+            **{status.replace(" ", "_"): self.count(status) for status in _COUNTED},
             "holds": self.holds,
             "seconds": round(self.seconds, 3),
         }
@@ -125,8 +116,58 @@ def _plain(subject: CheckSubject) -> dict[str, Any]:
     return {"name": str(subject), **own, "parameters": parameters, "facts": asdict(subject.facts)}
 
 
+def certificates_markdown(certificates: Sequence[Certificate]) -> str:
+    """One document, for a repository or a paper's appendix; a section for each mixer."""
+    here = Certificate.environment()
+    lines = [
+        "# Certificate",
+        "",
+        f"subquad {here['subquad']}, torch {here['torch']}, Python {here['python']}, {here['machine']} CPU.",
+        "yes: shown; no: refuted; ?: not proven; -: excluded, for the reason that is listed.",
+        "",
+        *(line for certificate in certificates for line in _section(certificate)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(certificate: Certificate) -> Iterator[str]:
+    resolved, ways = certificate.subjects[0].resolved, list(map(str, range(1, len(certificate.subjects) + 1)))
+    origin, plugin = plugin_facts(resolved), resolved.plugin
+    yield from (f"## {_safe(certificate.name)}", "")
+    if plugin.summary:
+        yield from (_safe(plugin.summary), "")
+    yield f"- distribution: {_safe(origin['distribution'])} {_safe(origin['version'])}"
+    yield f"- sha256: {origin['sha256'] or 'not recorded'}"
+    if plugin.paper:
+        yield f"- paper: {_safe(plugin.paper)}"
+    yield from ("", "| | built as | parameters | claims |", "|---|---|---|---|")
+    for number, subject in zip(ways, certificate.subjects, strict=True):
+        given = _words(subject.config.model_dump(mode="json", exclude_defaults=True)) or "defaults"
+        yield f"| {number} | {_safe(subject)} | {given} | {_words(asdict(subject.facts))} |"
+    yield from ("", f"| check | shows | {' | '.join(ways)} | seen, nearest to the limit |")
+    yield f"|---|---|{'---|' * len(ways)}---|"
+    for check, marks, seen in certificate.table(_MARKS):
+        yield f"| {check.name} | {_safe(check.shows)} | {' | '.join(marks)} | {_safe(seen)} |"
+    yield ""
+    if (asked := len(certificate.checks)) < (whole := len(CHECKS)):
+        yield from (f"Only {asked} of {whole} checks were asked for.", "")
+    for status in ("failed", "not proven", "excluded"):
+        if found := certificate.notes(status):
+            yield from (f"{status.capitalize()}:", "", *(f"- {_safe(note)}" for note in found), "")
+    yield from (f"{_safe(certificate.verdict)}.", "")
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    return _safe(", ".join(f"{key} {value}" for key, value in values.items()))
+
+
+def _safe(text: object) -> str:
+    """Foreign text that can neither end a table's cell nor start markup."""
+    return plain(text, 2000).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
 def certify(
-    resolved: Resolved,
+    target: Target,
     params: Mapping[str, Any] | None = None,
     *,
     exclude: Mapping[str, str] | None = None,
@@ -135,37 +176,23 @@ def certify(
     workers: CheckWorkers | None = None,
     **options: Any,
 ) -> Certificate:
-    """Check a mixer in every way it can be built.
+    """Check a mixer in every way it can be built; arguments and errors are those of `check_mixer`.
 
     Args:
-        resolved: the plugin.
-        params: its parameters; the defaults and all its variants where None.
-        exclude: checks to leave out, with reasons.
-        only: checks to make; all where None.
         done: told of each outcome.
         workers: check the ways side by side; in this process, one by one, where None.
-        options: further attributes of the subjects: dim, num_heads, compiler, device.
-
-    Raises:
-        ConfigError: parameters or names of checks are wrong.
     """
-    start = time.perf_counter()
-    checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
-    ways = tuple(check_subjects(resolved, params, **options))
+    start, outcomes = time.perf_counter(), []
+    cases = check_mixer(target, params, exclude=exclude, only=only, **options)
+    subjects, checks = dict.fromkeys(case.subject for case in cases), dict.fromkeys(case.check for case in cases)
     found = None
-    if workers and len(ways) >= WORTH_A_PROCESS:
-        found = workers.check(resolved, params, ways, checks, reasons, options)
-    if found is None:
-        found = (run_check(check, subject, reasons) for subject in ways for check in checks)
-    outcomes = tuple(_told(found, done))
-    seconds = time.perf_counter() - start
-    return Certificate(resolved=resolved, subjects=ways, checks=checks, outcomes=outcomes, seconds=seconds)
-
-
-def _told(outcomes: Iterable[CheckOutcome], done: Callable[[CheckOutcome], None]) -> Iterator[CheckOutcome]:
-    for outcome in outcomes:
+    if workers and len(subjects) >= WORTH_A_PROCESS:
+        found = workers.check(tuple(subjects), params, options, [check.name for check in checks], exclude or {})
+    for outcome in found or (case.outcome() for case in cases):
         done(outcome)
-        yield outcome
+        outcomes.append(outcome)
+    seconds = time.perf_counter() - start
+    return Certificate(subjects=tuple(subjects), checks=tuple(checks), outcomes=tuple(outcomes), seconds=seconds)
 
 
 def chosen_checks(only: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None) -> tuple[Check, ...]:
@@ -184,41 +211,8 @@ def chosen_checks(only: Iterable[str] | None = None, exclude: Mapping[str, str] 
     return tuple(check for check in CHECKS if not wanted or check.name in wanted)
 
 
-@dataclass(frozen=True)
-class CheckCase:
-    """One check of one way of building a mixer. Call it to run it.
-
-    Attributes:
-        check: the property.
-        subject: the mixer with its parameters.
-        exclude: reasons by check name.
-    """
-
-    check: Check
-    subject: CheckSubject
-    exclude: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def __str__(self) -> str:
-        built = f"{self.subject.variant}+causal" if self.subject.causal else self.subject.variant
-        return f"{self.subject.resolved.found.name}/{built}/{self.check.name}"
-
-    def __call__(self) -> Finding:
-        """Run the check; an excluded one is skipped with its reason.
-
-        Raises:
-            CheckFailed: the mixer lacks the property; the message says what was seen and what is allowed.
-            NotProven: neither shown nor refuted.
-        """
-        try:
-            return perform(self.check, self.subject, self.exclude)
-        except NotApplicable as reason:
-            import pytest  # only here: a certificate needs none
-
-            pytest.skip(str(reason))
-
-
 def check_mixer(
-    target: str | type | MixerPlugin | Resolved,
+    target: Target,
     params: Mapping[str, Any] | None = None,
     *,
     exclude: Mapping[str, str] | None = None,
@@ -240,12 +234,13 @@ def check_mixer(
         params: its parameters; the defaults and all its variants where None.
         exclude: checks that are skipped, by name, each with the reason.
         only: checks to make; all where None.
-        options: further attributes of `CheckSubject`: dim, num_heads, compiler.
+        options: further attributes of `CheckSubject`: dim, num_heads, compiler, device.
 
     Raises:
         PluginError: there is no such mixer, or it breaks the contract.
         ConfigError: parameters or names of checks are wrong.
     """
     checks, reasons = chosen_checks(only, exclude), dict(exclude or {})
-    ways = check_subjects(resolve_mixer(target), params, **options)
-    return [CheckCase(check, subject, reasons) for subject in ways for check in checks]
+    return [
+        CheckCase(check, subject, reasons) for subject in check_subjects(target, params, **options) for check in checks
+    ]

@@ -1,4 +1,4 @@
-"""One check of the certificate, and what comes of it, whatever a mixer does: raise, print, change defaults."""
+"""A check of the certificate: how it compares, and what comes of it, whatever a mixer does: raise, print, exit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from subquad.errors import SubquadError
 from subquad.registry.foreign import cause, plain, state_kept
 from subquad.testing.subject import CheckSubject
 
 Status = Literal["passed", "failed", "excluded", "not proven"]
+
+ROUNDING = 1e-9
+"""Allowed in float64 where the same number is computed along another path: another shape, the compiler, a decode cache.
+Other kernels add in another order. Seven decimals above float64's own rounding, for methods that amplify it; far below
+what any real dependence does."""
 
 
 class CheckFailed(SubquadError, AssertionError):
@@ -38,6 +44,87 @@ class Finding:
 
     seen: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
+
+
+class Meter:
+    """Compares tensors that should be equal with one tolerance, and keeps the worst that was seen.
+
+    Args:
+        allowed: largest difference, relative to the largest value; 0: equal bit for bit.
+        of: what the largest value is of, for messages.
+    """
+
+    def __init__(self, allowed: float, of: str = "the largest output"):
+        self.allowed = allowed
+        self.limit = f"{allowed:.1e}" if allowed else "0, bit for bit"
+        self.of = of
+        self.worst = 0.0
+
+    def compare(self, what: str, got: Tensor, expected: Tensor, *, scale: Tensor | None = None) -> None:
+        """Compare two tensors.
+
+        Args:
+            what: the comparison in words, for messages.
+            got, expected: of one shape.
+            scale: whose largest value counts; that of the two tensors where None.
+
+        Raises:
+            CheckFailed: another shape or dtype, or too different.
+        """
+        if got.shape != expected.shape or got.dtype != expected.dtype:
+            raise CheckFailed(f"{what}: {_kind(got)} instead of {_kind(expected)}")
+        seen = _difference(got, expected, (got, expected) if scale is None else (scale,))
+        self.worst = max(self.worst, seen)
+        if seen > self.allowed:
+            raise CheckFailed(f"{what}: differs by {seen:.1e} of {self.of}, allowed {self.limit}")
+
+    def compare_all(self, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], about: str = "") -> None:
+        """Compare tensors by name. The largest value of all of them counts: one may be zero but for rounding.
+
+        Raises:
+            CheckFailed: as `compare`.
+        """
+        if expected:
+            scale = torch.stack([one.detach().abs().max() for one in expected.values()])
+            for name, value in expected.items():
+                self.compare(f"{name}{about}", got[name], value, scale=scale)
+
+    def zero(self, what: str, got: Tensor, *, scale: Tensor) -> None:
+        """Compare with zero.
+
+        Raises:
+            CheckFailed: too far from zero.
+        """
+        self.compare(what, got, torch.zeros_like(got), scale=scale)
+
+    def finding(self, note: str = "") -> Finding:
+        """The worst that was seen."""
+        seen = "equal bit for bit" if self.worst == 0 else f"{self.worst:.1e} of {self.of}, allowed {self.limit}"
+        return Finding(f"{seen}; {note}" if note else seen, {"worst": self.worst, "allowed": self.allowed})
+
+
+def _difference(got: Tensor, expected: Tensor, scale: tuple[Tensor, ...]) -> float:
+    """The largest difference over the largest magnitude; infinite where one is not finite and they are not equal."""
+    if torch.equal(got, expected):
+        return 0.0
+    gap = ((got - expected).abs().max() / max(one.detach().abs().max() for one in scale)).item()
+    return gap if gap < float("inf") else float("inf")
+
+
+def _kind(x: Tensor) -> str:
+    return f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
+
+
+def finite(what: str, *values: Tensor | None) -> None:
+    """Refuse NaN and infinity.
+
+    Raises:
+        CheckFailed: how many there are.
+    """
+    for value in values:
+        if value is not None and not value.isfinite().all():
+            wrong = int((~value.isfinite()).sum())
+            raise CheckFailed(f"{what}: {wrong} of {value.numel()} values are NaN or infinite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,53 +180,72 @@ class CheckOutcome:
     traceback: str = ""
 
 
-def run_check(check: Check, subject: CheckSubject, exclude: Mapping[str, str] | None = None) -> CheckOutcome:
-    """What comes of a check; nothing a mixer raises gets through but Ctrl-C.
+@dataclass(frozen=True)
+class CheckCase:
+    """One check of one way of building a mixer. Call it to run it in a test.
 
-    Args:
+    Attributes:
+        check: the property.
+        subject: the mixer with its parameters.
         exclude: reasons by check name.
     """
-    start = time.perf_counter()
-    figures: dict[str, Any] = {}
-    trace = ""
-    status: Status
-    try:
-        finding = perform(check, subject, exclude)
-        status, detail, figures = "passed", finding.seen, finding.figures
-    except NotApplicable as reason:
-        status, detail = "excluded", str(reason)
-    except NotProven as error:
-        status, detail = "not proven", str(error)
-    except CheckFailed as error:
-        status, detail = "failed", str(error)
-    except (Exception, SystemExit) as error:
-        status, trace = "failed", traceback.format_exc()
-        detail = f"{type(error).__name__}: {error}" if isinstance(error, SubquadError) else cause(error)
-    return CheckOutcome(
-        subject=str(subject),
-        check=check.name,
-        status=status,
-        detail=plain(" ".join(detail.split()), 1000),
-        seconds=time.perf_counter() - start,
-        figures=figures,
-        traceback=trace,
-    )
 
+    check: Check
+    subject: CheckSubject
+    exclude: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-def perform(check: Check, subject: CheckSubject, exclude: Mapping[str, str] | None = None) -> Finding:
-    """What a check saw.
+    def __str__(self) -> str:
+        built = f"{self.subject.variant}+causal" if self.subject.causal else self.subject.variant
+        return f"{self.subject.resolved.found.name}/{built}/{self.check.name}"
 
-    Raises:
-        NotApplicable: the check is excluded, with the reason.
-        CheckFailed: the mixer lacks the property.
-        NotProven: neither shown nor refuted.
-    """
-    with _quiet():
-        if by_hand := (exclude or {}).get(check.name):
-            raise NotApplicable(f"by the user: {by_hand}")
-        if reason := check.excluded(subject):
-            raise NotApplicable(reason)
-        return check.run(subject)
+    def __call__(self) -> Finding:
+        """Run the check; an excluded one is skipped with its reason.
+
+        Raises:
+            CheckFailed: the mixer lacks the property; the message says what was seen and what is allowed.
+            NotProven: neither shown nor refuted.
+        """
+        try:
+            return self._finding()
+        except NotApplicable as reason:
+            import pytest  # only here: a certificate needs none
+
+            pytest.skip(str(reason))
+
+    def outcome(self) -> CheckOutcome:
+        """Run the check; nothing a mixer raises gets through but Ctrl-C."""
+        start = time.perf_counter()
+        status: Status
+        figures, trace = {}, ""
+        try:
+            finding = self._finding()
+            status, detail, figures = "passed", finding.seen, finding.figures
+        except NotApplicable as reason:
+            status, detail = "excluded", str(reason)
+        except NotProven as error:
+            status, detail = "not proven", str(error)
+        except CheckFailed as error:
+            status, detail = "failed", str(error)
+        except (Exception, SystemExit) as error:
+            status, trace = "failed", traceback.format_exc()
+            detail = f"{type(error).__name__}: {error}" if isinstance(error, SubquadError) else cause(error)
+        return CheckOutcome(
+            subject=str(self.subject),
+            check=self.check.name,
+            status=status,
+            detail=plain(" ".join(detail.split()), 1000),
+            seconds=time.perf_counter() - start,
+            figures=figures,
+            traceback=trace,
+        )
+
+    def _finding(self) -> Finding:
+        with _quiet():
+            if by_hand := self.exclude.get(self.check.name):
+                raise NotApplicable(f"by the user: {by_hand}")
+            if reason := self.check.excluded(self.subject):
+                raise NotApplicable(reason)
+            return self.check.run(self.subject)
 
 
 @contextlib.contextmanager

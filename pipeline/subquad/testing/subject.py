@@ -1,19 +1,22 @@
-"""What is certified: one mixer with one set of parameters, causal or not, built as often as the checks need it."""
+"""What is certified: a mixer with one set of parameters, causal or not; and calls of it, with their gradients.
+
+Shape letters: B batch, L length, D model width.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from subquad.errors import ConfigError
 from subquad.experiment import parameters
-from subquad.nn import AttentionCore, TokenMixer
+from subquad.nn import MixerOutput, TokenMixer, as_output
 from subquad.plugin import Config, Facts, MixerPlugin, Site
-from subquad.registry import Found, Resolved, build_class, make_mixer, resolve
+from subquad.registry import Found, Resolved, SourceFile, load_source, make_mixer, resolve
 from subquad.registry.contract import check_plugin
 from subquad.registry.foreign import blamed
 
@@ -23,8 +26,11 @@ MAX_LEN = 64
 STIR = 0.05
 """Noise added to all weights: at their starting values some methods do nothing (a filter of zeros, a gate shut)."""
 
+Target = str | type | MixerPlugin | Resolved | SourceFile
+"""A plugin's name, `./file.py:Class`, a `TokenMixer` or `AttentionCore` class with `Config` and `facts`, or plugin."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CheckSubject:
     """One way of building a mixer.
 
@@ -37,6 +43,7 @@ class CheckSubject:
         dim, num_heads: width and heads the checks build it with.
         compiler: backend of torch.compile that is compared with eager execution.
         device: where kernels are held against the reference.
+        stacked: build two layers with their residual, of which the first hands its carry to the second, the last.
     """
 
     resolved: Resolved
@@ -48,14 +55,10 @@ class CheckSubject:
     num_heads: int = 2
     compiler: str = "aot_eager"
     device: str = "cpu"
+    stacked: bool = False
 
     def __str__(self) -> str:
         return f"{self.variant}, causal" if self.causal else self.variant
-
-    @property
-    def is_core(self) -> bool:
-        """Whether it is an attention core, whose projections subquad owns."""
-        return issubclass(build_class(self.resolved), AttentionCore)
 
     def at_most(self, length: int) -> int:
         """`length`, or the most positions the mixer takes with any `Site`, where that is less."""
@@ -78,6 +81,10 @@ class CheckSubject:
             num_layers: 1: a mixer of the last layer.
             site: further attributes of the `Site`.
         """
+        if self.stacked:
+            one = replace(self, stacked=False)
+            layers = (one.build(max_len=max_len, dtype=dtype, seed=i, layer_index=i, **site) for i in (0, 1))
+            return _Stack(*layers).eval()
         place = Site(
             dim=self.dim,
             num_heads=self.num_heads,
@@ -99,18 +106,38 @@ class CheckSubject:
         generator = torch.Generator().manual_seed(seed)
         return torch.randn(batch, length, self.dim, generator=generator, dtype=torch.float64).to(dtype)
 
+    def pair(self, length: int) -> tuple[Tensor, Tensor]:
+        """Tokens of two samples, (2, L, D), L at most what the mixer takes, and their mask: half of one is padding."""
+        length = self.at_most(length)
+        return self.tokens(2, length), padded(length, (length, (length + 1) // 2))
 
-def check_subjects(
-    resolved: Resolved, params: Mapping[str, Any] | None = None, **options: Any
-) -> Iterator[CheckSubject]:
+
+class _Stack(TokenMixer):
+    """Two layers."""
+
+    def __init__(self, first: TokenMixer, second: TokenMixer):
+        super().__init__()
+        self.first, self.second = first, second
+        self.loss_weights = {f"layer {i} {name}": w for i in (0, 1) for name, w in first.loss_weights.items()}
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
+        below = as_output(self.first(x, keep=keep))
+        above = as_output(self.second(x + below.out, keep=keep, carry=below.carry))
+        losses = {f"layer {i} {key}": loss for i, one in enumerate((below, above)) for key, loss in one.losses.items()}
+        return MixerOutput(above.out, losses)
+
+
+def check_subjects(target: Target, params: Mapping[str, Any] | None = None, **options: Any) -> Iterator[CheckSubject]:
     """Every way that is certified: the given parameters, or else the defaults and each variant; causal where it can be.
 
     Args:
         options: further attributes of the subjects: dim, num_heads, compiler, device.
 
     Raises:
+        PluginError: there is no such mixer, or it breaks the contract.
         ConfigError: the parameters are wrong.
     """
+    resolved = _resolved(target)
     plugin = resolved.plugin
     if not isinstance(plugin, MixerPlugin):
         raise ConfigError(f"{resolved.found} is no mixer")
@@ -123,21 +150,72 @@ def check_subjects(
             yield CheckSubject(resolved=resolved, config=config, facts=facts, causal=causal, variant=name, **options)
 
 
-def resolve_mixer(target: str | type | MixerPlugin | Resolved) -> Resolved:
-    """The plugin that is meant.
-
-    Args:
-        target: a plugin's name, `./file.py:Class`, a `TokenMixer` or `AttentionCore` class with `Config` and `facts`,
-            or a `MixerPlugin`.
-
-    Raises:
-        PluginError: there is no such mixer, or it breaks the contract.
-    """
+def _resolved(target: Target) -> Resolved:
     if isinstance(target, Resolved):
         return target
+    if isinstance(target, SourceFile):
+        return load_source(target)
     if isinstance(target, str):
         return resolve("mixer", target)
     build = target if isinstance(target, type) else target.build
     home, _, name = build.partition(":") if isinstance(build, str) else (build.__module__, "", build.__name__)
     found = Found("mixer", name, "", "not installed", f"{home}:{name}")
     return Resolved(check_plugin(found, target), found)
+
+
+def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Tensor:
+    """Masks (B, L): `real` tokens of each sample after `lead` padded ones, none where that is empty."""
+    place = torch.arange(length)
+    starts = lead or [0] * len(real)
+    return torch.stack([(place >= start) & (place < start + n) for start, n in zip(starts, real, strict=True)])
+
+
+def call(
+    mixer: Callable[..., Any], x: Tensor, keep: Tensor | None = None, *, seed: int = 0, autocast: bool = False
+) -> MixerOutput:
+    """What the mixer returns.
+
+    Args:
+        seed: random numbers that it draws start from it.
+        autocast: to bf16, as the engine uses it: around the forward pass only.
+    """
+    torch.manual_seed(seed)
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
+        return as_output(mixer(x, keep=keep))
+
+
+def outputs(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """(B, L, D), without a graph."""
+    with torch.no_grad():
+        return call(mixer, x, keep).out
+
+
+def weighted(x: Tensor) -> Tensor:
+    """`x` times fixed random numbers: the gradient of a sum of such has nothing that cancels."""
+    generator = torch.Generator().manual_seed(11)
+    return x * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+
+
+def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
+    """A scalar that the chosen outputs and all extra losses count in.
+
+    Args:
+        chosen: (B, L) bool, all where it is not given.
+    """
+    losses = ((1 + i) * loss.sum() for i, loss in enumerate(result.losses.values()))
+    return sum(losses, weighted(result.out)[chosen].sum())
+
+
+def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
+    """Weights with a gradient, by name."""
+    return {name: weight for name, weight in mixer.named_parameters() if weight.requires_grad}
+
+
+def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of a scalar by name; zeros where it does not depend on an input."""
+    if not value.requires_grad:
+        return {name: torch.zeros_like(one) for name, one in inputs.items()}
+    found = torch.autograd.grad(
+        value, list(inputs.values()), retain_graph=True, materialize_grads=True, allow_unused=True
+    )
+    return dict(zip(inputs, found, strict=True))

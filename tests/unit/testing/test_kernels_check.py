@@ -10,7 +10,6 @@ from subquad.nn import TokenMixer
 from subquad.nn.kernels import Operation
 from subquad.plugin import Facts, MixerConfig
 from subquad.testing import certify
-from subquad.testing.subject import resolve_mixer
 
 CUBE = Operation("tests.cube", reference=lambda x: x * x * x)
 
@@ -46,7 +45,7 @@ class Plain(Cubed):
 
 
 def outcome(mixer, **options):
-    (found,) = certify(resolve_mixer(mixer), only=["kernels"], **options).outcomes
+    (found,) = certify(mixer, only=["kernels"], **options).outcomes
     return found.status, found.detail
 
 

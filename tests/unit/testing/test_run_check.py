@@ -12,9 +12,8 @@ from torch import nn
 from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.plugin import Facts, MixerConfig
-from subquad.testing import Check, Finding, certify
-from subquad.testing.check import run_check
-from subquad.testing.subject import check_subjects, resolve_mixer
+from subquad.testing import Check, CheckCase, Finding, certify
+from subquad.testing.subject import check_subjects
 
 
 class Quiet(TokenMixer):
@@ -53,8 +52,8 @@ class Unbuilt(Quiet):
 
 
 def outcome(run, mixer=Quiet, exclude=None):
-    (subject,) = check_subjects(resolve_mixer(mixer))
-    return run_check(Check(name="one", shows="", run=run), subject, exclude)
+    (subject,) = check_subjects(mixer)
+    return CheckCase(Check(name="one", shows="", run=run), subject, exclude or {}).outcome()
 
 
 def calls(subject):
@@ -75,7 +74,7 @@ def test_leaving_the_interpreter_is_a_failure():
 
 
 def test_a_mixer_that_cannot_be_built_fails_every_check():
-    certificate = certify(resolve_mixer(Unbuilt), only=["shapes", "losses", "cache-step"])
+    certificate = certify(Unbuilt, only=["shapes", "losses", "cache-step"])
     assert {one.status for one in certificate.outcomes} == {"failed"}
     assert all("cannot be built for layer 0: KeyError: 'width'" in one.detail for one in certificate.outcomes)
 
@@ -123,7 +122,7 @@ def test_a_check_left_out_by_hand_says_so():
 
 
 def test_equal_arguments_build_equal_mixers():
-    (subject,) = check_subjects(resolve_mixer(Quiet))
+    (subject,) = check_subjects(Quiet)
     first, second, other = subject.build(), subject.build(), subject.build(seed=1)
     assert torch.equal(first.value.weight, second.value.weight)
     assert not torch.equal(first.value.weight, other.value.weight)

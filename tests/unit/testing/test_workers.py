@@ -35,7 +35,7 @@ CHECKS = ("shapes", "cross")
 
 
 def way(name, number=0, origin="subquad:identity", params=None):
-    return _Way(origin, params, number, name, CHECKS, {"cross": "not today"})
+    return _Way(origin, params, {}, number, name, CHECKS, {"cross": "not today"})
 
 
 def told(outcomes):
@@ -94,7 +94,7 @@ def test_no_process_is_started_for_nothing():
 def test_a_class_that_was_handed_over_cannot_travel():
     from subquad.nn import TokenMixer
     from subquad.plugin import Facts, MixerConfig
-    from subquad.testing.subject import resolve_mixer
+    from subquad.testing.subject import check_subjects
 
     class Here(TokenMixer):
         Config, facts = MixerConfig, Facts()
@@ -105,5 +105,6 @@ def test_a_class_that_was_handed_over_cannot_travel():
         def forward(self, x, *, keep=None, carry=None):
             return x
 
-    assert _sendable(resolve_mixer(Here)) is None
+    (here,) = check_subjects(Here)
+    assert _sendable(here.resolved) is None
     assert _sendable(resolve("mixer", "agf")) == "subquad:agf"

@@ -20,17 +20,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError
 from torch.func import functional_call
 
 from subquad.errors import ConfigError
-from subquad.nn import MixerOutput, TokenMixer, as_output
+from subquad.nn import TokenMixer, as_output
 from subquad.nn.kernels import REFERENCE, operations, using
-from subquad.testing.calls import autocast_call, call, gradients_of, padded, total_of, trainable, values_and_gradients
-from subquad.testing.check import CheckFailed, Finding, shows
-from subquad.testing.measure import ROUNDING, Meter, finite
-from subquad.testing.subject import CheckSubject
+from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, finite, shows
+from subquad.testing.subject import CheckSubject, call, gradients, padded, total, trainable
 
 LENGTH, GRADCHECK_LENGTH, LONG = 33, 5, 512
 ABSOLUTE, RELATIVE, STEP = 1e-6, 1e-4, 1e-6
@@ -41,17 +39,15 @@ OFFSET = 0.5
 LOUD = 30.0
 KERNEL_LENGTHS = (1, 7, 33, 127)
 
-_Function = Callable[..., tuple[Tensor, ...]]
 _Results = dict[str, Tensor]
 
 
 @shows("gradients equal finite differences")
 def _gradients(subject: CheckSubject) -> Finding:
     """Outputs at real tokens and extra losses, by tokens and by weights, with padding."""
-    length, mixer = subject.at_most(GRADCHECK_LENGTH), subject.build()
-    keep = padded(length, (length, (length + 1) // 2))
+    mixer, (tokens, keep) = subject.build(), subject.pair(GRADCHECK_LENGTH)
     named = {name: weight.detach().clone() for name, weight in trainable(mixer).items()}
-    inputs = [one.requires_grad_() for one in (subject.tokens(2, length), *named.values())]
+    inputs = [one.requires_grad_() for one in (tokens, *named.values())]
 
     def values(x: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         result = as_output(functional_call(mixer, dict(zip(named, given, strict=True)), (x,), {"keep": keep}))
@@ -65,33 +61,30 @@ def _gradients(subject: CheckSubject) -> Finding:
     return Finding(f"{sample.numel()} inputs one by one, {len(named)} weights along a direction", {"allowed": RELATIVE})
 
 
-def _gradcheck(function: _Function, inputs: list[Tensor], names: tuple[str, ...], *, fast: bool) -> None:
+def _gradcheck(
+    function: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], names: tuple[str, ...], *, fast: bool
+) -> None:
+    """torch's gradcheck; its message comes without matrices, and with names for numbers."""
     if not function(*inputs):
         return
     check = partial(torch.autograd.gradcheck, eps=STEP, atol=ABSOLUTE, rtol=RELATIVE, check_undefined_grad=False)
     try:
         check(function, inputs, fast_mode=fast)
     except GradcheckError as error:
-        raise CheckFailed(_one_line(str(error), names)) from None
-
-
-def _one_line(message: str, names: tuple[str, ...]) -> str:
-    """gradcheck's message without its matrices, with names for numbers."""
-    found = re.search(r"output (\d+) with respect to input (\d+)", message)
-    if not found:
-        return " ".join(message.split())[:300]
-    output = "outputs" if found[1] == "0" else f"extra loss {found[1]}"
-    return (
-        f"gradient of the {output} by {names[int(found[2])]} is not that of finite differences, "
-        f"allowed {RELATIVE:g} relative, {ABSOLUTE:g} absolute"
-    )
+        found = re.search(r"output (\d+) with respect to input (\d+)", str(error))
+        if not found:
+            raise CheckFailed(" ".join(str(error).split())[:300]) from None
+        output = "outputs" if found[1] == "0" else f"extra loss {found[1]}"
+        raise CheckFailed(
+            f"gradient of the {output} by {names[int(found[2])]} is not that of finite differences, "
+            f"allowed {RELATIVE:g} relative, {ABSOLUTE:g} absolute"
+        ) from None
 
 
 @shows("calls in evaluation are equal and draw nothing random")
 def _determinism_eval(subject: CheckSubject) -> Finding:
     """Two calls in evaluation, from different states of the random generator, which they leave as it was."""
-    length, meter = subject.at_most(LENGTH), Meter(0.0)
-    mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, length // 2))
+    mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(0.0)
     with torch.no_grad():
         first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
         meter.compare("output of a second call in evaluation", second, first)
@@ -105,9 +98,8 @@ def _determinism_eval(subject: CheckSubject) -> Finding:
 @shows("training steps with equal seeds are equal")
 def _determinism_train(subject: CheckSubject) -> Finding:
     """Two mixers built alike, in training mode with equal seeds: outputs, extra losses and gradients."""
-    length, meter = subject.at_most(LENGTH), Meter(0.0)
-    x, keep = subject.tokens(2, length), padded(length, (length, length // 2))
-    first, second = (values_and_gradients(subject.build().train(), x, keep, seed=4) for _ in range(2))
+    (x, keep), meter = subject.pair(LENGTH), Meter(0.0)
+    first, second = (_values_and_gradients(subject.build().train(), x, keep, seed=4) for _ in range(2))
     for mine, wanted in zip(second, first, strict=True):
         for name in wanted:
             meter.compare(f"{name} of a second mixer with equal seeds", mine[name], wanted[name])
@@ -117,17 +109,24 @@ def _determinism_train(subject: CheckSubject) -> Finding:
 @shows("torch.compile gives the same outputs and gradients")
 def _compiled(subject: CheckSubject) -> Finding:
     """Outputs, extra losses and gradients, with a mask."""
-    length, meter = subject.at_most(13), Meter(ROUNDING)
-    mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, (length + 1) // 2))
+    mixer, (x, keep), meter = subject.build(), subject.pair(13), Meter(ROUNDING)
     torch._dynamo.reset()
     try:
-        compiled = torch.compile(mixer, backend=subject.compiler)
-        got = values_and_gradients(compiled, x, keep)  # pyright: ignore[reportArgumentType]
+        got = _values_and_gradients(torch.compile(mixer, backend=subject.compiler), x, keep)  # pyright: ignore
     finally:
         torch._dynamo.reset()
-    for mine, wanted in zip(got, values_and_gradients(mixer, x, keep), strict=True):
+    for mine, wanted in zip(got, _values_and_gradients(mixer, x, keep), strict=True):
         meter.compare_all(mine, wanted, f" compiled by {subject.compiler}")
     return meter.finding(subject.compiler)
+
+
+def _values_and_gradients(mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0) -> tuple[_Results, _Results]:
+    """Output and extra losses, and gradients of their weighted sum by tokens and weights; by name."""
+    x = x.clone().requires_grad_()
+    result = call(mixer, x, keep, seed=seed)
+    values = {"output": result.out.detach(), **{f"loss {k!r}": v.detach() for k, v in result.losses.items()}}
+    found = gradients(total(result), {"tokens": x, **trainable(mixer)})
+    return values, {f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in found.items()}
 
 
 @shows("float32 stays as near to float64 as the method allows")
@@ -140,8 +139,7 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
 def _precision_bf16(subject: CheckSubject) -> Finding:
     """The same numbers through bf16 autocast, as the engine runs it; nothing overflows, also with loud tokens."""
     mixer, x, keep = _float32_case(subject)
-    results = _real_results(mixer, x, keep, autocast_call)
-    loud = _real_results(mixer, LOUD * x, keep, autocast_call)
+    results, loud = (_real_results(mixer, size * x, keep, autocast=True) for size in (1, LOUD))
     if results["output"].dtype not in (torch.bfloat16, torch.float32):
         raise CheckFailed(f"output under bf16 autocast is {results['output'].dtype}, expected bfloat16 or float32")
     finite(f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values())
@@ -151,11 +149,7 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
 def _judge_drift(
     mixer: TokenMixer, x: Tensor, keep: Tensor, dtype: torch.dtype, results: _Results, by: str = ""
 ) -> Finding:
-    """Hold `_real_results` of a float32 mixer, computed in a format, against float64.
-
-    Raises:
-        CheckFailed: they are too far from it, or not finite.
-    """
+    """Hold `_real_results` of a float32 mixer, computed in a format, against float64."""
     name, figures, seen = f"{str(dtype).removeprefix('torch.')}{by}", {}, []
     finite(f"outputs and gradients in {name}", *results.values())
     exact = copy.deepcopy(mixer).double()
@@ -189,11 +183,11 @@ def _float32_case(subject: CheckSubject) -> tuple[TokenMixer, Tensor, Tensor]:
     return mixer, x, padded(length, (length, max(1, length - 37)))
 
 
-def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, run: Callable[..., MixerOutput] = call) -> _Results:
+def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False) -> _Results:
     """Outputs at real tokens, and gradients of their weighted sum by the tokens."""
     x = x.detach().clone().requires_grad_()
-    result = run(mixer, x, keep)
-    (grad,) = gradients_of(total_of(result, keep), [x])
+    result = call(mixer, x, keep, autocast=autocast)
+    grad = gradients(total(result, keep), {"tokens": x})["tokens"]
     return {"output": result.out.detach()[keep], "gradient": grad[keep]}
 
 
@@ -217,9 +211,9 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
 
     On another device than the CPU the mixer as it is, too.
     """
-    mixer, x, kind = subject.build(), subject.tokens(2, subject.at_most(33)), torch.device(subject.device).type
+    kind = torch.device(subject.device).type
     with using() as used:
-        call(mixer, x)
+        call(subject.build(), subject.pair(LENGTH)[0])
     found = {
         f"{name} {one.name}": {name: one.name}
         for name in used
@@ -229,12 +223,10 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     return found if subject.device == "cpu" else {f"the mixer on {subject.device}": {}, **found}
 
 
-def _no_operation(subject: CheckSubject) -> str:
-    """Why no implementation is held against a reference."""
-    return "" if _choices(subject) else "has no operation with several implementations"
-
-
-@shows("every implementation of its operations on the device gives what the reference gives", excluded=_no_operation)
+@shows(
+    "every implementation of its operations on the device gives what the reference gives",
+    excluded=lambda subject: "" if _choices(subject) else "has no operation with several implementations",
+)
 def _kernels(subject: CheckSubject) -> Finding:
     """Odd lengths and masks in float64; float32 and bf16 at one length, as far as an implementation takes them."""
     meter, seen = Meter(ROUNDING), []
@@ -250,16 +242,13 @@ def _kernels(subject: CheckSubject) -> Finding:
 
 def _agree(subject: CheckSubject, forced: Mapping[str, str], label: str, meter: Meter, length: int, real: int) -> bool:
     """In float64, of outputs, losses and all gradients; False where the implementation takes no such tensors."""
-    mixer, x, keep = (
-        subject.build(max_len=max(KERNEL_LENGTHS)),
-        subject.tokens(2, length),
-        padded(length, (length, real)),
-    )
+    mixer, x = subject.build(max_len=max(KERNEL_LENGTHS)), subject.tokens(2, length)
+    keep = padded(length, (length, real))
     with using(REFERENCE):
-        expected = values_and_gradients(mixer, x, keep)
+        expected = _values_and_gradients(mixer, x, keep)
     try:
         with using(forced):
-            got = values_and_gradients(*_moved(subject, mixer, x, keep))
+            got = _values_and_gradients(*_moved(subject, mixer, x, keep))
     except ConfigError:
         return False
     for mine, wanted in zip(got, expected, strict=True):
@@ -272,7 +261,7 @@ def _stays_near(subject: CheckSubject, forced: Mapping[str, str], label: str, dt
     mixer, x, keep = _float32_case(subject)
     try:
         with using(forced):
-            found = _real_results(*_moved(subject, mixer, x, keep), call if dtype == torch.float32 else autocast_call)
+            found = _real_results(*_moved(subject, mixer, x, keep), autocast=dtype != torch.float32)
     except ConfigError:
         return False
     with using(REFERENCE):

@@ -1,4 +1,4 @@
-"""What goes in and comes out: shapes, dtypes, memory layouts, lengths; and inputs that are left alone.
+"""What goes in and comes out, wherever a mixer stands: shapes, dtypes, memory layouts, lengths.
 
 Letters: B batch, L length, D model width.
 """
@@ -6,54 +6,78 @@ Letters: B batch, L length, D model width.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from subquad.errors import PluginError
+from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
-from subquad.testing.calls import autocast_call, call, outputs, padded, passes, random_like, trainable
-from subquad.testing.check import CheckFailed, Finding, shows
-from subquad.testing.measure import FEW_ULP, ROUNDING, Meter, finite
-from subquad.testing.subject import MAX_LEN, CheckSubject
+from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, NotApplicable, finite, shows
+from subquad.testing.subject import (
+    MAX_LEN,
+    CheckSubject,
+    call,
+    gradients,
+    outputs,
+    padded,
+    total,
+    trainable,
+    weighted,
+)
+
+FEW_ULP = 64 * torch.finfo(torch.float64).eps
+"""Allowed in float64 for another memory layout of the same numbers, relative to the largest: a matrix product reads a
+transposed operand with another kernel, whose sums have another order."""
 
 LENGTH = 13
-DTYPES = (torch.float64, torch.float32)
 LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN)
+GRID = (7, 9)
+"""Height and width: with the class token as many tokens as `MAX_LEN`."""
+
+
+def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, autocast: bool = False) -> None:
+    """One forward and backward pass.
+
+    Raises:
+        CheckFailed: the output has another shape, or something is not finite.
+    """
+    x = x.clone().requires_grad_()
+    result = call(mixer, x, keep, autocast=autocast)
+    if result.out.shape != x.shape:
+        raise CheckFailed(f"{what}: output {tuple(result.out.shape)}, expected {tuple(x.shape)}")
+    finite(f"{what}: output and losses", result.out, *result.losses.values())
+    finite(f"{what}: gradients", *gradients(total(result), {"tokens": x, **trainable(mixer)}).values())
 
 
 @shows("output has the input's shape and dtype, and is finite")
 def _shapes(subject: CheckSubject) -> Finding:
     """(B, L, D) in, (B, L, D) out in the same dtype, all finite, with and without a mask."""
-    length = subject.at_most(LENGTH)
-    for dtype in DTYPES:
-        mixer, x = subject.build(dtype=dtype), subject.tokens(2, length, dtype=dtype)
-        for keep in (None, padded(length, (length, length // 2))):
+    x64, mask = subject.pair(LENGTH)
+    for dtype in (torch.float64, torch.float32):
+        mixer, x = subject.build(dtype=dtype), x64.to(dtype)
+        for keep in (None, mask):
             out, name = outputs(mixer, x, keep), f"output for {str(dtype).removeprefix('torch.')}"
             if out.shape != x.shape or out.dtype != dtype:
                 raise CheckFailed(f"{name}: {tuple(out.shape)} {out.dtype}, expected {tuple(x.shape)} {dtype}")
             finite(name, out)
-    return Finding(f"(2, {length}, {subject.dim}) in float64 and float32")
+    return Finding(f"{tuple(x64.shape)} in float64 and float32")
 
 
 @shows("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Finding:
-    mixer, x = subject.build(), subject.tokens(2, subject.at_most(LENGTH))
-    meter = Meter(ROUNDING)
-    meter.compare(
-        "no mask against a mask of real tokens", outputs(mixer, x, torch.ones(x.shape[:2]).bool()), outputs(mixer, x)
-    )
+    mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(ROUNDING)
+    got = outputs(mixer, x, torch.ones_like(keep))
+    meter.compare("no mask against a mask of real tokens", got, outputs(mixer, x))
     return meter.finding()
 
 
 @shows("inputs are not changed in place")
 def _inputs_kept(subject: CheckSubject) -> Finding:
-    length = subject.at_most(LENGTH)
-    mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, length // 2))
+    mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
     before = x.clone(), keep.clone()
     call(mixer, x, keep)
-    with torch.no_grad():
-        call(mixer, x, keep)
+    outputs(mixer, x, keep)
     for name, now, then in zip(("x", "keep"), (x, keep), before, strict=True):
         if not torch.equal(now, then):
             raise CheckFailed(f"the call changed {name} in place")
@@ -63,17 +87,16 @@ def _inputs_kept(subject: CheckSubject) -> Finding:
 @shows("tensors need not be contiguous, nor gradients that come in")
 def _strides(subject: CheckSubject) -> Finding:
     """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few roundings."""
-    length = subject.at_most(LENGTH)
-    mixer, x, keep = subject.build(), subject.tokens(2, length), padded(length, (length, length // 2 or 1))
-    meter = Meter(max(FEW_ULP, subject.facts.leak))
+    mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(max(FEW_ULP, subject.facts.leak))
     expected = outputs(mixer, x, keep)
     for name, view in _layouts(x).items():
         meter.compare(f"output for {name} tokens", outputs(mixer, view, keep), expected)
     meter.compare("output for a transposed mask", outputs(mixer, x, keep.T.contiguous().T), expected)
     same = keep[:1].expand(2, -1)
     meter.compare("output for an expanded mask", outputs(mixer, x, same), outputs(mixer, x, same.contiguous()))
-    reference = _backward(mixer, x, keep, random_like(x))
-    for name, view in _layouts(random_like(x)).items():
+    grad = weighted(torch.ones_like(x))
+    reference = _backward(mixer, x, keep, grad)
+    for name, view in _layouts(grad).items():
         meter.compare_all(_backward(mixer, x, keep, view), reference, f", given {name} gradients of the output")
     return meter.finding()
 
@@ -103,8 +126,8 @@ def _lengths(subject: CheckSubject) -> Finding:
     mixer = subject.build()
     tried = tuple(dict.fromkeys(map(subject.at_most, LENGTHS)))
     for length in tried:
-        x = subject.tokens(2, length)
-        for keep in (None, padded(length, (length, (length + 1) // 2))):
+        x, mask = subject.pair(length)
+        for keep in (None, mask):
             passes(f"length {length}", mixer, x, keep)
     return Finding(f"lengths {', '.join(map(str, tried))}")
 
@@ -117,9 +140,8 @@ def _max_length(subject: CheckSubject) -> Finding:
         passes(f"built for {MAX_LEN}, length {length}", subject.build(), subject.tokens(2, length), None)
         return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
     most = subject.at_most(MAX_LEN)
-    mixer = subject.build(max_len=most)
     try:
-        outputs(mixer, subject.tokens(1, most + 1))
+        outputs(subject.build(max_len=most), subject.tokens(1, most + 1))
     except PluginError as error:
         message = str(error)
     else:
@@ -132,27 +154,40 @@ def _max_length(subject: CheckSubject) -> Finding:
 @shows("a sample without real tokens is finite and leaves the others alone")
 def _all_padded(subject: CheckSubject) -> Finding:
     """A sample without a real token: all finite, the other samples as they were; also a batch of nothing else."""
-    length = subject.at_most(13)
-    for dtype in (torch.float64, torch.float32):
+    length, meter = subject.at_most(LENGTH), Meter(subject.facts.leak)
+    fewer, keep = (padded(length, (length, n, (length + 1) // 2)) for n in (0, length - 1))
+    for dtype in (torch.float32, torch.float64):
         mixer, x = subject.build(dtype=dtype), subject.tokens(3, length, dtype=dtype)
-        keep = padded(length, (length, 0, (length + 1) // 2))
-        passes("a sample without real tokens", mixer, x, keep)
+        passes("a sample without real tokens", mixer, x, fewer)
         passes("a batch without real tokens", mixer, x, torch.zeros_like(keep))
-    passes("a sample without real tokens under bf16 autocast", mixer, x, keep, autocast_call)
-    return _others(subject).finding("finite outputs, losses and gradients")
-
-
-def _others(subject: CheckSubject) -> Meter:
-    """Outputs of the samples beside one that loses all its real tokens.
-
-    Raises:
-        CheckFailed: they change.
-    """
-    length, meter = subject.at_most(13), Meter(subject.facts.leak)
-    mixer, x = subject.build(), subject.tokens(3, length)
-    keep, fewer = (padded(length, (length, n, (length + 1) // 2)) for n in (length - 1, 0))
+        if dtype == torch.float32:
+            passes("a sample without real tokens under bf16 autocast", mixer, x, fewer, autocast=True)
     expected, got = outputs(mixer, x, keep), outputs(mixer, x, fewer)
     for own in (0, 2):
         label = f"output of sample {own} at real tokens beside a sample without any"
         meter.compare(label, got[own][keep[own]], expected[own][keep[own]])
-    return meter
+    return meter.finding("finite outputs, losses and gradients")
+
+
+@shows("works with a class token in front")
+def _class_token(subject: CheckSubject) -> Finding:
+    mixer, (x, keep) = _built(subject, num_prefix_tokens=1), subject.pair(LENGTH + 1)
+    passes("class token in front", mixer, x, None)
+    passes("class token in front, padded", mixer, x, keep)
+    return Finding(f"1 + {x.shape[1] - 1} tokens")
+
+
+@shows("works on a grid of image patches with a class token")
+def _image_grid(subject: CheckSubject) -> Finding:
+    if (most := subject.at_most(MAX_LEN)) < MAX_LEN:
+        raise NotApplicable(f"takes {most} positions, a grid of 7 x 9 needs {MAX_LEN}")
+    mixer = _built(subject, num_prefix_tokens=1, grid=GRID)
+    passes("image patches", mixer, subject.tokens(2, MAX_LEN), None)
+    return Finding("1 + 7 x 9 tokens")
+
+
+def _built(subject: CheckSubject, **site: Any) -> TokenMixer:
+    try:
+        return subject.build(**site)
+    except ConfigError as error:
+        raise NotApplicable(f"refuses such a place when built: {error}") from None

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.nn import TokenMixer
-from subquad.testing.calls import Chain, call, outputs, padded, random_like, trainable
-from subquad.testing.check import CheckFailed, Finding, shows
-from subquad.testing.measure import Meter
-from subquad.testing.subject import CheckSubject
+from subquad.testing.check import CheckFailed, Finding, Meter, shows
+from subquad.testing.subject import CheckSubject, call, outputs, trainable, weighted
 
 LENGTH = 13
-
-
-def _not_stateful(subject: CheckSubject) -> str:
-    """Why declared state is not looked for."""
-    return "" if subject.facts.stateful else "not declared stateful"
-
-
-def _stateful(subject: CheckSubject) -> str:
-    """Why hidden state is not looked for."""
-    return "declared stateful" if subject.facts.stateful else ""
 
 
 @shows("a checkpoint restores a mixer bit for bit, whatever its seed")
 def _state_round_trip(subject: CheckSubject) -> Finding:
     """Through safetensors, strictly, into a mixer built with another seed: equal outputs, bit for bit."""
     mixer, other = subject.build(), subject.build(seed=1)
-    x, meter = subject.tokens(2, subject.at_most(LENGTH)), Meter(0.0)
+    (x, _), meter = subject.pair(LENGTH), Meter(0.0)
     count = _transfer(mixer, other)
     meter.compare("output of a mixer that loaded the state", outputs(other, x), outputs(mixer, x))
     return meter.finding(f"{count} tensors")
@@ -39,7 +29,7 @@ def _state_round_trip(subject: CheckSubject) -> Finding:
 def _state_registered(subject: CheckSubject) -> Finding:
     """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss."""
     mixer = subject.build()
-    call(mixer, subject.tokens(2, subject.at_most(LENGTH)))
+    call(mixer, *subject.pair(LENGTH))
     for name, module in mixer.named_modules():
         for key, value in vars(module).items():
             if any(isinstance(one, Tensor) for one in (value if isinstance(value, (list, tuple)) else [value])):
@@ -48,42 +38,49 @@ def _state_registered(subject: CheckSubject) -> Finding:
     return Finding(f"{len(list(mixer.parameters()))} parameters, {len(list(mixer.buffers()))} buffers")
 
 
-@shows("a call leaves nothing behind", excluded=_stateful)
+@shows("a call leaves nothing behind", excluded=lambda subject: "declared stateful" if subject.facts.stateful else "")
 def _state_hidden(subject: CheckSubject) -> Finding:
     """Other batches in between, in both modes, change neither the state dict nor a later result."""
-    length, meter = subject.at_most(LENGTH), Meter(0.0)
-    x, keep = subject.tokens(2, length), padded(length, (length, (length + 1) // 2))
+    (x, keep), meter = subject.pair(LENGTH), Meter(0.0)
     for training in (True, False):
         mixer = subject.build().train(training)
-        before = {name: value.clone() for name, value in mixer.state_dict().items()}
+        before = _state(mixer)
         first = call(mixer, x, keep).out.detach()
-        for seed, between in ((7, subject.at_most(LENGTH)), (8, subject.at_most(5))):
-            call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1).out.sum()
-        for name, value in mixer.state_dict().items():
-            if not torch.equal(value, before[name]):
-                raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
+        for seed, between in ((7, x.shape[1]), (8, subject.at_most(5))):
+            call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1)
+        for name in _changed(mixer, before):
+            raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
         label = f"output after other batches in {'training' if training else 'evaluation'}"
         meter.compare(label, call(mixer, x, keep).out.detach(), first)
     return meter.finding()
 
 
-@shows("declared state is in buffers, saved and restored", excluded=_not_stateful)
+@shows(
+    "declared state is in buffers, saved and restored",
+    excluded=lambda subject: "" if subject.facts.stateful else "not declared stateful",
+)
 def _state_declared(subject: CheckSubject) -> Finding:
     """What calls in training leave behind is in buffers: a mixer that loads them goes on alike in both modes."""
-    mixer, other = subject.build().train(), subject.build(seed=1)
+    mixer, other, meter = subject.build().train(), subject.build(seed=1), Meter(0.0)
     x = subject.tokens(2, subject.at_most(LENGTH))
-    before = {name: value.clone() for name, value in mixer.state_dict().items()}
+    before = _state(mixer)
     for seed in range(3):
         call(mixer, 2 * subject.tokens(2, x.shape[1], seed=seed) + 1)
-    changed = [name for name, value in mixer.state_dict().items() if not torch.equal(value, before[name])]
-    if not changed:
+    if not (changed := _changed(mixer, before)):
         raise CheckFailed("stateful is claimed, but three calls in training changed no buffer")
     _transfer(mixer, other)
-    meter = Meter(0.0)
     for training in (False, True):
         pair = [call(one.train(training), x).out.detach() for one in (other, mixer)]
         meter.compare(f"output in {'training' if training else 'evaluation'} after loading the state", *pair)
     return meter.finding(f"state in {', '.join(changed)}")
+
+
+def _state(mixer: TokenMixer) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in mixer.state_dict().items()}
+
+
+def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
+    return [name for name, value in mixer.state_dict().items() if not torch.equal(value, before[name])]
 
 
 def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
@@ -104,8 +101,9 @@ def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
 @shows("every weight has a gradient, as DDP needs")
 def _parameters_used(subject: CheckSubject) -> Finding:
     """In a last layer alone, and in two layers with their carry, every trainable weight has a gradient."""
-    unused, zero = [], []
-    for where, network in (("a last layer", subject.build(num_layers=1)), ("two layers", Chain(subject))):
+    unused, zero, grads = [], [], {}
+    built = {"a last layer": subject.build(num_layers=1), "two layers": replace(subject, stacked=True).build()}
+    for where, network in built.items():
         grads = _training_gradients(network.train(), subject)
         unused += [f"{name} in {where}" for name, grad in grads.items() if grad is None]
         zero += [name for name, grad in grads.items() if grad is not None and not grad.any()]
@@ -117,13 +115,9 @@ def _parameters_used(subject: CheckSubject) -> Finding:
 
 def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str, Tensor | None]:
     """Gradient of each trainable weight, of all that training would add up; None where there is none."""
-    length = subject.at_most(LENGTH)
-    named = trainable(network)
-    result = call(network, subject.tokens(2, length), padded(length, (length, (length + 1) // 2)))
-    total = (result.out * random_like(result.out)).sum()
-    for name, loss in result.losses.items():
-        if network.loss_weights.get(name):
-            total = total + loss.sum()
+    named, result = trainable(network), call(network, *subject.pair(LENGTH))
+    losses = (loss.sum() for name, loss in result.losses.items() if network.loss_weights.get(name))
+    total = sum(losses, weighted(result.out).sum())
     if not named or not total.requires_grad:
         return dict.fromkeys(named)
     return dict(zip(named, torch.autograd.grad(total, list(named.values()), allow_unused=True), strict=True))
@@ -132,8 +126,7 @@ def _training_gradients(network: TokenMixer, subject: CheckSubject) -> dict[str,
 @shows("rules for the optimiser name parameters that exist")
 def _parameter_rules(subject: CheckSubject) -> Finding:
     mixer = subject.build()
-    given = mixer.parameter_rules()
-    known = dict(mixer.named_parameters())
+    given, known = mixer.parameter_rules(), dict(mixer.named_parameters())
     for name in given:
         if name not in known:
             raise CheckFailed(f"parameter_rules names {name!r}, which is no parameter")

@@ -1,0 +1,323 @@
+"""What must have no influence: later positions, padding, other samples; and the order of the tokens, as far as claimed.
+
+It is replaced, and outputs have to stay as they were, but for the declared `leak`; gradients must not reach it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from subquad.nn import MixerOutput, TokenMixer
+from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, finite, shows
+from subquad.testing.checks.shapes import passes
+from subquad.testing.subject import MAX_LEN, CheckSubject, call, gradients, outputs, padded, trainable, weighted
+
+LENGTH = 21
+SHORT, LONG = 9, 150
+"""Lengths for causality: one with a cut at every position, and one that chunked scans cut into pieces."""
+CUTS = (1, 2, 16, 33, 64, 65, 127, 128, 149)
+LOUD = 10.0
+"""Size of what stands in the padding, in standard deviations of a token."""
+ORDERS = 8
+REFUTED = 1e-6
+"""A permutation that moves an output by more than this part of the largest is no rounding."""
+
+
+@shows("what is declared as leak is no more than rounding")
+def _leak(subject: CheckSubject) -> Finding:
+    leak = subject.facts.leak
+    if not 0 <= leak <= ROUNDING:
+        raise CheckFailed(f"leak {leak:g} is declared, allowed 0 to {ROUNDING:g}: no rounding is as large")
+    return Finding(f"leak {leak:g}", {"declared": leak, "allowed": ROUNDING})
+
+
+@shows("permuting tokens permutes outputs, as far as claimed")
+def _permutation(subject: CheckSubject) -> Finding:
+    """Several orders: random ones, a swap of neighbours, a cyclic shift and the reversal."""
+    length, meter = subject.at_most(17), Meter(math.inf)
+    mixer, x = subject.build(), subject.tokens(2, length)
+    expected = outputs(mixer, x)
+    for order in _orders(length):
+        meter.compare("output", outputs(mixer, x[:, order]), expected[:, order])
+    worst, claim = meter.worst, subject.facts.permutation_equivariant
+    claim = None if subject.causal and claim else claim
+    if claim is True and worst > ROUNDING:
+        raise CheckFailed(
+            f"claimed equivariant, but a permutation moves an output by {worst:.1e} of the largest, "
+            f"allowed {ROUNDING:g}"
+        )
+    if claim is False and worst < REFUTED:
+        raise CheckFailed(
+            f"claimed not equivariant, but no permutation moved an output by more than {worst:.1e} of the largest"
+        )
+    word = "equivariant" if worst <= ROUNDING else "not equivariant"
+    note = "" if claim is not None else ", nothing claimed"
+    return Finding(f"{word}: moved by {worst:.1e}{note}", {"worst": worst, "claimed": claim})
+
+
+def _orders(length: int) -> Iterator[Tensor]:
+    generator, place = torch.Generator().manual_seed(9), torch.arange(length)
+    yield from (torch.randperm(length, generator=generator) for _ in range(ORDERS))
+    yield from (torch.cat([place[:2].flip(0), place[2:]]), place.roll(1), place.flip(0))
+
+
+def _not_causal(subject: CheckSubject) -> str:
+    if subject.causal:
+        return ""
+    return "declared causal: never" if subject.facts.causal == "never" else "not built causal"
+
+
+@shows("outputs depend on no later token or mask", excluded=_not_causal)
+def _causal_outputs(subject: CheckSubject) -> Finding:
+    """Other tokens, and other masks, from position t on; outputs at real tokens before t as they were."""
+    meter = Meter(subject.facts.leak)
+    for mixer, x, keep, cuts in _causal_cases(subject):
+        other = 3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(5), dtype=x.dtype)
+        expected = outputs(mixer, x, keep)
+        for cut, later in cuts:
+            changes = {"changed": (torch.where(later[..., None], other, x), keep)}
+            if keep is not None:  # without a mask another kernel may run
+                changes["padded"] = (x, keep & ~later)
+            watched = ~later if keep is None else keep & ~later
+            for done, batch in changes.items():
+                label = f"output before position {cut}, later tokens {done}"
+                meter.compare(label, outputs(mixer, *batch)[watched], expected[watched], scale=expected)
+    return meter.finding()
+
+
+@shows("gradients of outputs depend on no later token, and reach none", excluded=_not_causal)
+def _causal_gradients(subject: CheckSubject) -> Finding:
+    """Gradients of outputs before t: none into later tokens, and the same whatever stands there."""
+    meter = Meter(subject.facts.leak, "the largest gradient")
+    for mixer, x, keep, cuts in _causal_cases(subject, behind=False):
+        real = torch.ones(x.shape[:2]).bool() if keep is None else keep
+        largest = _input_gradient(mixer, x, keep, real)
+        for cut, later in cuts[:: 1 if len(x[0]) <= SHORT else 2]:
+            other = torch.where(later[..., None], 3 * x.flip(1), x)
+            got, expected = (_input_gradient(mixer, one, keep, real & ~later) for one in (other, x))
+            name = f"gradient of outputs before position {cut} by"
+            meter.zero(f"{name} later tokens", expected[later], scale=largest)
+            label = f"{name} earlier tokens, later ones changed"
+            meter.compare(label, got[~later], expected[~later], scale=largest)
+    return meter.finding()
+
+
+@shows("weight gradients of outputs depend on no later token", excluded=_not_causal)
+def _causal_weight_gradients(subject: CheckSubject) -> Finding:
+    """Gradients by the weights of outputs before t are the same whatever stands later."""
+    length = subject.at_most(SHORT)
+    mixer, x, meter = subject.build(), subject.tokens(2, length), Meter(ROUNDING, "the largest gradient")
+
+    def weight_gradients(x: Tensor, cut: int) -> dict[str, Tensor]:
+        return gradients(weighted(call(mixer, x).out[:, :cut]).sum(), trainable(mixer))
+
+    largest = torch.stack([grad.abs().max() for grad in weight_gradients(x, length).values()] or [torch.ones(())])
+    for cut in range(1, length):
+        changed = torch.where((torch.arange(length) >= cut)[:, None], 3 * x.flip(1), x)
+        got, expected = (weight_gradients(one, cut) for one in (changed, x))
+        for name in expected:
+            label = f"gradient by {name} of outputs before position {cut}, later tokens changed"
+            meter.compare(label, got[name], expected[name], scale=largest)
+    return meter.finding()
+
+
+@shows("how many tokens follow does not matter", excluded=_not_causal)
+def _causal_lengths(subject: CheckSubject) -> Finding:
+    length = subject.at_most(LONG)
+    mixer, x, meter = subject.build(max_len=length), subject.tokens(2, length), Meter(ROUNDING)
+    expected = outputs(mixer, x)
+    for cut in (cut for cut in CUTS if cut < length):
+        got = outputs(mixer, x[:, :cut].contiguous())
+        meter.compare(f"output of the first {cut} tokens alone against within {length}", got, expected[:, :cut])
+    return meter.finding()
+
+
+def _causal_cases(
+    subject: CheckSubject, *, behind: bool = True
+) -> Iterator[tuple[TokenMixer, Tensor, Tensor | None, list[tuple[int, Tensor]]]]:
+    """A mixer, tokens of two samples, a mask (none, padding in front, also behind), and cuts with what is later."""
+    for length in dict.fromkeys(map(subject.at_most, (SHORT, LONG))):
+        mixer, x = subject.build(max_len=max(length, MAX_LEN)), subject.tokens(2, length)
+        cuts = [cut for cut in (range(1, length) if length <= SHORT else CUTS) if cut < length]
+        mask = padded(length, (length, max(1, 2 * length // 3)))
+        for keep in (None, *([mask] if behind else []), mask.flip(1)):
+            yield mixer, x, keep, [(cut, (torch.arange(length) >= cut).expand(2, -1)) for cut in cuts]
+
+
+def _not_claimed(subject: CheckSubject) -> str:
+    return "" if subject.facts.padding_invariant else "padding_invariant not claimed"
+
+
+@shows("outputs do not depend on what padding holds, left and right", excluded=_not_claimed)
+def _padding_content(subject: CheckSubject) -> Finding:
+    """Loud noise in the padding, at fixed shape."""
+    meter, mixer, x = Meter(subject.facts.leak), subject.build(), subject.tokens(3, subject.at_most(LENGTH))
+    noise = LOUD * torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
+    for side, keep in _padding_masks(x.shape[1]).items():
+        got, expected = (outputs(mixer, torch.where(keep[..., None], x, one), keep)[keep] for one in (noise, x))
+        meter.compare(f"output at real tokens, other content in the padding ({side})", got, expected)
+    return meter.finding()
+
+
+@shows("gradients do not depend on what padding holds, and reach none", excluded=_not_claimed)
+def _padding_gradients(subject: CheckSubject) -> Finding:
+    """Outputs at real tokens send no gradient into padding, and the same to real tokens whatever the padding holds."""
+    length, meter = subject.at_most(LENGTH), Meter(subject.facts.leak, "the largest gradient")
+    mixer, x = subject.build(), subject.tokens(3, length)
+    for side, keep in _padding_masks(length).items():
+        other = torch.where(keep[..., None], x, LOUD * x.flip(1))
+        expected, got = (_input_gradient(mixer, one, keep, keep) for one in (x, other))
+        meter.zero(f"gradient of outputs at real tokens by padding ({side})", expected[~keep], scale=expected)
+        meter.compare(f"gradient by real tokens, other content in the padding ({side})", got[keep], expected[keep])
+    return meter.finding()
+
+
+@shows("outputs do not depend on how much padding stands before or after", excluded=_not_claimed)
+def _padding_amount(subject: CheckSubject) -> Finding:
+    """A sample alone against the same sample with padding before, after, and on both sides."""
+    meter, mixer, most = Meter(max(ROUNDING, subject.facts.leak)), subject.build(), subject.at_most(MAX_LEN)
+    for real in dict.fromkeys((1, subject.at_most(11) // 2 or 1, max(1, subject.at_most(LENGTH) - 8))):
+        x = subject.tokens(2, real)
+        expected = outputs(mixer, x)
+        for before, after in ((0, 1), (0, 7), (1, 0), (7, 0), (5, 3), (0, most - real), (most - real, 0)):
+            if real + before + after > most:
+                continue
+            wide = nn.functional.pad(x, (0, 0, before, after), value=LOUD)
+            keep = padded(wide.shape[1], [real] * 2, lead=[before] * 2)
+            got = outputs(mixer, wide, keep)[:, before : before + real]
+            meter.compare(f"output of {real} tokens with {before} padded before and {after} after", got, expected)
+    return meter.finding()
+
+
+def _padding_masks(length: int) -> dict[str, Tensor]:
+    """Three samples of different lengths, padded behind, in front, and on both sides."""
+    real = (length, max(1, 2 * length // 3), max(1, length // 4))
+    right, both = padded(length, real), padded(length, real, lead=[(length - n) // 2 for n in real])
+    return {"right": right, "left": right.flip(1), "both sides": both}
+
+
+@shows("outputs do not depend on other samples, also in training")
+def _batch_outputs(subject: CheckSubject) -> Finding:
+    """Other samples, and other masks of theirs, at fixed shape; in evaluation and in training mode."""
+    meter = Meter(subject.facts.leak)
+    for mode, first, second in _two_batches(subject):
+        for own in (0, 2):
+            meter.compare(f"output of sample {own} in {mode}, other samples changed", second.out[own], first.out[own])
+    return meter.finding()
+
+
+def _no_losses(subject: CheckSubject) -> str:
+    mixer = subject.build().train()
+    with torch.no_grad():
+        found = call(mixer, subject.pair(LENGTH)[0]).losses
+    return "" if found or mixer.loss_weights else "returns no extra loss"
+
+
+@shows("extra losses are finite, differentiable, one a sample, and have weights", excluded=_no_losses)
+def _losses(subject: CheckSubject) -> Finding:
+    """Shape (B,), finite, with a gradient, and named in `loss_weights`, whose every name is returned."""
+    length = subject.at_most(LENGTH)
+    mixer, x = subject.build().train(), subject.tokens(3, length).requires_grad_()
+    for keep in (None, padded(length, (length, (length + 1) // 2, 1))):
+        found = call(mixer, x, keep).losses
+        if odd := sorted(set(found) ^ set(mixer.loss_weights)):
+            raise CheckFailed(f"losses {sorted(found)} and loss_weights {sorted(mixer.loss_weights)} differ in {odd}")
+        for name, value in found.items():
+            if value.shape != (3,):
+                raise CheckFailed(f"loss {name!r} has the shape {tuple(value.shape)}, expected (B,) = (3,)")
+            finite(f"loss {name!r}", value)
+            if not any(grad.any() for grad in gradients(value.sum(), {"tokens": x, **trainable(mixer)}).values()):
+                raise CheckFailed(f"loss {name!r} has no gradient by tokens or weights")
+    return Finding(", ".join(f"{name} x {weight:g}" for name, weight in mixer.loss_weights.items()))
+
+
+@shows("a sample's extra loss does not depend on other samples", excluded=_no_losses)
+def _batch_losses(subject: CheckSubject) -> Finding:
+    """As `batch_outputs`, for the extra losses."""
+    meter = Meter(subject.facts.leak, "the largest loss")
+    for mode, first, second in _two_batches(subject):
+        for name, loss in first.losses.items():
+            if loss.dim():
+                label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
+                meter.compare(label, second.losses[name][0], loss[0], scale=loss)
+    return meter.finding()
+
+
+@shows("a sample's gradient reaches no other sample")
+def _batch_gradients(subject: CheckSubject) -> Finding:
+    """Outputs and extra losses of one sample send no gradient into the others."""
+    meter, (x, keep) = Meter(subject.facts.leak, "the largest gradient"), _batch(subject)
+    for mode, training in (("evaluation", False), ("training", True)):
+        tokens = x.clone().requires_grad_()
+        result = call(subject.build().train(training), tokens, keep)
+        losses = sum(loss[1] for loss in result.losses.values() if loss.dim())
+        grad = gradients(weighted(result.out[1]).sum() + losses, {"tokens": tokens})["tokens"]
+        for other in (0, 2):
+            meter.zero(f"gradient of sample 1 by sample {other} in {mode}", grad[other], scale=grad)
+    return meter.finding()
+
+
+@shows("a sample gives the same alone and in a batch")
+def _batch_size(subject: CheckSubject) -> Finding:
+    """A sample alone against the same sample within a batch."""
+    mixer, meter, (x, keep) = subject.build(), Meter(ROUNDING), _batch(subject)
+    expected = outputs(mixer, x, keep)
+    for own in range(3):
+        got = outputs(mixer, x[own : own + 1], keep[own : own + 1])[0]
+        meter.compare("output of a sample alone against in a batch", got, expected[own])
+    meter.compare("output of a batch without a mask, sample alone", outputs(mixer, x[:1]), outputs(mixer, x)[:1])
+    return meter.finding()
+
+
+def _batch(subject: CheckSubject) -> tuple[Tensor, Tensor]:
+    length = subject.at_most(17)
+    return subject.tokens(3, length), padded(length, [max(1, n) for n in (length - 2, length // 2, length - 5)])
+
+
+def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, MixerOutput]]:
+    """Results of two batches in each mode: sample 1 of the second one is louder, with another mask.
+
+    Each is of a new mixer, so that no state counts.
+    """
+    x, keep = _batch(subject)
+    own = torch.tensor([True, False, True])
+    other = torch.where(own[:, None, None], x, 5 * x.flip(1) + 1), torch.where(own[:, None], keep, ~keep.flip(1) | keep)
+    for mode, training in (("evaluation", False), ("training", True)):
+        with torch.no_grad():
+            first, second = (call(subject.build().train(training), *batch) for batch in ((x, keep), other))
+        yield mode, first, second
+
+
+def _no_carry(subject: CheckSubject) -> str:
+    with torch.no_grad():
+        carry = call(subject.build(), subject.tokens(2, subject.at_most(LENGTH))).carry
+    return "" if carry is not None else "hands no carry on"
+
+
+@shows("two layers with their carry keep the properties of one", excluded=_no_carry)
+def _carry(subject: CheckSubject) -> Finding:
+    """Two layers with their carry: finite, causal, padding invariant, samples apart, as far as claimed of one."""
+    two, length = replace(subject, stacked=True), subject.at_most(LENGTH)
+    for what, keep in {"": None, " with padding": _padding_masks(length)["right"]}.items():
+        passes(f"two layers{what}", two.build(), two.tokens(3, length), keep)
+    asked = {
+        "samples apart": [_batch_outputs],
+        "causal": [_causal_outputs, _causal_gradients],
+        "padding invariant": [_padding_content, _padding_amount],
+    }
+    found = {
+        name: [check.run(two) for check in checks] for name, checks in asked.items() if not checks[0].excluded(two)
+    }
+    worst = max((one for several in found.values() for one in several), key=lambda one: one.figures["worst"])
+    return Finding(f"{worst.seen}; two layers: {', '.join(found)}", worst.figures)
+
+
+def _input_gradient(mixer: nn.Module, x: Tensor, keep: Tensor | None, watched: Tensor) -> Tensor:
+    """Gradient by tokens of a weighted sum of the outputs that are watched, (B, L) bool."""
+    x = x.detach().clone().requires_grad_()
+    return gradients(weighted(call(mixer, x, keep).out)[watched].sum(), {"tokens": x})["tokens"]
