@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from subquad.report.curves import Curve
-from subquad.report.published import printed_values, varied_beside
+from subquad.report.published import printed_values, published_beside
 from subquad.report.report import Report
 from subquad.report.rows import TableRow, in_order
 from subquad.report.text import Metric, Spread
@@ -153,7 +153,7 @@ def _thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
 
 def curve_chart(curve: Curve) -> Chart:
     """Test means with bars of one standard deviation, validation means, and all published values, evenly spaced."""
-    first, metric = curve.rows[0], Metric(curve.metric)
+    first, metric = curve.rows[0], curve.metric
     printed = printed_values(first, curve.key)
     own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
     texts = {curve.value(row) for row in curve.rows} | {own.get(value, f"{value:g}") for value, _ in printed}
@@ -165,7 +165,7 @@ def curve_chart(curve: Curve) -> Chart:
 
     scores = [(row, row.score) for row in curve.rows]
     errors = tuple(metric.scaled(score.std or 0.0) for _, score in scores if score)
-    fair = {id(one.published) for row in curve.rows for one in varied_beside(row, curve.key) if not one.reasons}
+    fair = {id(one.published) for row in curve.rows for one in published_beside(row, curve.key) if not one.reasons}
     marks = [(id(row) in fair, (place[own.get(value, f"{value:g}")], row.value)) for value, row in printed]
     lines = (
         _Line("test ± sd", _COLOURS[0], means(scores), errors),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
 
 from subquad.report.compare import Comparison, compare_values
-from subquad.report.rows import Setting, TableRow, in_order, short_setting, varying, with_alternatives
-from subquad.report.text import Metric
+from subquad.report.rows import Setting, TableRow, in_order, short_setting, varying, with_alternative
+from subquad.report.text import Metric, Spread
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look better than it is: to choose one, "
@@ -44,8 +44,8 @@ class Curve:
         return self.key.rpartition(".")[2]
 
     @property
-    def metric(self) -> str:
-        return self.rows[0].metric
+    def metric(self) -> Metric:
+        return Metric(self.rows[0].metric)
 
     @property
     def title(self) -> str:
@@ -60,44 +60,52 @@ class Curve:
     @property
     def sentence(self) -> str:
         """The spread of the means, that of seeds, whether any two values differ, and what validation would choose."""
-        scored = [row for row in self.rows if row.score]
+        scored = [(row.score, row) for row in self.rows if row.score]
         if len(scored) < 2:
             return "fewer than two values have a score"
         return "; ".join(part for part in (self._spread(scored), self._verdict(), self._chosen(scored)) if part)
 
-    def _spread(self, rows: Sequence[TableRow]) -> str:
-        metric, low, high = Metric(self.metric), min(rows, key=_mean), max(rows, key=_mean)
-        if _mean(low) == _mean(high):
-            return f"all {len(rows)} means are {metric.score(_mean(low))}"
-        said = " to ".join(f"{metric.score(_mean(row))} ({self.value(row)})" for row in (low, high))
-        alone = _by_seeds(rows)
-        apart = "" if alone is None else f"; seeds alone would put {len(rows)} such means {metric.points(alone)} apart"
-        return f"means from {said}, {metric.points(_mean(high) - _mean(low))} {metric.points_word} apart{apart}"
+    def _spread(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
+        means = [(score.mean, self.value(row)) for score, row in scored]
+        (low, lowest), (high, highest) = (find(means, key=lambda one: one[0]) for find in (min, max))
+        if low == high:
+            return f"all {len(means)} means are {self.metric.score(low)}"
+        said = f"means from {self.metric.score(low)} ({lowest}) to {self.metric.score(high)} ({highest})"
+        alone = _range_by_seeds([score for score, _ in scored])
+        seeds = (
+            ""
+            if alone is None
+            else f"; seeds alone would put {len(means)} such means {self.metric.points(alone)} apart"
+        )
+        return f"{said}, {self.metric.points(high - low)} {self.metric.points_word} apart{seeds}"
 
     def _verdict(self) -> str:
-        tested = [pair for pair in self.comparisons if pair.adjusted is not None]
+        tested = [(one.adjusted, one) for one in self.comparisons if one.adjusted is not None]
         if not tested:
             return "not enough seeds to tell values apart"
-        clear = [pair for pair in tested if pair.verdict == "distinguishable"]
+        clear = [
+            (abs(one.estimate.difference), one)
+            for _, one in tested
+            if one.verdict == "distinguishable" and one.estimate
+        ]
         pairs = f"{len(tested)} pair{'' if len(tested) == 1 else 's'}"
         if not clear:
-            least = min(pair.adjusted for pair in tested if pair.adjusted is not None)
+            least = min(adjusted for adjusted, _ in tested)
             return f"no two values are distinguishable (smallest p of {pairs} after Holm's correction: {least:.2f})"
-        largest = max(clear, key=lambda pair: abs(pair.estimate.difference) if pair.estimate else 0.0)
-        gap, ends = largest.estimate_texts
-        said = f"{self.value(largest.first)} − {self.value(largest.second)}: {gap} {ends}"
+        _, largest = max(clear, key=lambda one: one[0])
+        said = f"{self.value(largest.first)} − {self.value(largest.second)}: {' '.join(largest.estimate_texts)}"
         return f"distinguishable: {len(clear)} of {pairs}, the largest {said}"
 
-    def _chosen(self, rows: Sequence[TableRow]) -> str:
+    def _chosen(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
         """What the validation means would choose, and what that scores."""
-        means = [(row.validation.mean, row) for row in rows if row.validation]
-        if len(means) < len(rows):
+        means = [row.validation.mean for _, row in scored if row.validation]
+        if len(means) < len(scored):
             return ""
-        top = (max if rows[0].mode == "max" else min)(mean for mean, _ in means)
-        ties = [row for mean, row in means if mean == top]
+        top = max(means) if scored[0][1].mode == "max" else min(means)
+        ties = [one for mean, one in zip(means, scored, strict=True) if mean == top]
         if len(ties) > 1:
-            return f"validation does not choose between {', '.join(map(self.value, ties))}"
-        return f"validation would choose {self.value(ties[0])}, test {Metric(self.metric).score(_mean(ties[0]))}"
+            return f"validation does not choose between {', '.join(self.value(row) for _, row in ties)}"
+        return f"validation would choose {self.value(ties[0][1])}, test {self.metric.score(ties[0][0].mean)}"
 
 
 def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
@@ -105,42 +113,29 @@ def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
     groups: dict[tuple[str, ...], list[TableRow]] = {}
     for row in rows:
         groups.setdefault((*row.family, row.label, row.metric), []).append(row)
-    return [curve for group in groups.values() if len(group) > 1 for curve in _curves_of(group)]
+    return [curve for group in groups.values() for curve in _curves_of(group)]
 
 
-def _curves_of(group: Sequence[TableRow]) -> list[Curve]:
-    keys = [key for key in varying(row.settings for row in group) if key != _MIXER_FILE]
-    found: dict[tuple[int, ...], Curve] = {}
+def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
+    keys = varying(row.settings for row in group)
+    seen = set[tuple[int, ...]]()
     for key in keys:
-        apart = with_alternatives([key])
-        others = [name for name in varying(row.settings for row in group) if name not in apart]
-        along: dict[tuple[str, ...], list[TableRow]] = {}
+        others = [name for name in keys if name not in with_alternative(key)]
+        along: dict[Setting, list[TableRow]] = {}
         for row in group:
-            along.setdefault(tuple(row.settings.get(name, "none") for name in others), []).append(row)
-        for values in along.values():
-            if len(values) > 1:  # of two settings that switch each other off the first stands for both
-                found.setdefault(tuple(map(id, values)), _curve(key, values, others, star=_is_star(group)))
-    return list(found.values())
+            along.setdefault(tuple((name, row.settings.get(name, "none")) for name in others), []).append(row)
+        for at, values in along.items():
+            members = tuple(map(id, values))
+            if len(values) > 1 and key != _MIXER_FILE and members not in seen:
+                seen.add(members)  # of two settings that switch each other off the first stands for both
+                values = sorted(values, key=lambda row: in_order(row.settings.get(key, "none")))
+                # where all curves meet in one base, it need not be told
+                at = () if any(row.is_base for row in group) else at
+                yield Curve(key=key, rows=tuple(values), at=at, comparisons=tuple(compare_values(values, key)))
 
 
-def _is_star(group: Sequence[TableRow]) -> bool:
-    """Whether all curves meet in one base, which then need not be told."""
-    return any(row.is_base for row in group)
-
-
-def _curve(key: str, rows: Sequence[TableRow], others: Sequence[str], *, star: bool) -> Curve:
-    rows = sorted(rows, key=lambda row: in_order(row.settings.get(key, "none")))
-    at = () if star else tuple((name, rows[0].settings.get(name, "none")) for name in others)
-    return Curve(key=key, rows=tuple(rows), at=at, comparisons=tuple(compare_values(rows, key)))
-
-
-def _mean(row: TableRow) -> float:
-    return row.score.mean if row.score else 0.0
-
-
-def _by_seeds(rows: Sequence[TableRow]) -> float | None:
+def _range_by_seeds(scores: Sequence[Spread]) -> float | None:
     """Expected largest minus smallest mean if the setting did nothing: seeds' variances, pooled; None with one seed."""
-    scores = [row.score for row in rows if row.score]
     variances = [score.std**2 / score.count for score in scores if score.std is not None]
     if len(variances) < len(scores):
         return None

@@ -11,7 +11,7 @@ from subquad.report import text
 from subquad.report.charts import Chart, curve_chart, training_charts
 from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
-from subquad.report.published import Beside, published_faults, source_title, varied_beside
+from subquad.report.published import Beside, published_beside, published_faults, source_title
 from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
@@ -258,7 +258,7 @@ def _curve_sections(report: Report) -> list[Section]:
 
 def _curve_table(one: Curve) -> Table:
     """One line per value of the setting, the base's marked."""
-    metric = text.Metric(one.metric)
+    metric = one.metric
     validation, test = (f"{split} {metric.with_unit}" for split in ("validation", "test"))
     cells = [
         {
@@ -266,8 +266,8 @@ def _curve_table(one: Curve) -> Table:
             validation: metric.score(row.validation),
             test: _score(row),
             "seeds": str(len(row.counted)),
-            "published": _in_short(varied_beside(row, one.key)),
-            "source": "; ".join(beside.published.reference for beside in varied_beside(row, one.key)) or text.DASH,
+            "published": _in_short(published_beside(row, one.key)),
+            "source": "; ".join(beside.published.reference for beside in published_beside(row, one.key)) or text.DASH,
         }
         for row in one.rows
     ]

@@ -7,19 +7,19 @@ The format: docs/how-to/published-table.md. No code of the package runs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from subquad.registry.files import Recipe, yaml_files
+from subquad.registry.files import yaml_files
 from subquad.registry.found import Found
 from subquad.report.rows import TableRow
-from subquad.report.run import ReportedRun
+from subquad.report.run import FilePart
 
 _SELECTION = {
     "honest": "checkpoint chosen on validation",
@@ -28,8 +28,8 @@ _SELECTION = {
 }
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Strict(FilePart, extra="forbid"):
+    """A part of a published table."""
 
 
 class _Caution(_Strict):
@@ -51,11 +51,11 @@ class _Conditions(_Strict):
     tables: list[str]
     models: list[str] | None = None
     protocol: tuple[str, str]
-    protocols: dict[str, tuple[str, str]] = Field(default_factory=dict)
-    expect: dict[str, tuple[str, Any]] = Field(default_factory=dict)
-    exceptions: dict[str, dict[str, tuple[str, Any]]] = Field(default_factory=dict, alias="except")
+    protocols: dict[str, tuple[str, str]] = Field({})
+    expect: dict[str, tuple[str, Any]] = Field({})
+    exceptions: dict[str, dict[str, tuple[str, Any]]] = Field({}, alias="except")
     samples: dict[str, int]
-    mixer: dict[str, dict[str, list[dict[str, Any]]]] = Field(default_factory=dict)
+    mixer: dict[str, dict[str, list[dict[str, Any]]]] = Field({})
     seeds: int | None = None
     never: str = ""
 
@@ -68,19 +68,6 @@ class _Varied(_Strict):
     model: str
     main: dict[str, str]
     variants: int | None = None
-
-
-class _File(_Strict):
-    """A published table as its YAML file has it; `rows` is CSV, or lies beside the file as NAME.csv."""
-
-    format: Literal[1]
-    sources: dict[str, str] = Field(default_factory=dict)
-    models: dict[str, list[str]]
-    tables: dict[str, list[str]]
-    varied: dict[str, dict[str, list[_Varied]]] = Field(default_factory=dict)
-    conditions: list[_Conditions] = Field(default_factory=list)
-    cautions: list[_Caution] = Field(default_factory=list)
-    rows: str = ""
 
 
 class _PublishedRow(_Strict):
@@ -130,152 +117,136 @@ class Beside:
         """Comparable, or not and why; with a limit the first reasons, and how many more there are."""
         if not self.reasons:
             return "comparable"
-        left = len(self.reasons) - (limit or len(self.reasons))
-        more = [f"and {left} more"] if left > 0 else []
+        left = len(self.reasons[limit:]) if limit else 0
+        more = [f"and {left} more"] if left else []
         return f"not comparable: {'; '.join([*self.reasons[:limit], *more])}"
 
 
-@dataclass(frozen=True)
-class _PublishedTable:
-    """What one file says.
+class _PublishedTable(_Strict):
+    """What one file says; its `rows` are CSV there, or lie beside it as NAME.csv."""
 
-    Attributes:
-        rows: every printed number.
-        rules: all else.
-    """
-
+    format: Literal[1]
+    sources: dict[str, str] = Field({})
+    models: dict[str, list[str]]
+    tables: dict[str, list[str]]
+    varied: dict[str, dict[str, list[_Varied]]] = Field({})
+    conditions: list[_Conditions] = Field([])
+    cautions: list[_Caution] = Field([])
     rows: tuple[_PublishedRow, ...]
-    rules: _File
 
     def find(self, mixer: str, benchmark: str, metric: str) -> list[_PublishedRow]:
         """Rows of a mixer on a benchmark, from the tables that report results."""
-        models, tables = self.rules.models.get(mixer, []), self.rules.tables
         return [
             row
             for row in self.rows
-            if row.model in models
-            and (row.benchmark, row.metric) == (benchmark, metric)
-            and row.table in tables.get(row.source, [])
+            if (row.benchmark, row.metric) == (benchmark, metric)
+            and row.model in self.models.get(mixer, [])
+            and row.table in self.tables.get(row.source, [])
         ]
 
-    def find_varied(self, mixer: str, key: str, benchmark: str, metric: str) -> list[tuple[float, _PublishedRow]]:
+    def find_varied(
+        self, mixer: str, key: str, benchmark: str, metric: str
+    ) -> list[tuple[float, _PublishedRow, _Varied]]:
         """Rows for values of one setting of a mixer, with the values, from the tables that change it alone."""
         found = [
-            (float(row.model.removeprefix(rule.model)), row)
-            for rule in self.rules.varied.get(mixer, {}).get(key, [])
+            (float(row.model.removeprefix(rule.model)), row, rule)
+            for rule in self.varied.get(mixer, {}).get(key, [])
             for row in self.rows
             if (row.source, row.table, row.benchmark, row.metric) == (rule.source, rule.table, benchmark, metric)
             and row.model.startswith(rule.model)
         ]
         return sorted(found, key=lambda one: one[0])
 
-    def beside(self, row: TableRow, published: _PublishedRow) -> Beside:
-        """A row beside one of `find`."""
-        rule = self.conditions(published)
-        variants = rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
+    def beside(self, row: TableRow, published: _PublishedRow, varied: _Varied | None = None, **value: float) -> Beside:
+        """A row beside a published one; with `varied` it is one of `find_varied`.
+
+        Its conditions are then those of the main table, with the setting's value in place of the chosen one.
+        """
+        rule = self.conditions_of(published.model_copy(update=varied.main if varied else {}))
+        chosen = rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
+        variants = [{**one, **value} for one in chosen[: varied.variants if varied else None]]
         return Beside(published=published, reasons=tuple(_reasons(row, published, rule, variants)))
 
-    def beside_varied(self, row: TableRow, key: str, value: float, published: _PublishedRow) -> Beside:
-        """A row beside one of `find_varied`: the main table's conditions, with the value in place of the chosen one."""
-        varied = next(
-            one
-            for one in self.rules.varied[row.mixer][key]
-            if (one.source, one.table) == (published.source, published.table)
-        )
-        rule = self.conditions(published.model_copy(update=varied.main))
-        known = rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
-        variants = [{**one, key.removeprefix("mixer.params."): value} for one in known[: varied.variants]]
-        return Beside(published=published, reasons=tuple(_reasons(row, published, rule, variants)))
-
-    def conditions(self, row: _PublishedRow) -> _Conditions | None:
+    def conditions_of(self, row: _PublishedRow) -> _Conditions | None:
         """How a row was obtained, None where that is not known: the first entry that names it."""
-        for rule in self.rules.conditions:
+        for rule in self.conditions:
             named = rule.source == row.source and row.table in rule.tables and row.benchmark in rule.samples
             if named and row.model in (rule.models or [row.model]):
                 return rule
         return None
 
 
-def published_beside(row: TableRow) -> list[Beside]:
-    """Published rows of the row's mixer on its data set, each with its verdict."""
-    where = (row.mixer, _benchmark(row), row.metric)
-    return [table.beside(row, one) for table in published_tables() for one in table.find(*where)]
+def published_beside(row: TableRow, key: str = "") -> list[Beside]:
+    """Published rows of the row's mixer on its data set, each with its verdict.
 
-
-def varied_beside(row: TableRow, key: str) -> list[Beside]:
-    """Published rows for the row's value of one setting, from the tables that change it alone."""
-    value, where = _first_run(row).experiment.get(key), (row.mixer, key, _benchmark(row), row.metric)
+    Args:
+        row: of a report.
+        key: a setting: from the tables that change it alone, the rows for its value in `row`.
+    """
+    if not key:
+        where = (row.mixer, row.benchmark, row.metric)
+        return [table.beside(row, one) for table in published_tables() for one in table.find(*where)]
+    name, value = key.removeprefix("mixer.params."), row.first.leaves.get(key)
     return [
-        table.beside_varied(row, key, printed, one)
-        for table in published_tables()
-        for printed, one in table.find_varied(*where)
+        table.beside(row, one, rule, **{name: printed})
+        for printed, one, table, rule in _along(row, key)
         if printed == value and isinstance(value, int | float)
     ]
 
 
 def printed_values(row: TableRow, key: str) -> list[tuple[float, _PublishedRow]]:
     """Every published value of one setting of the row's mixer on its data set."""
-    where = (row.mixer, key, _benchmark(row), row.metric)
-    return [one for table in published_tables() for one in table.find_varied(*where)]
+    return [(value, one) for value, one, *_ in _along(row, key)]
+
+
+def _along(row: TableRow, key: str) -> Iterator[tuple[float, _PublishedRow, _PublishedTable, _Varied]]:
+    for table in published_tables():
+        for value, one, rule in table.find_varied(row.mixer, key, row.benchmark, row.metric):
+            yield value, one, table, rule
 
 
 def source_title(source: str) -> str:
     """The paper behind a source's short name."""
-    return next((table.rules.sources[source] for table in published_tables() if source in table.rules.sources), source)
+    return next((table.sources[source] for table in published_tables() if source in table.sources), source)
 
 
 def published_tables() -> list[_PublishedTable]:
     """The tables of all installed packages; those that cannot be used are left out (`published_faults`)."""
-    return [found for _, found in _found() if isinstance(found, _PublishedTable)]
+    return [found for _, found in _files() if isinstance(found, _PublishedTable)]
 
 
 def published_faults(plugin: Found | None = None) -> list[str]:
     """What is wrong with the files of all packages, or of one, a line each."""
-    return [found for file, found in _found() if isinstance(found, str) and plugin in (None, file.found)]
+    return [found for owner, found in _files() if isinstance(found, str) and plugin in (None, owner)]
 
 
-def _found() -> list[tuple[Recipe, _PublishedTable | str]]:
-    return [(file, _read(file.path, str(file.found))) for file in yaml_files("published")]
+def _files() -> list[tuple[Found, _PublishedTable | str]]:
+    return [(file.found, _read(file.path, str(file.found))) for file in yaml_files("published")]
 
 
 @cache
 def _read(path: Path, owner: str) -> _PublishedTable | str:
     """A published table, or in one line what is wrong with its file."""
     try:
-        rules = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-        text = rules.rows or path.with_suffix(".csv").read_text(encoding="utf-8")
-        rows = [_PublishedRow.model_validate(record) for record in csv.DictReader(text.splitlines())]
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return f"{owner}: {path.name}: {where}: {first['msg'].lower()}"
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(data, dict):
+            text = data.get("rows") or path.with_suffix(".csv").read_text(encoding="utf-8")
+            data["rows"] = list(csv.DictReader(str(text).splitlines()))
+        table = _PublishedTable.read(data)
     except (OSError, ValueError, yaml.YAMLError) as error:
         return f"{owner}: {path.name}: {' '.join(str(error).split())}"
-    return _PublishedTable(tuple(_cautioned(row, rules.cautions) for row in rows), rules)
+    return table.model_copy(update={"rows": tuple(_cautioned(row, table.cautions) for row in table.rows)})
 
 
-def _cautioned(row: _PublishedRow, cautions: list[_Caution]) -> _PublishedRow:
-    fitting = [one for one in cautions if _fits(one, row)]
-    told = {"cautions": tuple(one.text for one in fitting), "target": all(one.target for one in fitting)}
-    return row.model_copy(update=told)
-
-
-def _fits(caution: _Caution, row: _PublishedRow) -> bool:
-    given = caution.model_dump(include={"source", "table", "benchmark", "model", "value"}, exclude_none=True)
-    return all(getattr(row, key) == value for key, value in given.items())
-
-
-def _first_run(row: TableRow) -> ReportedRun:
-    return next(iter(row.counted or row.runs))
-
-
-def _benchmark(row: TableRow) -> str:
-    result = _first_run(row).result
-    return result.published_keys.get("benchmark", row.dataset) if result else row.dataset
+def _cautioned(row: _PublishedRow, cautions: Sequence[_Caution]) -> _PublishedRow:
+    told = [(one, one.model_dump(exclude={"text", "target"}, exclude_none=True)) for one in cautions]
+    fitting = [one for one, given in told if all(getattr(row, key) == value for key, value in given.items())]
+    update = {"cautions": tuple(one.text for one in fitting), "target": all(one.target for one in fitting)}
+    return row.model_copy(update=update)
 
 
 def _reasons(
-    row: TableRow, published: _PublishedRow, rule: _Conditions | None, variants: list[dict[str, Any]]
+    row: TableRow, published: _PublishedRow, rule: _Conditions | None, variants: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     if rule is None:
         yield "conditions unknown"
@@ -291,30 +262,32 @@ def _reasons(
         yield from published.cautions[:1]
 
 
-def _differences(row: TableRow, benchmark: str, rule: _Conditions, variants: list[dict[str, Any]]) -> Iterator[str]:
-    run, own = _first_run(row), rule.exceptions.get(benchmark, {})
+def _differences(
+    row: TableRow, benchmark: str, rule: _Conditions, variants: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    own = rule.exceptions.get(benchmark, {})
     expect = {**own, **rule.expect, **own}  # the benchmark's own come first
     protocol, words = rule.protocols.get(benchmark, rule.protocol)
     if row.protocol != protocol:
         for key, (_, value) in expect.items():
             words = words.replace(f"{{{key}}}", str(value))
         yield f"{_SELECTION.get(row.protocol, row.protocol)}, published: {words}"
-    yield from _unlike(run, expect)
+    leaves, samples, printed = row.first.leaves, row.samples, rule.samples[benchmark]
+    yield from _unlike(leaves, expect)
     params = [{f"mixer.params.{key}": (key, value) for key, value in one.items()} for one in variants]
-    yield from min((list(_unlike(run, one)) for one in params), key=len, default=[])
-    samples, printed = run.test_samples, rule.samples[benchmark]
+    yield from min((list(_unlike(leaves, one)) for one in params), key=len, default=[])
     if samples is not None and samples != printed:
         yield f"{samples} test samples, published {printed}"
     if row.counted and rule.seeds is not None and len(row.seeds) < rule.seeds:
         yield f"{len(row.seeds)} of the {rule.seeds} seeds that the published mean has"
 
 
-def _unlike(run: ReportedRun, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
+def _unlike(leaves: Mapping[str, Any], expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
     for key, (word, value) in expect.items():
-        if key not in run.experiment:
+        if key not in leaves:
             yield f"{word} not stated, published {_said(value)}"
-        elif not _same(run.experiment[key], value):
-            yield f"{word} {_said(run.experiment[key])}, published {_said(value)}"
+        elif not _same(leaves[key], value):
+            yield f"{word} {_said(leaves[key])}, published {_said(value)}"
 
 
 def _same(found: Any, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Reference scores: rows of guesses that need no trained model.
+"""Rows that no run of their own stands behind: guesses without a model, and means over data sets.
 
 Method: docs/reference/report.md.
 """
@@ -6,13 +6,14 @@ Method: docs/reference/report.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from subquad.report import stats
 from subquad.report.rows import TableRow, short_setting, varying
 from subquad.report.run import ReportedRun
-from subquad.report.text import printable
+from subquad.report.text import Spread, printable
 
 REFERENCE_METRIC = "accuracy"
 REFERENCE_MEANING = (
@@ -22,7 +23,7 @@ REFERENCE_MEANING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One row.
+    """A row of a guess that needs no trained model.
 
     Attributes:
         key: the guess's name in result.json.
@@ -60,38 +61,109 @@ class Reference:
         return stats.wilson(self.accuracy, self.samples)
 
 
-def make_references(rows: Sequence[TableRow]) -> list[Reference]:
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """One mixer's, or one reference score's, mean over data sets; each data set weighs the same.
+
+    Attributes:
+        name: the mixer's label, or the reference's name.
+        datasets: over which, in order.
+        others: the other data sets of the table with this protocol and metric.
+        score: mean and spread over seeds of the mean over data sets; where data sets have other seeds than each other,
+            and for references, the mean alone, of 0 seeds.
+        is_reference: whether it is a guess without a model.
+    """
+
+    name: str
+    protocol: str
+    metric: str
+    datasets: tuple[str, ...]
+    others: tuple[str, ...]
+    score: Spread
+    is_reference: bool
+
+    @property
+    def over(self) -> str:
+        """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
+        if not self.others:
+            return f"all {len(self.datasets)}"
+        count = f"{len(self.datasets)} of {len(self.datasets) + len(self.others)}"
+        few = len(self.others) <= len(self.datasets)
+        return f"{count}, not {', '.join(self.others)}" if few else f"{count}: {', '.join(self.datasets)}"
+
+
+def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
     """Those of each data set and protocol, in the order of the rows, the lowest first."""
-    families = dict.fromkeys(row.family for row in rows)
-    return [one for family in families for one in _of_family(family, rows)]
+    for family in dict.fromkeys(row.family for row in rows):
+        found: dict[tuple[float, str, int], list[ReportedRun]] = {}
+        runs = [run for row in rows if row.family == family for run in row.counted]
+        for run in runs:
+            if kept := run.reference_scores:
+                for key, accuracy in kept.accuracy.items():
+                    found.setdefault((accuracy, key, kept.samples), []).append(run)
+        times = Counter(key for _, key, _ in found)
+        for (accuracy, key, samples), members in sorted(found.items(), key=lambda one: one[0]):
+            yield Reference(
+                dataset=family[0],
+                protocol=family[1],
+                key=key,
+                which=_which(members, runs) if times[key] > 1 else "",
+                accuracy=accuracy,
+                samples=samples,
+                runs=tuple(members),
+            )
 
 
-def _of_family(family: tuple[str, str], rows: Sequence[TableRow]) -> list[Reference]:
-    found: dict[tuple[float, str, int], list[ReportedRun]] = {}
-    runs = [run for row in rows if row.family == family for run in row.counted]
-    for run in runs:
-        kept = run.result.reference_scores if run.result else None
-        for key, accuracy in kept.accuracy.items() if kept else ():
-            found.setdefault((accuracy, key, kept.samples if kept else 0), []).append(run)
-    times = Counter(key for _, key, _ in found)
-    return [
-        Reference(
-            dataset=family[0],
-            protocol=family[1],
-            key=key,
-            which=_which(found[accuracy, key, samples], runs) if times[key] > 1 else "",
-            accuracy=accuracy,
-            samples=samples,
-            runs=tuple(found[accuracy, key, samples]),
-        )
-        for accuracy, key, samples in sorted(found)
-    ]
-
-
-def _which(members: list[ReportedRun], everyone: list[ReportedRun]) -> str:
+def _which(members: Sequence[ReportedRun], everyone: Sequence[ReportedRun]) -> str:
     """The data set's settings that these runs share and others do not have, or else how many runs they are."""
-    differing = set(varying(run.settings for run in everyone))
-    shared = differing - set(varying(run.settings for run in members))
+    shared = set(varying(run.settings for run in everyone)) - set(varying(run.settings for run in members))
     keys = sorted(key for key in shared if key.startswith("dataset."))
     setting = tuple((key, members[0].settings.get(key, "none")) for key in keys)
     return printable(short_setting(setting)) if setting else f"{len(members)} of {len(everyone)} runs"
+
+
+def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Iterator[Mean]:
+    """Means over all data sets of a protocol, then over those of each reference that only some of them have.
+
+    Rows of one metric with one variant of a mixer to a data set count. A mixer is averaged where it has a score on
+    every data set in question, so that all means in a block are over the same data.
+    """
+    for protocol, metric in dict.fromkeys((row.protocol, row.metric) for row in rows):
+        groups: dict[tuple[bool, str], list[TableRow | Reference]] = {}
+        members = [row for row in rows if (row.protocol, row.metric) == (protocol, metric)]
+        names = tuple(dict.fromkeys(row.dataset for row in members))
+        for row in members:
+            groups.setdefault((False, row.label), []).append(row)
+        for one in references if metric == REFERENCE_METRIC else ():
+            if one.protocol == protocol and one.dataset in names:
+                groups.setdefault((True, one.key), []).append(one)
+        guessed = [tuple(dict.fromkeys(one.dataset for one in own)) for (guess, _), own in groups.items() if guess]
+        for datasets in dict.fromkeys([names, *guessed]):
+            among = [[one for one in own if one.dataset in datasets] for own in groups.values()]
+            block = [
+                Mean(
+                    name=own[0].name if isinstance(own[0], Reference) else own[0].label,
+                    protocol=protocol,
+                    metric=metric,
+                    datasets=datasets,
+                    others=tuple(one for one in names if one not in datasets),
+                    score=score,
+                    is_reference=isinstance(own[0], Reference),
+                )
+                for own in among
+                if tuple(one.dataset for one in own) == datasets and (score := _mean_of(own))
+            ]
+            if len(datasets) > 1 and any(not one.is_reference for one in block):
+                yield from block
+
+
+def _mean_of(own: Sequence[TableRow | Reference]) -> Spread | None:
+    """With its spread over seeds, if they are the same everywhere; None where a score is missing."""
+    rows = [one for one in own if isinstance(one, TableRow)]
+    means = [one.accuracy for one in own if isinstance(one, Reference)] + [row.score.mean for row in rows if row.score]
+    if len(means) < len(own):
+        return None
+    if len({row.seeds for row in rows}) != 1:
+        return Spread(fsum(means) / len(means), None, 0)
+    scores = [[run.score(row.metric) or 0.0 for run in row.counted] for row in rows]
+    return Spread.of(fsum(column) / len(rows) for column in zip(*scores, strict=True))

@@ -1,24 +1,23 @@
-"""From run directories to a report: plain data that is rendered elsewhere, and the sentences made of it."""
+"""From run folders to a report: plain data that is rendered elsewhere, and the sentences made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
 from pathlib import Path
 from typing import Literal
 
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.report import stats
 from subquad.report.compare import Comparison, compare_rows
 from subquad.report.curves import Curve, make_curves
-from subquad.report.means import Mean, make_means
-from subquad.report.published import Beside, published_beside, varied_beside
-from subquad.report.references import REFERENCE_METRIC, Reference, make_references
+from subquad.report.published import Beside, published_beside
+from subquad.report.references import REFERENCE_METRIC, Mean, Reference, make_means, make_references
 from subquad.report.rows import TableRow, make_rows, short_setting
 from subquad.report.run import ReportedRun, reported_runs
-from subquad.report.text import Metric
-
-_CHOSEN_ON_TEST = "; these scores were chosen on the test split"
+from subquad.report.text import Metric, Spread, printable
+from subquad.runs import STUDY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +46,8 @@ class Report:
 
     def published(self, row: TableRow) -> list[Beside]:
         """Published rows beside a row: those that change the same setting to its value, else the main tables'."""
-        keys = [curve.key for curve in self.curves if not row.is_base and any(one is row for one in curve.rows)]
-        return [one for key in keys for one in varied_beside(row, key)] or published_beside(row)
+        keys = [one.key for one in self.curves if not row.is_base and row in one.rows]
+        return [one for key in keys for one in published_beside(row, key)] or published_beside(row)
 
 
 def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Report:
@@ -64,9 +63,9 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
     """
     runs = reported_runs(folders)
     rows = make_rows(runs)
-    held = next((run.baseline for run in runs if run.baseline), "") if baseline is None else baseline
-    curves, references = make_curves(rows), make_references(rows)
-    comparisons = compare_rows(rows, held, lambda first, second: _on_curves(curves, first, second))
+    held = _baseline(runs) if baseline is None else baseline
+    curves, references = make_curves(rows), list(make_references(rows))
+    comparisons = compare_rows(rows, held, apart=[row for curve in curves for row in curve.rows])
     return Report(
         rows=tuple(rows),
         comparisons=tuple(comparisons),
@@ -79,42 +78,54 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
     )
 
 
-def _on_curves(curves: Sequence[Curve], first: TableRow, second: TableRow) -> bool:
-    """Whether two rows are values of settings of one mixer: compared along curves or not at all."""
-    same = (first.family, first.label) == (second.family, second.label)
-    return same and all(any(one is row for curve in curves for one in curve.rows) for row in (first, second))
+def _baseline(runs: Iterable[ReportedRun]) -> str:
+    """What the first study that names a baseline names, "" where none does."""
+    for study in dict.fromkeys(run.folder.parent.parent / STUDY for run in runs):
+        data = parse_yaml(read_text(study, str(study)), str(study)).data if study.exists() else None
+        if isinstance(data, dict) and data.get("baseline"):
+            return printable(str(data["baseline"]))
+    return ""
 
 
 def _headlines(
     rows: Sequence[TableRow], comparisons: Sequence[Comparison], references: Sequence[Reference], baseline: str
-) -> list[str]:
-    """Sentences in the order of the table."""
-    found = []
+) -> Iterator[str]:
+    """Sentences in the order of the table: for each data set and protocol the baseline's, and the references'."""
     for family in dict.fromkeys(row.family for row in rows):
         members = [row for row in rows if row.family == family]
-        pairs = [one for one in comparisons if one.family == family]
+        pairs = [one for one in comparisons if one.first.family == family]
         guesses = [one for one in references if one.family == family]
-        parts = (_sentence(members, pairs, baseline) if baseline else "", _reference_sentence(members, guesses))
-        found += [f"{family[0]} ({family[1]}): {part}" for part in parts if part]
-    return found
+        for part in (_baseline_sentence(members, pairs, baseline), _reference_sentence(members, guesses)):
+            if part:
+                yield f"{family[0]} ({family[1]}): {part}"
 
 
-def _sentence(rows: Sequence[TableRow], everything: Sequence[Comparison], baseline: str) -> str:
+def _baseline_sentence(rows: Sequence[TableRow], everything: Sequence[Comparison], baseline: str) -> str:
     """What the mixers score beside the baseline."""
-    others = [row for row in rows if not row.is_called(baseline)]
     controls = [row for row in rows if row.is_called(baseline)]
-    if not others:
+    one_mixer = len(rows) > len({row.label for row in rows}) == 1
+    if not baseline or (not controls and one_mixer):  # a study of a setting, not of mixers
+        return ""
+    if len(controls) == len(rows):
         return f"only the baseline {baseline} ran: nothing to compare it with"
-    if not controls and len(rows) > len({row.label for row in rows}) == 1:
-        return ""  # a study of a setting, not of mixers
     if not controls:
         return f"no row of the baseline {baseline}"
     pairs = [one for one in everything if one.second.is_called(baseline) and not one.first.is_called(baseline)]
     if not pairs:
         return f"the baseline {baseline} and the other mixers have no test scores to compare"
-    clear = [_clear(one, baseline, len(controls)) for one in pairs if one.verdict == "distinguishable"]
-    alike = all(one.verdict == "not distinguishable" for one in everything)
-    return "; ".join([*clear, *_unclear(pairs, baseline, alike)])
+    by_verdict: dict[str, list[Comparison]] = {}
+    for one in pairs:
+        by_verdict.setdefault(one.verdict, []).append(one)
+    parts = [_clear(one, baseline, len(controls)) for one in by_verdict.get("distinguishable", ())]
+    if open_ones := by_verdict.get("not distinguishable"):
+        alike = all(one.verdict == "not distinguishable" for one in everything)
+        end = ": this data set cannot tell mixers apart in this setting" if alike else ""
+        said = f"not distinguishable from the baseline {baseline}, {_possible(open_ones)} not excluded"
+        parts.append(f"{_names(open_ones)}: {said}{end}")
+    if few := by_verdict.get("not enough seeds"):
+        said = f"not enough seeds to compare with the baseline {baseline}; run more than one seed of each"
+        parts.append(f"{_names(few)}: {said}")
+    return "; ".join(parts)
 
 
 def _clear(one: Comparison, baseline: str, controls: int) -> str:
@@ -128,39 +139,27 @@ def _clear(one: Comparison, baseline: str, controls: int) -> str:
     return f"{one.first.name} {verb} the baseline {baseline}{which} by {gap}"
 
 
-def _unclear(pairs: Sequence[Comparison], baseline: str, alike: bool) -> list[str]:
-    found: list[str] = []
-    if names := _names(pairs, "not distinguishable"):
-        end = ": this data set cannot tell mixers apart in this setting" if alike else ""
-        found.append(f"{names}: not distinguishable from the baseline {baseline}, {_open(pairs)} not excluded{end}")
-    if names := _names(pairs, "not enough seeds"):
-        more = "run more than one seed of each"
-        found.append(f"{names}: not enough seeds to compare with the baseline {baseline}; {more}")
-    return found
-
-
-def _open(pairs: Sequence[Comparison]) -> str:
+def _possible(pairs: Sequence[Comparison]) -> str:
     """`differences of -1.8 to 2.3 points`: what stays possible, so that no evidence is not read as equality."""
-    found = [one.estimate for one in pairs if one.verdict == "not distinguishable" and one.estimate]
-    metric = Metric(pairs[0].first.metric)
+    found, metric = [one.estimate for one in pairs if one.estimate], Metric(pairs[0].first.metric)
     low, high = min(one.low for one in found), max(one.high for one in found)
     return f"differences of {metric.points(low)} to {metric.points(high)} {metric.points_word}"
 
 
-def _names(pairs: Sequence[Comparison], verdict: str) -> str:
-    return ", ".join(dict.fromkeys(one.first.name for one in pairs if one.verdict == verdict))
+def _names(pairs: Sequence[Comparison]) -> str:
+    return ", ".join(dict.fromkeys(one.first.name for one in pairs))
 
 
 def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
     """For the rows and references of one data set and protocol; empty where there is nothing to say."""
     judged = [row for row in rows if row.metric == REFERENCE_METRIC and row.score is not None]
-    best = [_best_of(row, references) for row in judged]
-    pairs = list(zip(judged, best, strict=True))
+    pairs = [(row, _best_of(row, references)) for row in judged]
     parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
     if parts and (missing := [row.name for row, found in pairs if found is None]):
         parts.append(f"no reference score recorded beside {', '.join(missing)}")
-    chosen = parts and any(row.protocol == "paper" for row in judged)
-    return "; ".join(parts) + (_CHOSEN_ON_TEST if chosen else "")
+    if parts and judged[0].protocol == "paper":
+        parts.append("these scores were chosen on the test split")
+    return "; ".join(parts)
 
 
 def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None:
@@ -168,28 +167,6 @@ def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None
     own = {run.folder for run in row.counted}
     found = [one for one in references if own & {run.folder for run in one.runs}]
     return max(found, key=lambda one: one.interval[1], default=None)
-
-
-def _judge(row: TableRow, reference: Reference) -> Literal["above", "not above", "few seeds"]:
-    """Above: the lower end of the row's 95 % interval lies over the upper end of the reference's."""
-    assert row.score is not None
-    high = reference.interval[1]
-    if row.score.mean <= high:
-        return "not above"
-    low = _lower_end(row, reference.samples)
-    return "few seeds" if low is None else "above" if low > high else "not above"
-
-
-def _lower_end(row: TableRow, samples: int) -> float | None:
-    """Lower end of an accuracy's 95 % interval over seeds and test samples, None with one seed.
-
-    The distances of Student's t over the seeds and Wilson's over the samples, added in squares (Newcombe, 1998).
-    """
-    score = row.score
-    if score is None or score.std is None:
-        return None
-    of_seeds = stats.t_quantile(score.count - 1.0) * score.std / sqrt(score.count)
-    return score.mean - hypot(of_seeds, score.mean - stats.wilson(score.mean, samples)[0])
 
 
 def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
@@ -204,3 +181,23 @@ def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
         if names := [row.name for row in rows if _judge(row, reference) == verdict]:
             parts.append(f"{start} {'it' if parts else what}: {', '.join(names)}{end}")
     return "; ".join(parts)
+
+
+def _judge(row: TableRow, reference: Reference) -> Literal["above", "not above", "few seeds"]:
+    """Above: the lower end of the row's 95 % interval lies over the upper end of the reference's."""
+    high = reference.interval[1]
+    if row.score is None or row.score.mean <= high:
+        return "not above"
+    low = _lower_end(row.score, reference.samples)
+    return "few seeds" if low is None else "above" if low > high else "not above"
+
+
+def _lower_end(score: Spread, samples: int) -> float | None:
+    """Lower end of an accuracy's 95 % interval over seeds and test samples, None with one seed.
+
+    The distances of Student's t over the seeds and Wilson's over the samples, added in squares (Newcombe, 1998).
+    """
+    if score.std is None:
+        return None
+    of_seeds = stats.t_quantile(score.count - 1.0) * score.std / sqrt(score.count)
+    return score.mean - hypot(of_seeds, score.mean - stats.wilson(score.mean, samples)[0])

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from subquad.experiment.settings import ALTERNATIVES
-from subquad.report.run import ReportedRun, _Result
+from subquad.report.run import ReportedRun
 from subquad.report.text import Spread, printable
 
 Setting = tuple[tuple[str, str], ...]
 """What tells rows apart: dotted keys with their values as text."""
 
-BASE: Setting = (("", "base"),)
+_BASE: Setting = (("", "base"),)
 """Setting of the row around which a study changes one setting at a time."""
 
 
@@ -50,7 +50,7 @@ class TableRow:
     @property
     def is_base(self) -> bool:
         """Whether a study changes one setting at a time around it."""
-        return self.setting == BASE
+        return self.setting == _BASE
 
     def is_called(self, name: str) -> bool:
         """Whether a study's baseline of this name is this row."""
@@ -61,6 +61,11 @@ class TableRow:
         """The mixer with what tells it from its variants."""
         told = "base" if self.is_base else short_setting(self.setting)
         return f"{self.label} ({told})" if told else self.label
+
+    @property
+    def first(self) -> ReportedRun:
+        """The run that speaks for all."""
+        return (self.counted or self.runs)[0]
 
     @property
     def score(self) -> Spread | None:
@@ -85,30 +90,35 @@ class TableRow:
     @property
     def seconds(self) -> Spread | None:
         """Training time."""
-        return Spread.of(result.seconds for result in self._results)
+        return Spread.of(run.seconds for run in self.counted)
 
     @property
     def parameters(self) -> int | None:
-        return next((result.parameters for result in self._results), None)
+        return self.first.parameters if self.counted else None
 
     @property
     def flops_per_step(self) -> int | None:
-        return next((result.flops_per_step for result in self._results), None)
+        return self.first.flops_per_step if self.counted else None
 
     @property
     def best_epochs(self) -> tuple[float, ...]:
         """Epoch of the chosen checkpoint, per seed."""
-        return tuple(result.best.epoch for result in self._results if result.best)
-
-    @property
-    def protocol_label(self) -> str:
-        """What the protocol means."""
-        return self.runs[0].protocol_label
+        return tuple(run.best.epoch for run in self.counted if run.best)
 
     @property
     def samples(self) -> int | None:
         """Samples of the test split."""
-        return next((run.test_samples for run in self.counted), None)
+        return self.first.test.samples if self.first.test else None
+
+    @property
+    def benchmark(self) -> str:
+        """What published tables call the data set."""
+        return self.first.published_keys.get("benchmark", self.dataset)
+
+    @property
+    def protocol_label(self) -> str:
+        """What the protocol means."""
+        return self.runs[0].protocol_meaning
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -122,12 +132,7 @@ class TableRow:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the runs say a reader of their numbers must know, each once."""
-        found = (printable(note) for run in self.runs if run.result for note in run.result.notes)
-        return tuple(dict.fromkeys(found))
-
-    @property
-    def _results(self) -> list[_Result]:
-        return [run.result for run in self.counted if run.result]
+        return tuple(dict.fromkeys(note for run in self.runs for note in run.notes))
 
     def status(self, *, reasons: bool = True) -> str:
         """What became of the runs: `2 finished, 1 failed (three non-finite steps in a row)`.
@@ -135,11 +140,18 @@ class TableRow:
         Args:
             reasons: say why, in brackets.
         """
-        counted = {run.folder for run in self.counted}
-        found = (_state(run, run.folder in counted) for run in self.runs)
+        found = [self._state(run) for run in self.runs]
         states = Counter(f"{state} ({reason})" if reason and reasons else state for state, reason in found)
         order = sorted(states, key=lambda state: (state != "finished", state))
         return ", ".join(f"{states[state]} {state}" for state in order)
+
+    def _state(self, run: ReportedRun) -> tuple[str, str | None]:
+        """The state and its reason."""
+        if run.status != "finished" or any(run is one for one in self.counted):
+            return run.status, run.reason
+        if run.score(run.metric) is None:
+            return "finished without a test score", None
+        return "finished again", "a newer run of the seed counts"
 
 
 def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
@@ -169,48 +181,34 @@ def _told_by_change(variants: Sequence[Setting]) -> dict[Setting, Setting]:
     for base in variants:
         changes = {one: _changes(one, base) for one in variants if one is not base}
         if all(len(change) == 1 for change in changes.values()) and len({one[0][0] for one in changes.values()}) > 1:
-            return {base: BASE, **changes}
+            return {base: _BASE, **changes}
     return {one: one for one in variants}
 
 
 def _changes(one: Setting, base: Setting) -> Setting:
     """What differs; of two settings that switch each other off the one that is given."""
-    found = tuple(part for part, other in zip(one, base, strict=True) if part != other)
-    return tuple(
-        (key, value)
-        for key, value in found
-        if value != "null" or len(with_alternatives([key]).intersection(name for name, _ in found)) == 1
-    )
+    found = [part for part, other in zip(one, base, strict=True) if part != other]
+    names = {name for name, _ in found}
+    return tuple(part for part in found if part[1] != "null" or len(with_alternative(part[0]) & names) == 1)
 
 
 def _row(setting: Setting, runs: list[ReportedRun]) -> TableRow:
-    first = next((run for run in runs if run.result), runs[0])
+    """The runs of one row; of several finished ones with one seed the newest counts, as folders are named by time."""
+    newest = {
+        run.seed: run for run in sorted(runs, key=lambda run: run.folder.name) if run.score(run.metric) is not None
+    }
+    first = next((run for run in runs if run.has_result), runs[0])
     return TableRow(
         dataset=first.dataset,
         label=first.label,
         mixer=first.mixer,
         protocol=first.protocol,
         setting=setting,
-        metric=first.result.metric if first.result else "accuracy",
-        mode=first.result.mode if first.result else "max",
+        metric=first.metric,
+        mode=first.mode,
         runs=tuple(runs),
-        counted=_one_per_seed(runs),
+        counted=tuple(newest[seed] for seed in sorted(newest)),
     )
-
-
-def _one_per_seed(runs: list[ReportedRun]) -> tuple[ReportedRun, ...]:
-    """Finished runs by seed; of several with one seed the newest, because folders are named by their time."""
-    newest = {run.seed: run for run in sorted(runs, key=lambda run: run.folder.name) if run.counts}
-    return tuple(newest[seed] for seed in sorted(newest))
-
-
-def _state(run: ReportedRun, counted: bool) -> tuple[str, str]:
-    """The state and its reason."""
-    if run.status == "finished" and not counted:
-        again = ("finished again", "a newer run of the seed counts")
-        return again if run.counts else ("finished without a test score", "")
-    reason = run.result.reason if run.result else None
-    return run.status, printable(reason) if reason else ""
 
 
 def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
@@ -225,11 +223,10 @@ def short_setting(setting: Setting) -> str:
     return ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in setting)
 
 
-def with_alternatives(keys: Iterable[str]) -> set[str]:
-    """Keys, and those that are switched off where one of them is given: `train.epochs` with `train.steps`."""
+def with_alternative(key: str) -> set[str]:
+    """A key, and the one that is switched off where it is given: `train.epochs` with `train.steps`."""
     pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
-    given = set(keys)
-    return given.union(*(pair for pair in pairs if pair & given))
+    return next((pair for pair in pairs if key in pair), {key})
 
 
 def in_order(text: str) -> tuple[float, str]:

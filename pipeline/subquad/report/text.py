@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from subquad.registry.foreign import plain
 
 _PERCENT = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
 
@@ -32,17 +33,14 @@ class Spread:
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
-        mean = math.fsum(known) / len(known)
-        if len(known) == 1:
-            return Spread(mean, None, 1)
-        return Spread(mean, math.sqrt(math.fsum((one - mean) ** 2 for one in known) / (len(known) - 1)), len(known))
+        count, mean = len(known), math.fsum(known) / len(known)
+        std = math.sqrt(math.fsum((one - mean) ** 2 for one in known) / (count - 1)) if count > 1 else None
+        return Spread(mean, std, count)
 
 
 def printable(text: str) -> str:
     """`text` on one line: control, format and surrogate characters (ANSI escapes, newlines, bidi marks) as \\x1b."""
-    return "".join(
-        one if unicodedata.category(one)[0] != "C" else one.encode("unicode_escape").decode() for one in text
-    )
+    return plain(text, limit=len(text) * 10)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from subquad.report.compare import Comparison
 from subquad.report.curves import Curve
-from subquad.report.published import Beside, varied_beside
+from subquad.report.published import Beside, published_beside
 from subquad.report.references import REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
@@ -74,10 +74,7 @@ def _plain(value: Any) -> Any:
 
 
 def _row(row: TableRow) -> dict[str, Any]:
-    runs = [
-        {**_picked(run, ("name", "seed", "status")), "reason": run.result.reason if run.result else None}
-        for run in row.runs
-    ]
+    runs = [_picked(run, ("name", "seed", "status", "reason")) for run in row.runs]
     named = {"mixer": row.label, "setting": dict(row.setting), "status": row.status()}
     return {"kind": "mixer", **{name: named.get(name, _plain(getattr(row, name))) for name in _ROW}, "runs": runs}
 
@@ -102,10 +99,10 @@ def _curve(one: Curve) -> dict[str, Any]:
         {
             "kind": "value",
             **about,
-            "value": row.runs[0].experiment.get(one.key),
+            "value": row.runs[0].leaves.get(one.key),
             "base": row.is_base,
             **_picked(row, ("seeds", "validation", "score")),
-            "published": _beside(varied_beside(row, one.key)),
+            "published": _beside(published_beside(row, one.key)),
         }
         for row in one.rows
     ]

@@ -42,6 +42,6 @@ def test_every_printed_value_is_trained(table, task):
     base = found[0].experiment.mixer.params
     (papers,) = published_tables()
     for key in ("order", "ortho_weight", "jacobi_a", "jacobi_b"):
-        printed = {value for value, _ in papers.find_varied("agf", f"mixer.params.{key}", task, "accuracy")}
+        printed = {value for value, *_ in papers.find_varied("agf", f"mixer.params.{key}", task, "accuracy")}
         ours = {cell.experiment.mixer.params[key] for cell in found}
         assert ours == (printed | {base[key]} if printed else {base[key]})

@@ -15,7 +15,7 @@ from subquad.experiment import dump, load_study
 from subquad.report import document_of, print_document, read_report, write_document
 from subquad.report.charts import curve_chart
 from subquad.report.curves import Curve, _expected_range
-from subquad.report.published import printed_values, varied_beside
+from subquad.report.published import printed_values, published_beside
 from subquad.runs import EXPERIMENT, IDENTITY
 
 ORDER = "mixer.params.order"
@@ -51,7 +51,7 @@ def only(report) -> Curve:
 
 
 def reasons_of(curve: Curve) -> set[str]:
-    return {reason for row in curve.rows for one in varied_beside(row, curve.key) for reason in one.reasons}
+    return {reason for row in curve.rows for one in published_beside(row, curve.key) for reason in one.reasons}
 
 
 def test_values_in_order(listops):
@@ -100,7 +100,7 @@ def test_settings_that_change_together_are_no_curve(factory):
 
 def test_each_value_stands_beside_the_printed_one(listops):
     one = only(read_report([listops]))
-    found = [beside.published for row in one.rows for beside in varied_beside(row, one.key)]
+    found = [beside.published for row in one.rows for beside in published_beside(row, one.key)]
     assert [(row.model, row.value) for row in found] == [("AGF K=3", 37.0), ("AGF K=5", 38.0), ("AGF K=7", 37.3)]
     assert [value for value, _ in printed_values(one.rows[0], one.key)] == [3, 4, 5, 6, 7]
 
@@ -136,8 +136,8 @@ def test_printed_figures_are_joined_by_value(factory, key, value, benchmark, exp
     folder = factory.study()
     vary(factory, folder, {AGF[key]: 0.5, value: 0.4}, key=key, dataset=benchmark, published=benchmark)
     one = only(read_report([folder]))
-    row = next(row for row in one.rows if row.runs[0].experiment[one.key] == value)
-    found = [beside.published for beside in varied_beside(row, one.key)]
+    row = next(row for row in one.rows if row.runs[0].leaves[one.key] == value)
+    found = [beside.published for beside in published_beside(row, one.key)]
     assert [(printed.table, printed.value) for printed in found] == expected
 
 
@@ -145,7 +145,7 @@ def test_a_number_that_is_no_target_stays_none(factory):
     folder = factory.study()
     vary(factory, folder, {5: 0.9, 3: 0.8}, dataset="SpokenArabicDigits")
     one = only(read_report([folder]))
-    (beside,) = varied_beside(one.rows[0], one.key)
+    (beside,) = published_beside(one.rows[0], one.key)
     assert "never a target: training on the test file is very probable" in beside.reasons
 
 

@@ -69,7 +69,7 @@ def test_every_row_of_a_mixer_of_ours_is_found():
                     row for row in shipped.find(mixer, task, "accuracy") if (row.source, row.model) == (source, model)
                 ]
                 assert [row.table for row in found] == [table]
-                assert shipped.conditions(found[0]) is not None
+                assert shipped.conditions_of(found[0]) is not None
 
 
 @pytest.mark.parametrize("task", sorted(set(SAMPLES) - {"text"}))

@@ -103,7 +103,7 @@ def test_list_and_doctor_know_it(install, capsys: pytest.CaptureFixture[str]):
         ("format: 1", "format: 2", "format: input should be 1"),
         ("tables: {doe2026: [Table 1]}\n", "", "tables: field required"),
         ("epochs, 4", "epochs", "conditions.0.expect.train.epochs.1: field required"),
-        ("91.5", "high", "value: input should be a valid number"),
+        ("91.5", "high", "rows.0.value: input should be a valid number"),
         ("{running-mean: [RunningMean]", "{running-mean: [RunningMean", "while parsing"),
     ],
 )

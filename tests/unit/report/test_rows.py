@@ -116,7 +116,7 @@ def test_a_row_of_unfinished_runs_only(factory):
     (row,) = read_report([factory.run("one", status=None)]).rows
     assert (row.dataset, row.mixer, row.score, row.parameters) == ("uea problem=JapaneseVowels", "agf", None, None)
     assert row.status() == "1 running/unfinished"
-    assert row.runs[0].protocol_label == "checkpoint chosen on a validation part of TRAIN; test opened once"
+    assert row.runs[0].protocol_meaning == "checkpoint chosen on a validation part of TRAIN; test opened once"
 
 
 def test_an_unfinished_run_takes_its_siblings_names(factory):
