@@ -24,7 +24,7 @@ from subquad.errors import RunError
 from subquad.experiment.settings import one_line
 from subquad.search.pruner import PRUNERS, Pruner
 from subquad.search.sampler import SAMPLERS, Sampler
-from subquad.search.search import Search, read_search, trials_of
+from subquad.search.search import Search, read_search
 from subquad.search.trial import Curve, Evaluation, Goal, Trial, identity, merit
 from subquad.space import Point, Space
 
@@ -226,10 +226,10 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
         RunError: the space is not finite; a point was not trained to its end, failed, or has no value; trials differ in
             their number of steps.
     """
-    space, goal = search.spaces[label], search.goals[label]
+    space, goal = next((one.space, one.goal) for one in search.candidates if one.label == label)
     if not space.is_finite:
         raise RunError(one_line(f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid"))
-    trials = {identity(trial.point): trial for trial in trials_of(search, folder).of(label)}
+    trials = {identity(trial.point): trial for trial in search.trials(folder).of(label)}
     refused = {key for key, trial in trials.items() if trial.state == "infeasible"}
     points = [key for point in space.grid() if (key := identity(point)) not in refused]
     whole = [trials[key] for key in points if key in trials and _is_whole(trials[key], goal)]
@@ -329,7 +329,7 @@ def measure(
         UserError: the folder is not such a search, or it has several candidates, or Optuna is not installed.
     """
     search = read_search(folder)
-    label = _candidate(tuple(search.goals), candidate, folder)
+    label = _candidate(tuple(one.label for one in search.candidates), candidate, folder)
     table = recorded(search, folder, label)
     found: dict[tuple[str, str], np.ndarray] = {}
     for one in SAMPLERS:

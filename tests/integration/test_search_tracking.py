@@ -60,8 +60,8 @@ class Folder:
         """A trial that has begun."""
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
-        trial = Trial(candidate=candidate, number=number, point=point, state="waiting", total_steps=4)
-        write_trial(self.path, trial, point | {"train.epochs": 2}, 50)
+        told = {"point": point, "settings": point | {"train.epochs": 2}, "total_steps": 4, "flops_per_step": 50}
+        write_trial(self.path, Trial(candidate=candidate, number=number, state="waiting", **told))
         said = {
             "name": "demo",
             "mixer": {"name": candidate},
@@ -74,7 +74,7 @@ class Folder:
 
     def refused(self, number: int, reason: str, *, candidate: str = "agf") -> None:
         trial = Trial(candidate=candidate, number=number, point={"train.lr": 7}, state="infeasible", reason=reason)
-        write_trial(self.path, trial, {}, None)
+        write_trial(self.path, trial)
 
     def summary(self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int) -> None:
         found = {"number": best, "point": {"train.lr": 0.1}, "step": 2, "value": 0.75, "loss": 1.0}

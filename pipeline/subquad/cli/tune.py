@@ -103,7 +103,7 @@ def tune_command(
     overrides, own = _own_settings(overrides)
     options = {name: value for name, value in given.items() if value not in (None, ())} | own
     if "points" in options:
-        from subquad.search.given import parse_points
+        from subquad.search.settings import parse_points
 
         options["points"] = parse_points(options["points"], Path.cwd())
     if resume is not None:
@@ -117,11 +117,11 @@ def tune_command(
 
 
 def _export(folder: Path) -> int:
-    from subquad.search.search import read_search, trials_of
+    from subquad.search.search import read_search
     from subquad.search.summary import trials_csv
 
     search = read_search(folder)
-    click.echo(trials_csv(search, trials_of(search, folder)), nl=False)
+    click.echo(trials_csv(search, search.trials(folder)), nl=False)
     return 0
 
 
@@ -164,7 +164,7 @@ def _start(
     prepared = prepare(plan_search(load_study(target, overrides), settings), executor_of(local=local), measure=dry_run)
     if dry_run:
         from subquad.cli.tune_text import show_estimate
-        from subquad.search.estimate import estimate
+        from subquad.search.prepare import estimate
 
         show_estimate(estimate(prepared), as_json=as_json)
         return 0
@@ -191,13 +191,13 @@ def _resume(
         )
     from subquad.cli.tune_text import conduct_search
     from subquad.search.prepare import prepare
-    from subquad.search.search import read_search, reopened, same_target
-    from subquad.search.settings import same_as_stored
+    from subquad.search.resume import reopened, same_settings, same_target
+    from subquad.search.search import read_search
 
     folder = folder.resolve()
     search = read_search(folder)
     budget = options.pop("budget", None)
-    same_as_stored(search.settings, options)
+    same_settings(search.settings, options)
     if target is not None:
         same_target(search, target, overrides)
     search = reopened(folder, search, budget=budget, retry_failed=retry)

@@ -20,7 +20,7 @@ from subquad.experiment.settings import shorten
 from subquad.report.search import point_text, print_candidates
 from subquad.runs import json_value
 from subquad.search.folder import BEST
-from subquad.search.measure import timing_lines
+from subquad.search.materials import timing_lines
 from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared
 from subquad.search.run import Ended, Watch, run
@@ -74,7 +74,7 @@ def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
     _line(console, f"searching {search.settings.space} with {how}, {budget} for {whom}, in {short(folder)}")
     for seed, labels in _first_seeds(prepared).items():
         _line(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
-    for text in timing_lines(search.measured):
+    for text in timing_lines({one.label: one.timing for one in search.candidates if one.timing}):
         _line(console, text)
 
 
@@ -91,7 +91,7 @@ def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
 def _trial_line(prepared: Prepared, trial: Trial, told: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, told)
-    metric = next(one.goal() for one in prepared.search.candidates if one.label == trial.candidate)
+    metric = next(one.goal for one in prepared.search.candidates if one.label == trial.candidate)
     best = trial.best(metric.mode)
     value = f"validation {metric.metric} {best.value:.4g} at step {best.step}" if best else ""
     cost = f"{trial.steps} steps, {trial.seconds:.1f} s"

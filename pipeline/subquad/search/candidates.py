@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
-from subquad.experiment.axes import CASE, Axis, axis_path, parse_axes, plain_label
-from subquad.experiment.settings import KeyPath, one_line
+from subquad.experiment.axes import CASE, axis_path, plain_label
+from subquad.experiment.settings import KeyPath, Origin, Setting, one_line
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.plugin import TaskPlugin
-from subquad.search.trial import CostBy, Goal
+from subquad.search.materials import Timing
+from subquad.search.trial import CostBy, Goal, Trial
+from subquad.space import Space, builder
 
 SEED: KeyPath = ("train", "seed")
 
@@ -25,20 +26,30 @@ class Candidate:
         label: names it and its folder: the cell's label without the seed; of a single experiment its name.
         axes: the cell's coordinates without the seed.
         run: its experiment, with the first seed of the study.
+        goal: the task's own metric, on the validation split, and the search's second objective.
+        space: what is searched.
+        timing: what steps and evaluations of its own experiment take; None where no setting of the search needs it.
+        warm: trials of another search that its sampler is told.
     """
 
     label: str
     axes: dict[str, Any]
     run: Run
+    goal: Goal
+    space: Space = field(default_factory=lambda: Space(""))
+    timing: Timing | None = None
+    warm: Sequence[Trial] = ()
 
-    def goal(self, cost: CostBy = "none") -> Goal:
-        """The task's own metric, on the validation split."""
-        task = self.run.task.plugin
-        assert isinstance(task, TaskPlugin)
-        return Goal(task.metric, task.mode, cost)
+    def laid(self, values: Mapping[str, Any]) -> Run:
+        """Its experiment with settings laid over it, by dotted key.
+
+        Raises:
+            UserError: a plugin refuses them.
+        """
+        return builder(self.run)([Setting(tuple(key.split(".")), one, Origin("")) for key, one in values.items()])
 
 
-def candidates_of(study: Study) -> tuple[Candidate, ...]:
+def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     """The candidates of a study in the order of its cells; of a single experiment itself.
 
     Raises:
@@ -46,10 +57,8 @@ def candidates_of(study: Study) -> tuple[Candidate, ...]:
     """
     _refuse_protocols(study)
     _refuse_varied(study)
-    if study.single:
-        (run,) = study.runs
-        return (Candidate(run.label, {}, run),)
-    _refuse_rules_of_seeds(study)
+    if not study.single:
+        _refuse_rules_of_seeds(study)
     first: dict[str, Run] = {}
     for run in study.runs:
         first.setdefault(repr(_without_seed(run)), run)
@@ -57,22 +66,9 @@ def candidates_of(study: Study) -> tuple[Candidate, ...]:
     labels = [_label(run) or study.name for run in runs]
     unique = len({label.lower() for label in labels}) == len(labels)
     return tuple(
-        Candidate(label if unique else run.label, _without_seed(run), run)
+        Candidate(label if unique else run.label, _without_seed(run), run, Goal(run.goal.metric, run.goal.mode, cost))
         for label, run in zip(labels, runs, strict=True)
     )
-
-
-def base_study(study: Study, candidates: Sequence[Candidate]) -> Study:
-    """The study with one run for each candidate, to be looked at before anything starts."""
-    return replace(study, runs=tuple(replace(one.run, label=one.label, axes=one.axes) for one in candidates))
-
-
-def axes_of(study: Study) -> tuple[Axis, ...]:
-    """A study's axes without the seed's; none of a single experiment."""
-    if study.single:
-        return ()
-    document = parse_yaml(study.text, study.source)
-    return tuple(axis for axis in parse_axes(document.data["matrix"], document.marks) if axis.path != SEED)
 
 
 def _without_seed(run: Run) -> dict[str, Any]:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from subquad.cost import Cost
 from subquad.errors import ConfigError, UserError
 from subquad.experiment import Run
-from subquad.experiment.settings import Origin, Setting
+from subquad.experiment.schema import Train
 from subquad.search.candidates import Candidate
-from subquad.search.matching import TOLERANCE, Values, evaluations, of_length, steps_for, steps_of_flops, width_for
 from subquad.search.materials import Materials
-from subquad.search.measure import Timing
 from subquad.search.settings import MatchBy
-from subquad.space import Point, Space, builder
+from subquad.space import Point
 
+Values = dict[str, Any]
+"""Settings by dotted key."""
 
-@dataclass(frozen=True)
-class Target:
-    """What each trial of each candidate gets alike.
+TOLERANCE = 0.05
+"""Largest difference in parameters or FLOPs that still counts as equal."""
 
-    Attributes:
-        by: what is meant.
-        amount: FLOPs of a trial, parameters of a model, or seconds of a trial; of the reference candidate.
-    """
+LENGTH_KEYS = ("train.epochs", "train.steps", "train.eval_every_epochs", "train.eval_every_steps")
+"""Settings that a number of steps decides."""
 
-    by: MatchBy = "none"
-    amount: float = 0.0
+WIDTH_KEYS = ("backbone.params.ffn_dim", "backbone.params.dim")
+"""The width that is chosen to match parameters: of the backbone's feed-forward part, else of the model."""
 
 
 @dataclass(frozen=True)
@@ -58,141 +55,182 @@ class Fitted:
         return float(self.steps * (self.flops_per_step or 0))
 
 
+@dataclass(frozen=True)
 class Fitter:
-    """Makes experiments of one candidate's points.
+    """Makes experiments of points.
 
-    Args:
-        candidate: whose.
-        space: its own.
+    Attributes:
         materials: data and costs, shared by all candidates.
-        target: what is matched.
-        timing: measured on the candidate's own experiment; None where it was not.
+        match: what each trial of each candidate gets alike.
+        amount: of that, by the reference candidate: FLOPs or seconds of a trial, or parameters of a model.
         counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
     """
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        space: Space,
-        materials: Materials,
-        target: Target,
-        timing: Timing | None = None,
-        *,
-        counted: bool = False,
-    ):
-        self.candidate = candidate
-        self.space = space
-        self._materials = materials
-        self._target = target
-        self._timing = timing
-        self._counted = counted
-        self._build = builder(candidate.run)
+    materials: Materials
+    match: MatchBy = "none"
+    amount: float = 0.0
+    counted: bool = False
 
-    def fit(self, point: Point) -> Fitted:
+    def fit(self, candidate: Candidate, point: Point) -> Fitted:
         """The trial of a point.
 
         Raises:
             UserError: plugin or data refuse it, it cannot be matched, or not be charged to the budget.
         """
-        fitted = self.matched({".".join(map(str, one.path)): one.value for one in self.space.settings(point)})
-        if self._counted and not fitted.flops_per_step:
-            why = f" ({'; '.join(fitted.cost.uncounted)})" if fitted.cost else ""
-            raise ConfigError(f"its FLOPs cannot be counted{why}, and the budget is one of FLOPs")
+        settings = candidate.space.settings(point)
+        fitted = self.matched(candidate, {".".join(map(str, one.path)): one.value for one in settings})
+        if self.counted and not fitted.flops_per_step:
+            raise ConfigError(f"its FLOPs cannot be counted{_why(fitted.cost)}, and the budget is one of FLOPs")
         return fitted
 
-    def matched(self, values: Values) -> Fitted:
+    def matched(self, candidate: Candidate, values: Values) -> Fitted:
         """The trial of settings, with what `--match` adds to them.
 
         Raises:
             UserError: plugin or data refuse it, or it cannot be matched.
         """
-        if self._target.by == "params":
-            values |= self._width(values)
-        elif self._target.by != "none":
-            values |= self._length(values)
-        return self.fitted(values)
+        if self.match == "params":
+            values |= self._width(candidate, values)
+        elif self.match != "none":
+            values |= self._length(candidate, values)
+        return self.fitted(candidate, values)
 
-    def fitted(self, values: Mapping[str, Any]) -> Fitted:
+    def fitted(self, candidate: Candidate, values: Mapping[str, Any]) -> Fitted:
         """The trial of settings that were written down before."""
-        run = self._laid(values)
-        steps, per_epoch = self._materials.steps(run)
+        run = candidate.laid(values)
+        steps, per_epoch = self.materials.steps(run)
         cost = self._cost(run)
-        of_step, of_evaluation = self._seconds(cost)
-        seconds = steps * of_step + evaluations(run.experiment.train, steps, per_epoch) * of_evaluation
+        of_step, of_evaluation = self._seconds(candidate, cost)
+        seconds = steps * of_step + _evaluations(run.experiment.train, steps, per_epoch) * of_evaluation
         return Fitted(run, dict(values), steps, cost, seconds)
-
-    def _laid(self, values: Mapping[str, Any]) -> Run:
-        return self._build([Setting(tuple(key.split(".")), value, Origin("")) for key, value in values.items()])
 
     def _cost(self, run: Run) -> Cost | None:
         try:
-            return self._materials.cost(run)
+            return self.materials.cost(run)
         except UserError:
             raise
         except (Exception, SystemExit):  # a plugin's own; the trial fails with it, and its traceback is kept
             return None
 
-    def _seconds(self, cost: Cost | None) -> tuple[float, float]:
+    def _seconds(self, candidate: Candidate, cost: Cost | None) -> tuple[float, float]:
         """Expected seconds of a step and of an evaluation: the candidate's own, in proportion to the counted FLOPs."""
-        if self._timing is None:
+        if candidate.timing is None:
             return 0.0, 0.0
-        own = self._materials.cost(self.candidate.run).flops_per_step
+        own = self.materials.cost(candidate.run).flops_per_step
         scale = cost.flops_per_step / own if cost and cost.flops_per_step and own else 1.0
-        return self._timing["step"] * scale, self._timing["evaluation"] * scale
+        return candidate.timing["step"] * scale, candidate.timing["evaluation"] * scale
 
-    def _length(self, values: Values) -> Values:
-        run = self._laid(values)
-        steps, per_epoch = self._materials.steps(run)
+    def _length(self, candidate: Candidate, values: Values) -> Values:
+        run = candidate.laid(values)
+        train, (steps, per_epoch) = run.experiment.train, self.materials.steps(run)
         cost = self._cost(run)
-        if self._target.by == "time":
-            wanted = self._steps_in_time(cost, evaluations(run.experiment.train, steps, per_epoch))
+        if self.match == "time":
+            evaluated = _evaluations(train, steps, per_epoch)
+            wanted = self._steps_in_time(*self._seconds(candidate, cost), evaluated)
         elif cost is None or not cost.flops_per_step:
-            why = f" ({'; '.join(cost.uncounted)})" if cost else ""
-            raise ConfigError(f"its FLOPs cannot be counted{why}, so they cannot be matched")
+            raise ConfigError(f"its FLOPs cannot be counted{_why(cost)}, so they cannot be matched")
         else:
-            wanted = steps_of_flops(self._target.amount, cost.flops_per_step)
-        return of_length(run.experiment.train, steps, per_epoch, wanted)
+            wanted = _steps_of_flops(self.amount, cost.flops_per_step)
+        return _of_length(train, steps, per_epoch, wanted)
 
-    def _steps_in_time(self, cost: Cost | None, evaluated: int) -> int:
-        of_step, of_evaluation = self._seconds(cost)
-        left = self._target.amount - evaluated * of_evaluation
+    def _steps_in_time(self, of_step: float, of_evaluation: float, evaluated: int) -> int:
+        left = self.amount - evaluated * of_evaluation
         if left <= 0:
             raise ConfigError(
                 f"its {evaluated} evaluations alone take {evaluated * of_evaluation:.3g} s, and a trial has "
-                f"{self._target.amount:.3g} s; evaluate less often (train.eval_every_epochs, train.eval_every_steps)"
+                f"{self.amount:.3g} s; evaluate less often (train.eval_every_epochs, train.eval_every_steps)"
             )
-        return steps_for(left, of_step)
+        return _steps_for(left, of_step)
 
-    def _width(self, values: Values) -> Values:
-        key, target = width_key(self.candidate.run), int(self._target.amount)
+    def _width(self, candidate: Candidate, values: Values) -> Values:
+        target, run = int(self.amount), candidate.laid(values)
+        known, config = type(run.backbone_config).model_fields, run.backbone_config
+        key = next((key for key in WIDTH_KEYS if key.rpartition(".")[2] in known), None)
+        if key is None:
+            raise ConfigError(f"backbone {run.backbone.found.name!r} has neither ffn_dim nor dim to choose")
+        if abs(self.materials.parameters(run) - target) <= TOLERANCE * target:
+            return {}
 
         def count(width: int) -> int:
-            return self._materials.parameters(self._laid({**values, key: width}))
+            return self.materials.parameters(candidate.laid({**values, key: width}))
 
-        run = self._laid(values)
-        if abs(self._materials.parameters(run) - target) <= TOLERANCE * target:
-            return {}
-        start, step = _own_width(run, key)
-        return {key: width_for(target, count, start, step=step)}
+        dim = int(getattr(config, "dim", 64))
+        if key == WIDTH_KEYS[0]:
+            return {key: _width_for(target, count, int(getattr(config, "ffn_dim", None) or 4 * dim))}
+        return {key: _width_for(target, count, dim, step=int(getattr(config, "num_heads", 1)))}
 
 
-def width_key(run: Run) -> str:
-    """The width of a backbone that is chosen to match parameters: of its feed-forward part, else of the model.
+def _why(cost: Cost | None) -> str:
+    return f" ({'; '.join(cost.uncounted)})" if cost else ""
+
+
+def evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
+    """Steps between evaluations; None where there is one at the end only."""
+    return train.eval_every_steps if train.eval_every_epochs is None else train.eval_every_epochs * steps_per_epoch
+
+
+def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
+    """How often a run of `steps` steps is evaluated; there is always one at its end."""
+    every = evaluated_every(train, steps_per_epoch)
+    return 1 if every is None else -(-steps // every)
+
+
+def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:
+    """Settings for a run of `steps` steps that evaluates as often, and warms up for as large a part of it, as before.
+
+    Args:
+        train: the run's settings, for `own_steps` steps.
+        steps: wanted, at least 1.
+    """
+    if steps == own_steps:
+        return {}
+    values: Values = {"train.epochs": None, "train.steps": steps}
+    every = evaluated_every(train, steps_per_epoch)
+    values["train.eval_every_epochs"] = None
+    values["train.eval_every_steps"] = None if every is None else min(steps, max(1, every * steps // own_steps))
+    if train.warmup_steps:
+        values["train.warmup_steps"] = min(steps - 1, round(train.warmup_steps * steps / own_steps))
+    if train.checkpoint_every_steps is not None:
+        values["train.checkpoint_every_steps"] = min(steps, train.checkpoint_every_steps)
+    return values
+
+
+def _steps_for(whole: float, of_one_step: float) -> int:
+    """How many steps use up `whole`, at least one."""
+    return max(1, round(whole / of_one_step))
+
+
+def _steps_of_flops(whole: float, of_one_step: int) -> int:
+    steps = _steps_for(whole, of_one_step)
+    if (off := abs(steps * of_one_step - whole) / whole) > TOLERANCE:
+        raise ConfigError(
+            f"no number of steps has {whole:.3g} FLOPs within {TOLERANCE:.0%}: the nearest, {steps}, is {off:.0%} off; "
+            "longer trials come nearer (train.steps, train.epochs)"
+        )
+    return steps
+
+
+def _width_for(target: int, count: Callable[[int], int], start: int, *, step: int = 1) -> int:
+    """The width with which a model comes nearest to `target` parameters.
+
+    Args:
+        count: parameters at a width; it grows with the width.
+        start: a width that works.
+        step: widths are multiples of it.
 
     Raises:
-        ConfigError: it has neither.
+        ConfigError: no width comes within `TOLERANCE`.
     """
-    fields = type(run.backbone_config).model_fields
-    for name in ("ffn_dim", "dim"):
-        if name in fields:
-            return f"backbone.params.{name}"
-    raise ConfigError(f"backbone {run.backbone.found.name!r} has neither ffn_dim nor dim to choose")
-
-
-def _own_width(run: Run, key: str) -> tuple[int, int]:
-    """A width to begin with, and what it is a multiple of."""
-    config = run.backbone_config
-    dim = int(getattr(config, "dim", 64))
-    if key.endswith(".ffn_dim"):
-        return int(getattr(config, "ffn_dim", None) or 4 * dim), 1
-    return dim, int(getattr(config, "num_heads", 1))
+    low, high = 1, max(1, start // step)
+    while count(high * step) < target and high * step < 2**20:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle * step) < target else (low, middle)
+    width = min((low * step, high * step), key=lambda one: abs(count(one) - target))
+    if (off := abs(count(width) - target) / target) > TOLERANCE:
+        raise ConfigError(
+            f"no width gives {target:,} parameters within {TOLERANCE:.0%}: the nearest, {width}, has "
+            f"{count(width):,}, which is {off:.0%} off"
+        )
+    return width

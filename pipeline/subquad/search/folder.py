@@ -18,32 +18,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted, one_line
-from subquad.runs import (
-    ATTEMPTS,
-    METRICS,
-    RESULT,
-    SEARCH,
-    TRIAL,
-    TRIALS,
-    Record,
-    read_json,
-    read_records,
-    write_json,
-)
+from subquad.runs import ATTEMPTS, METRICS, RESULT, TRIAL, TRIALS, Record, read_json, read_records, write_json
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
 BEST, BUDGETS = "best", "budgets.json"
+PUT_BACK = "put it back as it was, or start a new search"
 _SEED = "seed-"
-
-
-def is_search(folder: Path) -> bool:
-    return (folder / SEARCH).exists()
 
 
 def trial_folder(search: Path, candidate: str, number: int) -> Path:
@@ -56,44 +42,37 @@ def place_of(run: Path) -> tuple[Path, str, int]:
     return trial.parent.parent.parent, trial.parent.name, int(trial.name)
 
 
-def run_folders(trial: Path) -> list[Path]:
+def run_folders(search: Path, trial: Trial) -> list[Path]:
     """The folders of a trial's runs: its own, or with several seeds one below it for each."""
-    seeds = (read_json(trial / TRIAL) or {}).get("seeds")
+    return _runs_below(trial_folder(search, trial.candidate, trial.number), trial.seeds)
+
+
+def _runs_below(trial: Path, seeds: Sequence[int] | None) -> list[Path]:
     return [trial / f"{_SEED}{seed}" for seed in seeds] if seeds else [trial]
 
 
-def write_trial(
-    search: Path,
-    trial: Trial,
-    settings: Mapping[str, Any],
-    flops_per_step: int | None,
-    seeds: Sequence[int] = (),
-) -> None:
-    """Write down which point a trial is, before it starts; of an infeasible point also why it never will.
-
-    Args:
-        settings: what is laid over the candidate's experiment, by dotted key.
-        flops_per_step: counted; None where it is not known.
-        seeds: of its runs, where there are several.
-    """
-    data: dict[str, Any] = {
-        "candidate": trial.candidate,
-        "number": trial.number,
-        "point": trial.point,
-        "settings": dict(settings),
-        "total_steps": trial.total_steps,
-        "flops_per_step": flops_per_step,
-    }
-    if seeds:
-        data["seeds"] = list(seeds)
-    if trial.state == "infeasible":
-        data |= {"state": trial.state, "reason": trial.reason}
-    write_json(trial_folder(search, trial.candidate, trial.number) / TRIAL, data)
+def write_trial(search: Path, trial: Trial) -> None:
+    """Write down which point a trial is, before it starts; of an infeasible point also why it never will."""
+    names = ["candidate", "number", "point", "settings", "total_steps", "flops_per_step"]
+    names += ["seeds"] if trial.seeds else []
+    names += ["state", "reason"] if trial.state == "infeasible" else []
+    path = trial_folder(search, trial.candidate, trial.number) / TRIAL
+    write_json(path, {name: getattr(trial, name) for name in names})
 
 
-def settings_of(folder: Path) -> dict[str, Any]:
-    """What a trial lays over its candidate's experiment, by dotted key."""
-    return (read_json(folder / TRIAL) or {})["settings"]
+class _Written(BaseModel):
+    """The contents of trial.json."""
+
+    candidate: str
+    number: int
+    point: dict[str, Any]
+    settings: dict[str, Any]
+    total_steps: int
+    flops_per_step: int | None
+    seeds: tuple[int, ...] = ()
+    spent: dict[Literal["steps", "seconds"], float] = {"steps": 0, "seconds": 0.0}
+    state: Literal["infeasible"] | None = None
+    reason: str = ""
 
 
 def read_trial(folder: Path, metric: str) -> Trial | None:
@@ -102,28 +81,23 @@ def read_trial(folder: Path, metric: str) -> Trial | None:
     Raises:
         RunError: one of its files is not what a search writes.
     """
-    data = _begun(folder)
-    if data is None:
+    written = _begun(folder)
+    if written is None:
         return None
-    runs = [_read_run(one, metric) for one in run_folders(folder)]
-    spent = data.get("spent") or {"steps": 0, "seconds": 0.0}
-    steps = spent["steps"] + sum(one.steps for one in runs)
+    runs = [_read_run(one, metric) for one in _runs_below(folder, written.seeds)]
+    steps = int(written.spent["steps"]) + sum(one.steps for one in runs)
     return Trial(
-        candidate=data["candidate"],
-        number=data["number"],
-        point=data["point"],
-        state="infeasible" if data.get("state") == "infeasible" else _state(runs),
+        **written.model_dump(exclude={"spent", "state", "reason"}),
+        state=written.state or _state([one.state for one in runs]),
         curves=tuple(one.curve for one in runs if one.curve),
-        total_steps=data["total_steps"],
         steps=steps,
-        flops=float(steps * (data["flops_per_step"] or 0)),
-        seconds=spent["seconds"] + sum(one.seconds for one in runs),
-        reason=data.get("reason") or next((one.reason for one in runs if one.reason), ""),
+        flops=float(steps * (written.flops_per_step or 0)),
+        seconds=written.spent["seconds"] + sum(one.seconds for one in runs),
+        reason=written.reason or next((one.reason for one in runs if one.reason), ""),
     )
 
 
-@dataclass(frozen=True)
-class _TrialRun:
+class _TrialRun(NamedTuple):
     state: State
     curve: Curve
     steps: int
@@ -142,28 +116,22 @@ def _read_run(folder: Path, metric: str) -> _TrialRun:
     )
 
 
-def _state(runs: Sequence[_TrialRun]) -> State:
+def _state(runs: Sequence[State]) -> State:
     """One run that failed or was pruned ends its trial; it is finished with the last one."""
-    states = {one.state for one in runs}
-    ended: State | None = next((one for one in ("failed", "pruned") if one in states), None)
-    if ended or len(states) == 1:
-        return ended or runs[0].state
-    return "running"
+    ended: State | None = next((one for one in ("failed", "pruned") if one in runs), None)
+    return ended or (runs[0] if len(set(runs)) == 1 else "running")
 
 
-def retry(trial: Path) -> None:
+def retry(search: Path, trial: Trial) -> None:
     """Make a failed trial one that waits. What it left stands in `failed-1`, and what it used stays charged."""
-    data = _object(trial / TRIAL)
-    runs = [_read_run(one, "") for one in run_folders(trial)]
-    spent = data.get("spent") or {"steps": 0, "seconds": 0.0}
-    used = {"steps": sum(one.steps for one in runs), "seconds": sum(one.seconds for one in runs)}
-    data["spent"] = {key: spent[key] + used[key] for key in used}
-    aside = free_name(trial / "failed")
+    folder = trial_folder(search, trial.candidate, trial.number)
+    data = _object(folder / TRIAL) | {"spent": {"steps": trial.steps, "seconds": trial.seconds}}
+    aside = free_name(folder / "failed")
     aside.mkdir()
-    for path in sorted(trial.iterdir()):
+    for path in sorted(folder.iterdir()):
         if path.name != TRIAL and not path.name.startswith("failed-"):
             path.rename(aside / path.name)
-    write_json(trial / TRIAL, data)
+    write_json(folder / TRIAL, data)
 
 
 def free_name(path: Path) -> Path:
@@ -171,36 +139,20 @@ def free_name(path: Path) -> Path:
     return next(one for number in count(1) if not (one := path.with_name(f"{path.name}-{number}")).exists())
 
 
-class _Written(BaseModel):
-    """The contents of trial.json."""
-
-    candidate: str
-    number: int
-    point: dict[str, Any]
-    settings: dict[str, Any]
-    total_steps: int
-    flops_per_step: int | None
-    seeds: list[int] | None = None
-    spent: dict[str, float] | None = None
-    state: Literal["infeasible"] | None = None
-    reason: str = ""
-
-
-def _begun(folder: Path) -> dict[str, Any] | None:
+def _begun(folder: Path) -> _Written | None:
     path = folder / TRIAL
     if not path.exists():
         if left := next((name for name in (RESULT, ATTEMPTS) if (folder / name).exists()), None):
             raise _damaged(path, f"is missing beside {left}")
         return None
-    data = _object(path)
     try:
-        written = _Written.model_validate(data)
+        written = _Written.model_validate(_object(path))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _damaged(path, f"{dotted(first['loc'])}: {first['msg']}") from None
     if (written.candidate, written.number) != (folder.parent.name, int(folder.name)):
         raise _damaged(path, f"is of trial {written.number} of {written.candidate}")
-    return data
+    return written
 
 
 def _result(folder: Path) -> dict[str, Any]:
@@ -228,7 +180,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> RunError:
-    return RunError(one_line(f"{path}: {what}; put it back as it was, or start a new search"))
+    return RunError(one_line(f"{path}: {what}; {PUT_BACK}"))
 
 
 def _curve(records: list[Record], metric: str) -> Curve:

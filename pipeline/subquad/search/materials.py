@@ -1,40 +1,82 @@
-"""Data sets and counted costs of a search's experiments, each made once: most points differ in neither."""
+"""Data sets, counted costs and measured times of a search's experiments, each made once: most points differ in none."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Hashable, Mapping
+from statistics import median
+from typing import Any, TypedDict, TypeVar
+
+import numpy as np
+import torch
+
 from subquad.cost import Cost
-from subquad.data import Dataset, DataSpec
-from subquad.engine.parts import build_dataset, build_model, build_task, make_plan, training_cost
+from subquad.data import ArrayBatch, Dataset, DataSpec, Split
+from subquad.drivers.local import device_of
+from subquad.engine.evaluate import evaluate
+from subquad.engine.feed import training_batches
+from subquad.engine.group import Group
+from subquad.engine.parts import Parts, build_dataset, build_model, build_parts, build_task, make_plan, training_cost
+from subquad.engine.precision import parameter_dtype
+from subquad.engine.step import train_step
+from subquad.errors import PluginError
 from subquad.experiment import Run
+
+ROUNDS, WARM_UP, TIMED = 3, 2, 5
+EVALUATED = 2
+"""Batches of a timed evaluation."""
+MAX_SECONDS = 4.0
+"""Of a round's steps; slow models get fewer of them."""
+NOISY = 0.1
+"""Difference of a step's time between rounds from which on it is told, relative to their median."""
+
+Made = TypeVar("Made")
+
+
+class Timing(TypedDict):
+    """Of a candidate's own experiment, with one worker.
+
+    Attributes:
+        step: seconds of a training step.
+        evaluation: seconds of an evaluation on the whole validation split.
+        spread: largest difference of a step's time between rounds, relative to their median.
+    """
+
+    step: float
+    evaluation: float
+    spread: float
 
 
 class Materials:
     """What fitting and estimating need of the data and models of a search."""
 
     def __init__(self) -> None:
-        self._data: dict[str, tuple[Dataset, DataSpec]] = {}
-        self._costs: dict[str, Cost] = {}
-        self._parameters: dict[str, int] = {}
-        self._steps: dict[str, tuple[int, int]] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def data(self, run: Run) -> tuple[Dataset, DataSpec]:
         """The experiment's data set, prepared, and its description."""
-        key = run.experiment.dataset.model_dump_json()
-        if key not in self._data:
+
+        def make() -> tuple[Dataset, DataSpec]:
             dataset = build_dataset(run)
-            self._data[key] = dataset, dataset.describe()
-        return self._data[key]
+            return dataset, dataset.describe()
+
+        return self._once(("data", run.experiment.dataset.model_dump_json()), make)
 
     def steps(self, run: Run) -> tuple[int, int]:
         """Steps of the experiment's whole run, and of an epoch."""
-        experiment, train = run.experiment, run.experiment.train
-        key = f"{experiment.dataset.model_dump_json()} {train.steps} {train.epochs} {train.batch_size} " + (
-            f"{train.bucket_batches} {train.seed}"
-        )
-        if key not in self._steps:
-            plan = make_plan(experiment, self.data(run)[0])
-            self._steps[key] = plan.total_steps, plan.steps_per_epoch
-        return self._steps[key]
+
+        def make() -> tuple[int, int]:
+            plan = make_plan(run.experiment, self.data(run)[0])
+            return plan.total_steps, plan.steps_per_epoch
+
+        train = run.experiment.train
+        own = (train.steps, train.epochs, train.batch_size, train.bucket_batches, train.seed)
+        return self._once(("steps", run.experiment.dataset.model_dump_json(), own), make)
 
     def cost(self, run: Run) -> Cost:
         """Parameters, and FLOPs of a step.
@@ -43,11 +85,8 @@ class Materials:
             UserError: the model cannot be built with these parameters and data.
             Exception: whatever a plugin raised.
         """
-        train = run.experiment.train
-        key = f"{_model_key(run)} {train.batch_size}"
-        if key not in self._costs:
-            self._costs[key] = training_cost(run, self.data(run)[1])
-        return self._costs[key]
+        key = ("cost", _model_key(run), run.experiment.train.batch_size)
+        return self._once(key, lambda: training_cost(run, self.data(run)[1]))
 
     def parameters(self, run: Run) -> int:
         """Trainable numbers of the model, without a pass through it.
@@ -55,15 +94,120 @@ class Materials:
         Raises:
             UserError: the model cannot be built with these parameters and data.
         """
-        key = _model_key(run)
-        if key not in self._parameters:
+
+        def make() -> int:
             spec = self.data(run)[1]
             model = build_model(run, spec, build_task(run, spec))
-            self._parameters[key] = sum(one.numel() for one in model.parameters() if one.requires_grad)
-        return self._parameters[key]
+            return sum(one.numel() for one in model.parameters() if one.requires_grad)
+
+        return self._once(("parameters", _model_key(run)), make)
+
+    def check_metric(self, run: Run) -> None:
+        """Refuse a task that does not report its own metric, on a model that was not trained.
+
+        Raises:
+            PluginError: what it reports instead.
+        """
+        few = _First(self.data(run)[0].split("validation"), 2)
+        metric, metrics = run.goal.metric, evaluate(self._parts(run), few).metrics
+        if metric not in metrics:
+            raise PluginError(
+                f"task {run.task.found.name!r}: its metric {metric!r} is never reported, so nothing can be "
+                f"selected; it reports {', '.join(metrics) or 'nothing'}"
+            )
+
+    def timings(self, runs: Mapping[str, Run]) -> dict[str, Timing]:
+        """What steps and evaluations take with one worker, a batch's fetching included: medians of several rounds.
+
+        In each round every run has its turn, so that what else the machine does meets all of them alike. Nothing is
+        written, and nothing of it stays: a trial seeds the generators itself.
+
+        Args:
+            runs: the candidates' own experiments, by label.
+        """
+        rounds = [{label: self._timed(run) for label, run in runs.items()} for _ in range(ROUNDS)]
+        return {label: _timing([one[label] for one in rounds]) for label in runs}
+
+    def _timed(self, run: Run) -> tuple[list[float], float]:
+        """Seconds of each step after the warm-up, and of an evaluation of the whole validation split."""
+        parts = self._parts(run)
+        return _step_seconds(parts), _evaluation_seconds(parts, self.data(run)[0].split("validation"))
+
+    def _parts(self, run: Run) -> Parts:
+        return build_parts(run, Group(device=device_of(0, run.experiment.resources)), self.data(run)[0])
 
 
 def _model_key(run: Run) -> str:
     experiment, train = run.experiment, run.experiment.train
     parts = (experiment.dataset, experiment.task, experiment.backbone, experiment.mixer)
     return " ".join([*(one.model_dump_json() for one in parts), train.precision, str(train.bucket_batches > 0)])
+
+
+def _timing(rounds: list[tuple[list[float], float]]) -> Timing:
+    medians = [median(steps) for steps, _ in rounds]
+    return Timing(
+        step=median(seconds for steps, _ in rounds for seconds in steps),
+        evaluation=median(evaluation for _, evaluation in rounds),
+        spread=(max(medians) - min(medians)) / median(medians),
+    )
+
+
+def _step_seconds(parts: Parts) -> list[float]:
+    train, plan = parts.train, parts.plan
+    feed = training_batches(
+        parts.training, parts.task.spec.arrays, plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train)
+    )
+    seconds: list[float] = []
+    before = start = time.perf_counter()
+    for step, micros in enumerate(feed):
+        train_step(parts, micros, len(plan.batch(step)[1]), parts.schedule(step))
+        _wait(parts.group.device)
+        now = time.perf_counter()
+        seconds.append(now - before)
+        before = now
+        if len(seconds) == WARM_UP + TIMED or now - start > MAX_SECONDS:
+            break
+    return seconds[WARM_UP:] or seconds[-1:]
+
+
+def _evaluation_seconds(parts: Parts, split: Split) -> float:
+    """Of the whole split, by a few batches of it."""
+    few = _First(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
+    start = time.perf_counter()
+    evaluate(parts, few)
+    _wait(parts.group.device)
+    return (time.perf_counter() - start) * len(split) / len(few)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class _First(Split):
+    """The first samples of a split."""
+
+    def __init__(self, split: Split, count: int):
+        self._split, self._count = split, count
+
+    def __len__(self) -> int:
+        return min(self._count, len(self._split))
+
+    def lengths(self) -> np.ndarray | None:
+        found = self._split.lengths()
+        return None if found is None else found[: len(self)]
+
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        return self._split.fetch(indices, epoch=epoch, seed=seed)
+
+
+def timing_lines(measured: Mapping[str, Timing]) -> list[str]:
+    """What was measured, and a warning where it may not hold."""
+    lines = [
+        f"{label}: timed at {one['step'] * 1e3:.3g} ms a step, {one['evaluation'] * 1e3:.3g} ms an evaluation"
+        for label, one in measured.items()
+    ]
+    noisy = [f"{label} ({one['spread']:.0%})" for label, one in measured.items() if one["spread"] > NOISY]
+    if noisy:
+        lines.append(f"steps took unequally long between rounds: {', '.join(noisy)}; is something else running here?")
+    return lines

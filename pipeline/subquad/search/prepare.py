@@ -1,24 +1,28 @@
-"""Everything that can be refused before a search starts, and what its trials are made with."""
+"""Everything that can be refused before a search starts, what its trials are made with, and what it would cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from subquad.drivers.executor import Executor
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.settings import one_line
-from subquad.search.candidates import Candidate, base_study
-from subquad.search.fitting import Fitted, Fitter, Target
-from subquad.search.loop import MAX_FRUITLESS
-from subquad.search.matching import evaluated_every
+from subquad.search.candidates import Candidate
+from subquad.search.fitting import Fitted, Fitter, evaluated_every
 from subquad.search.materials import Materials
-from subquad.search.measure import check_metric, timings
-from subquad.search.sampler import Sampler
-from subquad.search.search import Search, pruner_of, sampler_of
+from subquad.search.search import Search
+from subquad.search.settings import MatchBy
 from subquad.search.trial import Trial
+
+MAX_FRUITLESS = 50
+"""Infeasible points and failed trials in a row, after which a candidate's search ends."""
+
+FIRST, DRAWN = 5, 20
+"""Points that a dry run shows, and that it looks at."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +31,42 @@ class Prepared:
 
     Attributes:
         search: with what was measured for it.
-        materials: data and costs.
-        fitters: of each candidate, by label.
-        target: what all trials have alike.
+        fitter: makes the experiments of its points.
     """
 
     search: Search
-    materials: Materials
-    fitters: dict[str, Fitter]
-    target: Target
+    fitter: Fitter
+
+    def own_trial(self, candidate: Candidate) -> Fitted:
+        """The trial of the candidate's own settings, matched as all are.
+
+        Raises:
+            ConfigError: it cannot be matched.
+        """
+        try:
+            return self.fitter.matched(candidate, {})
+        except UserError as error:
+            if self.fitter.match == "none":
+                raise
+            raise ConfigError(one_line(f"--match {self.fitter.match}: {candidate.label}: {error}")) from error
+
+    def charge(self, fitted: Fitted) -> float:
+        """What a trial is expected to use of its candidate's budget."""
+        runs = self.search.settings.seeds_per_trial
+        uses = {"trials": 1.0, "flops": runs * fitted.flops, "seconds": runs * fitted.seconds}
+        return uses[self.search.settings.limit.unit]
+
+    def first_points(self, candidate: Candidate) -> Iterator[Trial]:
+        """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
+        sampler, known = self.search.sampler(candidate), list[Trial]()
+        while (point := sampler.suggest(len(known), known)) is not None:
+            trial = Trial(candidate=candidate.label, number=len(known), point=point, state="waiting")
+            try:
+                self.fitter.fit(candidate, point)
+            except UserError as error:
+                trial = replace(trial, state="infeasible", reason=str(error))
+            known.append(trial)
+            yield trial
 
 
 def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh: bool = True) -> Prepared:
@@ -49,33 +80,29 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
     Raises:
         UserError: what cannot work, in one line.
     """
-    settings = search.settings
+    settings, study = search.settings, search.study
     for one in search.candidates:
-        sampler_of(search, one)
-        pruner_of(search, one)
+        search.sampler(one)
+        search.pruner(one)
         _refuse_idle_pruner(one, settings.pruner)
-    preflight(base_study(search.study, search.candidates), executor)
+    runs = tuple(replace(one.run, label=one.label, axes=one.axes) for one in search.candidates)
+    preflight(replace(study, runs=runs), executor)
     materials = Materials()
     if fresh:
         for one in search.candidates:
-            check_metric(one.run, materials)
+            materials.check_metric(one.run)
         if measure or settings.match == "time" or settings.limit.unit == "seconds":
-            search = replace(search, measured=timings({one.label: one.run for one in search.candidates}, materials))
-    target = _target(search, materials)
-    counted = settings.limit.unit == "flops"
-    fitters = {
-        one.label: Fitter(
-            one, search.spaces[one.label], materials, target, search.measured.get(one.label), counted=counted
-        )
-        for one in search.candidates
-    }
-    prepared = Prepared(search, materials, fitters, target)
-    if fresh:
-        for one in search.candidates:
-            fitted = base_trial(prepared, one)
-            _refuse_small_budget(prepared, one, fitted)
-            _refuse_late_evaluations(prepared, one, fitted)
-            _refuse_hopeless(prepared, one)
+            measured = materials.timings({one.label: one.run for one in search.candidates})
+            candidates = tuple(replace(one, timing=measured[one.label]) for one in search.candidates)
+            search = replace(search, candidates=candidates)
+    amount = _amount(settings.match, search.candidates[0], materials)
+    fitter = Fitter(materials, settings.match, amount, counted=settings.limit.unit == "flops")
+    prepared = Prepared(search, fitter)
+    for one in search.candidates if fresh else ():
+        fitted = prepared.own_trial(one)
+        _refuse_small_budget(prepared, one, fitted)
+        _refuse_late_evaluations(prepared, one, fitted)
+        _refuse_hopeless(prepared, one)
     return prepared
 
 
@@ -88,18 +115,13 @@ def _refuse_idle_pruner(candidate: Candidate, name: str) -> None:
         )
 
 
-def _target(search: Search, materials: Materials) -> Target:
-    """What the reference candidate, the first one, has as it stands."""
-    by, first = search.settings.match, search.candidates[0]
-    if by == "none":
-        return Target()
-    if by == "params":
-        return Target(by, materials.parameters(first.run))
-    if by == "time":
-        as_it_stands = Fitter(first, search.spaces[first.label], materials, Target(), search.measured[first.label])
-        return Target(by, as_it_stands.fitted({}).seconds)
-    steps, _ = materials.steps(first.run)
-    return Target(by, steps * _counted(first, materials, "--match flops"))
+def _amount(match: MatchBy, first: Candidate, materials: Materials) -> float:
+    """What the reference candidate, the first one, has of what is matched, as it stands."""
+    if match == "params":
+        return materials.parameters(first.run)
+    if match == "time":
+        return Fitter(materials).fitted(first, {}).seconds
+    return materials.steps(first.run)[0] * _counted(first, materials, "--match flops") if match == "flops" else 0.0
 
 
 def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
@@ -111,24 +133,23 @@ def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
 
 
 def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
-    budget = prepared.search.settings.limit
+    option, budget = f"--budget {prepared.search.settings.budget}", prepared.search.settings.limit
     if budget.unit == "flops":
-        _counted(candidate, prepared.materials, f"--budget {prepared.search.settings.budget}")
-    runs = prepared.search.settings.seeds_per_trial
-    needed = {"trials": 1.0, "flops": runs * fitted.flops, "seconds": runs * fitted.seconds}[budget.unit]
+        _counted(candidate, prepared.fitter.materials, option)
+    needed = prepared.charge(fitted)
     if needed > budget.amount:
         unit = "FLOPs" if budget.unit == "flops" else "s of training"
         raise ConfigError(
             one_line(
-                f"--budget {prepared.search.settings.budget}: too small for one trial of {candidate.label}, "
-                f"which takes about {needed:.3g} {unit}; give more, or shorten it with train.steps"
+                f"{option}: too small for one trial of {candidate.label}, which takes about {needed:.3g} {unit}; "
+                "give more, or shorten it with train.steps"
             )
         )
 
 
 def _refuse_late_evaluations(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
     name = prepared.search.settings.pruner
-    _, per_epoch = prepared.materials.steps(fitted.run)
+    _, per_epoch = prepared.fitter.materials.steps(fitted.run)
     every = evaluated_every(fitted.run.experiment.train, per_epoch)
     if name != "none" and every is not None and every >= fitted.steps:
         raise ConfigError(
@@ -142,43 +163,60 @@ def _refuse_late_evaluations(prepared: Prepared, candidate: Candidate, fitted: F
 
 def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
     """Refuse a search whose first points, as many as would end it, cannot run."""
-    source, fitter = sampler_of(prepared.search, candidate), prepared.fitters[candidate.label]
     count, reason = 0, ""
-    for trial in islice(first_points(source, fitter), MAX_FRUITLESS):
+    for trial in islice(prepared.first_points(candidate), MAX_FRUITLESS):
         if trial.state != "infeasible":
             return
         count, reason = count + 1, reason or trial.reason
     which = f"the first {count} points" if count == MAX_FRUITLESS else f"all {count} points"
-    raise ConfigError(
-        one_line(
-            f"space {prepared.search.settings.space}: {which} of {candidate.label} are infeasible, such as: {reason}"
-        )
-    )
+    space = prepared.search.settings.space
+    raise ConfigError(one_line(f"space {space}: {which} of {candidate.label} are infeasible, such as: {reason}"))
 
 
-def base_trial(prepared: Prepared, candidate: Candidate) -> Fitted:
-    """The trial of the candidate's own settings, matched as all are.
+def estimate(prepared: Prepared) -> dict[str, Any]:
+    """What a search would do, as plain values; seconds are of training, by a few timed steps on this machine.
 
-    Raises:
-        ConfigError: it cannot be matched.
+    `at_least`: a pruner ends trials early, which leaves room for more of them than are counted.
     """
-    fitter = prepared.fitters[candidate.label]
-    try:
-        return fitter.matched({})
-    except UserError as error:
-        if prepared.target.by == "none":
-            raise
-        raise ConfigError(one_line(f"--match {prepared.target.by}: {candidate.label}: {error}")) from error
+    search = prepared.search
+    rows = [_estimated(prepared, one) for one in search.candidates]
+    settings, resources = search.settings, search.candidates[0].run.experiment.resources
+    seconds, gpus = sum(row["seconds"] for row in rows), resources.workers * resources.gpus_per_worker
+    return {
+        "name": search.study.name,
+        "settings": settings.plain(),
+        "candidates": rows,
+        "trials": sum(row["trials"] for row in rows),
+        "at_least": settings.pruner != "none" and settings.limit.unit != "trials",
+        "seconds": seconds,
+        "final_runs": settings.final_seeds * len(rows),
+        "gpus": gpus,
+        "gpu_hours": gpus * seconds / 3600,
+    }
 
 
-def first_points(sampler: Sampler, fitter: Fitter) -> Iterator[Trial]:
-    """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
-    known: list[Trial] = []
-    while (point := sampler.suggest(len(known), known)) is not None:
-        trial = Trial(candidate=fitter.candidate.label, number=len(known), point=point, state="waiting")
-        try:
-            fitter.fit(point)
-        except UserError as error:
-            trial = replace(trial, state="infeasible", reason=str(error))
-        known.append(trial)
-        yield trial
+def _estimated(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
+    """A candidate's row: as many trials of its own cost as fit, and no more than there are points."""
+    settings, space, own = prepared.search.settings, candidate.space, prepared.own_trial(candidate)
+    trials = int(settings.limit.amount / prepared.charge(own) + 1e-9)
+    if (size := space.size()) is not None:
+        trials = min(trials, size)
+    points = list(islice(prepared.first_points(candidate), DRAWN))
+    runs = settings.seeds_per_trial
+    return {
+        "label": candidate.label,
+        "trials": trials,
+        "dimensions": space.dimensions,
+        "grid": size,
+        "parameters": own.cost.parameters if own.cost else None,
+        "steps": own.steps,
+        "flops": runs * own.flops,
+        "trial_seconds": runs * own.seconds,
+        "seconds": trials * runs * own.seconds + settings.final_seeds * own.seconds,
+        "timing": candidate.timing,
+        "drawn": len(points),
+        "infeasible": sum(one.state == "infeasible" for one in points),
+        "points": [
+            {"number": one.number, "point": one.point, "infeasible": one.reason} for one in points[: min(FIRST, trials)]
+        ],
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,28 @@ from subquad.drivers.executor import Executor
 from subquad.drivers.folder import begin, exclusive, reopen
 from subquad.drivers.progress import Display
 from subquad.engine.state import CHECKPOINTS
-from subquad.experiment import Study
-from subquad.runs import FINAL, SUMMARY, is_study, read_json, write_json
-from subquad.search.folder import Trials, place_of, run_folders, trial_folder
-from subquad.search.loop import Agenda, Lane
+from subquad.errors import RunError
+from subquad.experiment import Study, load_study
+from subquad.experiment.axes import axis_path
+from subquad.experiment.canonical import to_yaml
+from subquad.experiment.settings import one_line
+from subquad.experiment.strict_yaml import parse_yaml
+from subquad.runs import FINAL, STUDY, SUMMARY, is_study, write_json, write_text
+from subquad.search.candidates import SEED, Candidate
+from subquad.search.folder import BEST, Trials, place_of, run_folders
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import Pruning
-from subquad.search.search import Search, pruner_of, same_sources, sampler_of, seeds_of, trial_runs, trials_of
-from subquad.search.summary import summary_of
+from subquad.search.resume import same_sources
+from subquad.search.search import Search, load_text
+from subquad.search.source import TrialSource
+from subquad.search.summary import over_of, summary_of
 from subquad.search.trial import Trial, winner_of
-from subquad.search.winner import Winners, final_study, same_winners, write_best
-from subquad.tracking.publisher import NullPublisher, Publisher, open_publisher
+from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary as Tracked
+
+Winners = Mapping[str, Trial]
+"""The best trial of each candidate that has one, by label."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,8 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
         UserError: tracking is asked for and cannot work.
     """
     with exclusive(folder):
-        publisher = _publisher_of(prepared.search, folder)
+        search = prepared.search
+        publisher = open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
         publisher.start()
         try:
             ended = _run(prepared, folder, watch, executor)
@@ -81,126 +91,128 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
 
 
 def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> Ended:
-    search, trials = prepared.search, trials_of(prepared.search, folder)
+    search, trials = prepared.search, prepared.search.trials(folder)
     same_sources(search, folder)
-    lanes = _lanes(prepared)
+
+    def ended(run: Path) -> None:
+        _forget_weights(run)
+        _summarize(search, folder, trials, source)
+        _, candidate, number = place_of(run)
+        if (found := trials.one(candidate, number)) is not None and found.ended:
+            watch.trial(found)
+
+    source = TrialSource(prepared, folder, trials, ended)
     concluding = is_study(folder / FINAL)
     if concluding:
-        _close(search, folder, trials, lanes)
+        _close(search, folder, trials, source)
     _tidy(search, trials, folder)
-    signum = 0 if concluding else _train(prepared, folder, trials, lanes, watch, executor)
-    summary = _summarize(search, folder, trials, lanes)
+    signum = 0 if concluding else executor.search(source.next, _judge(search, trials), lambda run: ended(run.folder))
+    summary = _summarize(search, folder, trials, source)
     if signum:
         return Ended(summary, signum)
-    winners, drawn = _winners(search, trials), _draw_search(search, trials, folder)
-    if not any(trial for _, trial in winners):
+    told = [Pictured(one.label, one.space, one.goal, trials.of(one.label)) for one in search.candidates]
+    drawn = draw(told, folder / PLOTS)
+    winners = _winners(search, trials)
+    if not winners:
         return Ended(summary, 0, drawn=drawn)
-    return replace(_conclude(search, folder, winners, summary, watch, executor), drawn=drawn)
+    study = _final_study(search, folder, winners)
+    watch.final(study)
+    outcome = drive(study, watch.display, executor)
+    return Ended(summary, outcome.signum, (study, outcome), drawn)
 
 
-def _lanes(prepared: Prepared) -> list[Lane]:
-    search = prepared.search
-    return [
-        Lane(one.label, sampler_of(search, one), prepared.fitters[one.label], seeds_of(search, one))
-        for one in search.candidates
-    ]
-
-
-def _close(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> None:
+def _close(search: Search, folder: Path, trials: Trials, source: TrialSource) -> None:
     """Start no trial once the final study has begun: it would be selected with the test split open.
 
     Raises:
         RunError: the trials have other winners than the final study.
     """
-    same_winners(folder, search.study, _winners(search, trials), search.settings.final_seeds)
-    written = (read_json(folder / SUMMARY) or {}).get("candidates", [])
-    reasons = {one["label"]: one["over"] for one in written}
-    for lane in lanes:
-        lane.over = reasons.get(lane.label) or "the final study has begun"
-
-
-def _train(
-    prepared: Prepared, folder: Path, trials: Trials, lanes: list[Lane], watch: Watch, executor: Executor
-) -> int:
-    search = prepared.search
-
-    def ended(run: Path) -> None:
-        _forget_weights(run)
-        _summarize(search, folder, trials, lanes)
-        _, candidate, number = place_of(run)
-        if (found := trials.one(candidate, number)) is not None and found.ended:
-            watch.trial(found)
-
-    agenda = Agenda(folder, trials, lanes, search.settings.limit, trial_runs(search), ended)
-    return executor.search(agenda.next, _judge(search, trials), lambda run: ended(run.folder))
+    _same_winners(search, folder, _winners(search, trials))
+    written = over_of(folder)
+    source.over = {one.label: written.get(one.label) or "the final study has begun" for one in search.candidates}
 
 
 def _judge(search: Search, trials: Trials) -> Pruning | None:
     if search.settings.pruner == "none":
         return None
-    return Pruning(trials, {one.label: pruner_of(search, one) for one in search.candidates})
+    return Pruning(trials, {one.label: search.pruner(one) for one in search.candidates})
 
 
 def _tidy(search: Search, trials: Trials, folder: Path) -> None:
     """Remove weights of trials that ended, where a kill came between the two."""
-    for one in search.candidates:
-        for trial in trials.of(one.label):
-            if trial.ended:
-                for run in run_folders(trial_folder(folder, one.label, trial.number)):
-                    _forget_weights(run)
+    for trial in (trial for one in search.candidates for trial in trials.of(one.label) if trial.ended):
+        for run in run_folders(folder, trial):
+            _forget_weights(run)
 
 
 def _forget_weights(run: Path) -> None:
     shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
-def _summarize(search: Search, folder: Path, trials: Trials, lanes: list[Lane]) -> dict[str, Any]:
-    summary = summary_of(search, folder, trials, {lane.label: lane.over for lane in lanes})
+def _summarize(search: Search, folder: Path, trials: Trials, source: TrialSource) -> dict[str, Any]:
+    summary = summary_of(search, folder, trials, source.over)
     write_json(folder / SUMMARY, summary)
     return summary
 
 
 def _winners(search: Search, trials: Trials) -> Winners:
-    found = [(one, winner_of(trials.of(one.label), one.goal())) for one in search.candidates]
-    return [(one, pair and pair[0]) for one, pair in found]
+    found = {one.label: winner_of(trials.of(one.label), one.goal) for one in search.candidates}
+    return {label: pair[0] for label, pair in found.items() if pair}
 
 
-def _conclude(
-    search: Search, folder: Path, winners: Winners, summary: dict[str, Any], watch: Watch, executor: Executor
-) -> Ended:
-    """Write the winners down and train them anew over the final seeds; begun before, it goes on."""
-    seeds, place = search.settings.final_seeds, folder / FINAL
-    for candidate, trial in winners:
-        if trial is not None:
-            write_best(folder, candidate, trial, seeds)
-    if is_study(place):
-        study = reopen(place)
-    else:
-        study = begin(final_study(folder, search.study, winners, seeds), place)
-    watch.final(study)
-    outcome = drive(study, watch.display, executor)
-    return Ended(summary, outcome.signum, (study, outcome))
+def _write_best(folder: Path, candidate: Candidate, trial: Trial, seeds: int) -> Path:
+    """Write the winner as a study over the final seeds that `subquad train` runs as is."""
+    data = candidate.laid(trial.settings).experiment.model_dump(mode="json")
+    path = folder / BEST / f"{candidate.label}.yaml"
+    write_text(path, to_yaml(data | {"matrix": {"seed": list(range(seeds))}}))
+    return path
 
 
-def _publisher_of(search: Search, folder: Path) -> Publisher | NullPublisher:
-    """What sends a search to MLflow: `start()` before its first trial, `close()` after its last file.
+def _final_study(search: Search, folder: Path, winners: Winners) -> Study:
+    """Write the winners down, and the study of all of them over the final seeds; begun before, it goes on."""
+    for one in search.candidates:
+        if one.label in winners:
+            _write_best(folder, one, winners[one.label], search.settings.final_seeds)
+    if is_study(folder / FINAL):
+        return reopen(folder / FINAL)
+    path = folder / f"{FINAL}.yaml"
+    write_text(path, _final_text(search, winners))
+    return begin(load_study(str(path)), folder / FINAL)
 
-    Where the experiments' `tracking.enabled` is false it does nothing.
 
-    Args:
-        folder: of the search, written down already.
+def _same_winners(search: Search, folder: Path, winners: Winners) -> None:
+    """Refuse to go on with a final study, which has met the test split, where trials now have other winners.
 
     Raises:
-        ConfigError: `tracking.uri` is no store.
-        UserError: `tracking.uri` is given but MLflow is not installed.
+        RunError: the first run that differs.
     """
-    return open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
+    before = _digests(load_study(str(folder / FINAL / STUDY)))
+    now = _digests(load_text(_final_text(search, winners))) if winners else {}
+    changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
+    if changed is not None:
+        raise RunError(
+            one_line(
+                f"{folder}: its final study began with other winners than the trials now have (run {changed} differs); "
+                "put the trials back as they were, or start a new search"
+            )
+        )
 
 
-def _draw_search(search: Search, trials: Trials, folder: Path) -> Drawn:
-    """Draw a search's pictures into its folder; never raises."""
-    candidates = [
-        Pictured(one.label, search.spaces[one.label], one.goal(search.settings.cost), trials.of(one.label))
-        for one in search.candidates
-    ]
-    return draw(candidates, folder / PLOTS)
+def _digests(study: Study) -> dict[str, str]:
+    """What decides the numbers of each run of a study, by label."""
+    return {run.label: run.digest for run in study.runs}
+
+
+def _final_text(search: Search, winners: Winners) -> str:
+    """The study with one more case for each winner, whose settings lie over those of the axes; others are left out."""
+    data = parse_yaml(search.study.text, search.study.source).data
+    cases, exclude = list(data.get("cases", [])), list(data.get("exclude", []))
+    for one in search.candidates:
+        trial = winners.get(one.label)
+        if trial is None:
+            exclude.append(one.axes)
+        elif trial.settings:
+            cases.append(({"when": one.axes} if one.axes else {}) | {"set": dict(trial.settings)})
+    matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
+    data["matrix"] = matrix | {"seed": list(range(search.settings.final_seeds))}
+    return to_yaml(data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {}))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from subquad.errors import ConfigError, RunError
+from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
-from subquad.experiment.settings import one_line
+from subquad.experiment.settings import one_line, shown_target
+from subquad.experiment.sources import parse_overrides
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.search.trial import CostBy, Trial
+from subquad.space import Point
 from subquad.suggest import did_you_mean
 
 MatchBy = Literal["none", "flops", "params", "time"]
@@ -21,8 +24,15 @@ Unit = Literal["trials", "seconds", "flops"]
 
 _WORDS = "such as 20-trials, 2h, 30m, 90s or 1e15flops"
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
-_FORM = re.compile(rf"{_NUMBER}(-trials?|h|m|s|flops)")
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_UNITS: dict[str, tuple[Unit, float]] = {
+    "-trials": ("trials", 1.0),
+    "-trial": ("trials", 1.0),
+    "h": ("seconds", 3600.0),
+    "m": ("seconds", 60.0),
+    "s": ("seconds", 1.0),
+    "flops": ("flops", 1.0),
+}
+_FORM = re.compile(rf"{_NUMBER}({'|'.join(_UNITS)})")
 _SLACK = 1 + 1e-9
 """Sums of floats may exceed the whole by a rounding error."""
 
@@ -48,10 +58,8 @@ class Budget:
         """
         if self.unit == "trials":
             return sum(one.state != "infeasible" for one in known) < self.amount
-        return sum(self._charge(one) for one in known) + getattr(cost, self.unit) <= self.amount * _SLACK
-
-    def _charge(self, trial: Trial) -> float:
-        return 0.0 if trial.state == "infeasible" else getattr(trial, self.unit)
+        used = sum(getattr(one, self.unit) for one in [*known, cost] if one.state != "infeasible")
+        return used <= self.amount * _SLACK
 
     def __str__(self) -> str:
         if self.unit == "trials":
@@ -65,21 +73,21 @@ def parse_budget(text: str) -> Budget:
     Raises:
         ConfigError: it is none, or too small for one trial.
     """
+
+    def wrong(what: str) -> ConfigError:
+        return ConfigError(one_line(f"--budget: got {shown(text)}, {what}"))
+
     found = _FORM.fullmatch(text.strip())
     if not found:
-        raise ConfigError(one_line(f"--budget: got {shown(text)}, must be {_WORDS}"))
-    amount, unit = float(found[1]), found[2]
+        raise wrong(f"must be {_WORDS}")
+    amount, (unit, factor) = float(found[1]), _UNITS[found[2]]
     if not math.isfinite(amount):
-        raise ConfigError(one_line(f"--budget: got {shown(text)}, which is no finite number; use {_WORDS}"))
+        raise wrong(f"which is no finite number; use {_WORDS}")
     if amount <= 0:
-        raise ConfigError(one_line(f"--budget: got {shown(text)}, which is too small for one trial; use {_WORDS}"))
-    if unit in _SECONDS:
-        return Budget("seconds", amount * _SECONDS[unit])
-    if unit == "flops":
-        return Budget("flops", amount)
-    if amount != int(amount):
-        raise ConfigError(one_line(f"--budget: got {shown(text)}, must be a whole number of trials"))
-    return Budget("trials", amount)
+        raise wrong(f"which is too small for one trial; use {_WORDS}")
+    if unit == "trials" and amount != int(amount):
+        raise wrong("must be a whole number of trials")
+    return Budget(unit, amount * factor)
 
 
 @dataclass(frozen=True)
@@ -143,29 +151,21 @@ def _one_of(option: str, given: str, there: Sequence[str]) -> None:
         raise ConfigError(one_line(message))
 
 
-def same_as_stored(stored: Settings, given: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than a search was started with.
-
-    Args:
-        given: options that were typed beside `--resume`, by name.
+def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
+    """Points as they are typed: `"train.lr=1e-3 train.batch_size=8"`, or a YAML file with a list of mappings.
 
     Raises:
-        RunError: the first difference.
+        ConfigError: one is neither.
     """
-    for name, value in _differing(stored, given):
-        option = name.replace("_", " ") if name.endswith("_settings") else f"--{name.replace('_', '-')}"
-        raise RunError(
-            one_line(
-                f"{option}: the search was started with {_words(getattr(stored, name))}, got {_words(value)}; "
-                "leave it out to resume, or start a new search"
-            )
-        )
-
-
-def _words(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, Mapping) else shown(value)
-
-
-def _differing(stored: Settings, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    known = {one.name for one in fields(Settings)}
-    yield from ((name, value) for name, value in given.items() if name in known and value != getattr(stored, name))
+    points: list[Point] = []
+    for text in given:
+        if "=" in text:
+            settings = parse_overrides(text.split(), cwd)
+            points.append({".".join(map(str, one.path)): one.value for one in settings})
+            continue
+        name = shown_target(text)
+        data = parse_yaml(read_text(cwd / text, name), name).data
+        if not isinstance(data, list) or not all(isinstance(one, dict) and one for one in data):
+            raise ConfigError(one_line(f"--points {name}: must be a list of mappings, as in [{{train.lr: 1e-3}}]"))
+        points += data
+    return points

@@ -6,13 +6,14 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 from subquad.runs import FINAL, SUMMARY, read_json
 from subquad.search.candidates import Candidate
 from subquad.search.folder import Trials
-from subquad.search.search import Search, read_search, trials_of
+from subquad.search.search import Search, read_search
 from subquad.search.trial import Goal, State, Trial, pareto, winner_of
 
 FORMAT = 1
@@ -29,42 +30,28 @@ def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, 
         "name": search.study.name,
         "folder": str(folder),
         "settings": search.settings.plain(),
-        "warm_trials": {label: len(warm) for label, warm in search.warm.items()},
+        "warm_trials": {one.label: len(one.warm) for one in search.candidates if one.warm},
         "earlier_finals": sorted(path.name for path in folder.glob(f"{FINAL}-[0-9]*")),
-        "candidates": [
-            _candidate(search, one, trials.of(one.label), over.get(one.label, "")) for one in search.candidates
-        ],
+        "candidates": [_candidate(one, trials.of(one.label), over.get(one.label, "")) for one in search.candidates],
     }
 
 
-def _candidate(search: Search, candidate: Candidate, trials: Sequence[Trial], over: str) -> dict[str, Any]:
-    goal = candidate.goal(search.settings.cost)
-    states = Counter(one.state for one in trials)
-    found = winner_of(trials, goal)
+def _candidate(candidate: Candidate, trials: Sequence[Trial], over: str) -> dict[str, Any]:
+    goal, states = candidate.goal, Counter(one.state for one in trials)
     best = None
-    if found:
+    if found := winner_of(trials, goal):
         trial, evaluation = found
-        best = {
-            "number": trial.number,
-            "point": trial.point,
-            "step": evaluation.step,
-            "value": evaluation.value,
-            "loss": evaluation.loss,
-        }
+        best = {"number": trial.number, "point": trial.point, **asdict(evaluation)}
     return {
         "label": candidate.label,
         "axes": candidate.axes,
-        "metric": goal.metric,
-        "mode": goal.mode,
-        "dimensions": search.spaces[candidate.label].dimensions,
+        **asdict(goal),
+        "dimensions": candidate.space.dimensions,
         "trials": {state: states[state] for state in get_args(State)},
-        "steps": sum(one.steps for one in trials),
-        "flops": sum(one.flops for one in trials),
-        "seconds": sum(one.seconds for one in trials),
+        **{name: sum(getattr(one, name) for one in trials) for name in ("steps", "flops", "seconds")},
         "best": best,
-        "cost": goal.cost,
         "front": None if goal.cost == "none" else [_on_front(one, goal) for one in pareto(trials, goal)],
-        "reasons": reasons(trials),
+        "reasons": _reasons(trials),
         "over": over,
     }
 
@@ -76,18 +63,14 @@ def _on_front(trial: Trial, goal: Goal) -> dict[str, Any]:
     return {"number": trial.number, "point": trial.point, "value": best.value, "cost": trial.cost(goal)}
 
 
-def reasons(trials: Iterable[Trial], limit: int = 3) -> list[str]:
-    """The first distinct reasons why trials failed or could not run."""
-    told = [f"trial {one.number} {one.state}: {one.reason}" for one in _distinct(trials)]
-    return told[:limit]
-
-
-def _distinct(trials: Iterable[Trial]) -> list[Trial]:
+def _reasons(trials: Iterable[Trial], limit: int = 3) -> list[str]:
+    """The first distinct reasons why trials failed or could not run, failed ones first."""
     first: dict[str, Trial] = {}
     for one in trials:
         if one.state in ("failed", "infeasible"):
             first.setdefault(one.reason, one)
-    return sorted(first.values(), key=lambda one: (one.state != "failed", one.number))
+    told = sorted(first.values(), key=lambda one: (one.state != "failed", one.number))
+    return [f"trial {one.number} {one.state}: {one.reason}" for one in told[:limit]]
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -98,9 +81,13 @@ def read_summary(folder: Path) -> dict[str, Any]:
         ConfigError: it does not load.
     """
     search = read_search(folder)
+    return summary_of(search, folder, search.trials(folder), over_of(folder))
+
+
+def over_of(folder: Path) -> dict[str, str]:
+    """Why no further trial of a candidate is started, as search.json says: only its driver knows."""
     written = read_json(folder / SUMMARY) or {}
-    over = {one["label"]: one["over"] for one in written.get("candidates", [])}  # only its driver knows
-    return summary_of(search, folder, trials_of(search, folder), over)
+    return {one["label"]: one["over"] for one in written.get("candidates", [])}
 
 
 _COLUMNS = ("candidate", "number", "state", "objective", "loss", "steps", "flops", "seconds", "reason")
@@ -108,8 +95,8 @@ _COLUMNS = ("candidate", "number", "state", "objective", "loss", "steps", "flops
 
 def trials_csv(search: Search, trials: Trials) -> str:
     """All trials as one table: a row for each, with a column for each setting that is searched."""
-    rows = [(trial, trial.best(one.goal().mode)) for one in search.candidates for trial in trials.of(one.label)]
-    settings = dict.fromkeys(dim.path for one in search.candidates for dim in search.spaces[one.label].dims)
+    rows = [(trial, trial.best(one.goal.mode)) for one in search.candidates for trial in trials.of(one.label)]
+    settings = dict.fromkeys(dim.path for one in search.candidates for dim in one.space.dims)
     out = io.StringIO()
     writer = csv.DictWriter(out, [*_COLUMNS[:3], *settings, *_COLUMNS[3:]], lineterminator="\n")
     writer.writeheader()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
@@ -64,9 +64,12 @@ class Trial:
         candidate: what is searched for, a cell of the study without its seed; "" for a single experiment.
         number: 0, 1, 2, ... within the candidate, in the order of suggestion.
         point: the point of the space.
+        settings: all that is laid over the candidate's experiment, by dotted key.
+        seeds: of its runs, where there are several.
         state: "waiting" before its first step; "infeasible": the plugin or the data refuse the point.
         curves: evaluations by step, one curve for each seed that has begun.
         total_steps: steps of a whole run.
+        flops_per_step: counted; None where not known.
         steps: steps done, of all seeds.
         flops: consumed, by the model's counted cost; 0 where not known.
         seconds: training time consumed.
@@ -77,8 +80,11 @@ class Trial:
     number: int
     point: Point
     state: State
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
     curves: tuple[Curve, ...] = ()
     total_steps: int = 0
+    flops_per_step: int | None = None
     steps: int = 0
     flops: float = 0.0
     seconds: float = 0.0
@@ -95,14 +101,13 @@ class Trial:
 
     def best(self, mode: Mode) -> Evaluation | None:
         """The best evaluation, of several seeds the mean of each one's; None where one has no value."""
-        each = [_best_of(curve, mode) for curve in self.curves]
-        found = [one for one in each if one is not None]
-        if not found or len(found) < len(each):
+        found = [best for curve in self.curves if (best := _best_of(curve, mode))]
+        if not found or len(found) < len(self.curves):
             return None
         if len(found) == 1:
             return found[0]
-        value, loss = fmean(one.value for one in found), fmean(one.loss for one in found)
-        return Evaluation(step=round(fmean(one.step for one in found)), value=value, loss=loss)
+        step, value, loss = (fmean(getattr(one, name) for one in found) for name in ("step", "value", "loss"))
+        return Evaluation(step=round(step), value=value, loss=loss)
 
     def cost(self, goal: Goal) -> float:
         """What it took, in the units of the goal's second objective; 0 where it is not known or there is none."""

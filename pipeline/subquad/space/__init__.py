@@ -10,9 +10,9 @@ try:
 except ImportError as error:
     raise UserError("a search needs Optuna: pip install 'subquad[tune]'") from error
 
-from subquad.space.check import NothingToSearch, builder, check_space, empty_space, read_space
+from subquad.space.check import NothingToSearch, builder, check_space, read_space
 from subquad.space.dimension import Condition, Constraint, Dimension
-from subquad.space.files import Declared, merge_spaces, parse_space, plain_space
+from subquad.space.files import Declared, merge_spaces, parse_space
 from subquad.space.named import auto_space, find_space
 from subquad.space.space import Point, Space, seed_of
 
@@ -27,11 +27,9 @@ __all__ = [
     "auto_space",
     "builder",
     "check_space",
-    "empty_space",
     "find_space",
     "merge_spaces",
     "parse_space",
-    "plain_space",
     "read_space",
     "seed_of",
 ]

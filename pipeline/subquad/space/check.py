@@ -244,16 +244,11 @@ def _site(run: Run, max_len: int, causal: bool) -> Site | None:
 
 
 def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:
-    """The space that `plain_space` wrote down, for the same experiment.
+    """The space that `Space.plain` wrote down, for the same experiment.
 
     Raises:
         ConfigError: the data were edited into something that is none.
     """
     if not data.get("dims"):
-        return empty_space(name)
+        return Space(name)
     return check_space(parse_space(to_yaml(data), name, source="search.yaml"), experiment)
-
-
-def empty_space(name: str) -> Space:
-    """The space of a candidate for which a study's space says nothing: its only point is the experiment itself."""
-    return Space(name, (), (), {})

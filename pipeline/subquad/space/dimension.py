@@ -79,6 +79,17 @@ class Dimension:
             return False
         return isinstance(values, FloatDistribution) or (value - values.low) % values.step == 0
 
+    def plain(self) -> dict[str, Any]:
+        """As a space file has it."""
+        values, when = self.distribution, {one.key: list(one.values) for one in self.when}
+        if isinstance(values, CategoricalDistribution):
+            data: dict[str, Any] = {"choice": list(values.choices)}
+        else:
+            data = {self.kind: [values.low, values.high]}
+        if isinstance(values, IntDistribution):
+            data |= ({"step": values.step} if values.step != 1 else {}) | ({"log": True} if values.log else {})
+        return data | ({"when": when} if when else {})
+
 
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values mean the same setting: 1 and 1.0 do, 1 and true do not."""
@@ -122,6 +133,11 @@ class Constraint:
         keys = ", ".join(self.keys)
         said = f"{{keys: [{keys}], values: [{', '.join(map(str, self.values))}]}}" if self.values else f"[{keys}]"
         return f"{self.relation}: {said}" + (f" at {self.origin}" if self.origin.line else "")
+
+    def plain(self) -> dict[str, Any]:
+        """As a space file has it."""
+        keys = list(self.keys)
+        return {self.relation: {"keys": keys, "values": list(self.values)} if self.relation == "sum_not_in" else keys}
 
     def holds(self, numbers: _Numbers) -> bool:
         """Whether numbers, one for each key, keep it."""

@@ -281,25 +281,3 @@ def _two_settings(told: Any, at: _Place) -> tuple[str, str]:
     if not is_pair or told[0] == told[1]:
         raise at.wrong(f"got {shown(told)}, must be two different settings, as in [a, b]")
     return told[0], told[1]
-
-
-def plain_space(dims: Sequence[Dimension], constraints: Sequence[Constraint]) -> dict[str, Any]:
-    """A space as data of a space file, so that a search goes on without the files it came from."""
-    data: dict[str, Any] = {"dims": {dim.path: _plain_dimension(dim) for dim in dims}}
-    return data | ({"constraints": [_plain_constraint(one) for one in constraints]} if constraints else {})
-
-
-def _plain_dimension(dim: Dimension) -> dict[str, Any]:
-    when = {"when": {one.key: list(one.values) for one in dim.when}} if dim.when else {}
-    values = dim.distribution
-    if isinstance(values, CategoricalDistribution):
-        return {"choice": list(values.choices), **when}
-    more = {"step": values.step} if isinstance(values, IntDistribution) and values.step != 1 else {}
-    more |= {"log": True} if isinstance(values, IntDistribution) and values.log else {}
-    return {dim.kind: [values.low, values.high], **more, **when}
-
-
-def _plain_constraint(one: Constraint) -> dict[str, Any]:
-    if one.relation == "sum_not_in":
-        return {one.relation: {"keys": list(one.keys), "values": list(one.values)}}
-    return {one.relation: list(one.keys)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -49,9 +49,9 @@ class Space:
     """
 
     name: str
-    dims: tuple[Dimension, ...]
-    constraints: tuple[Constraint, ...]
-    rest: Mapping[str, Any]
+    dims: tuple[Dimension, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    rest: Mapping[str, Any] = field(default_factory=dict)
     left_out: tuple[Dimension, ...] = ()
 
     @property
@@ -200,6 +200,12 @@ class Space:
     def settings(self, point: Mapping[str, Any]) -> list[Setting]:
         """What to lay over the experiment for a point; dimensions that are not in it go back to their defaults."""
         return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
+
+    def plain(self) -> dict[str, Any]:
+        """As data of a space file, so that a search goes on without the files it came from."""
+        constraints = [one.plain() for one in self.constraints]
+        dims = {dim.path: dim.plain() for dim in self.dims}
+        return {"dims": dims, "constraints": constraints} if constraints else {"dims": dims}
 
 
 def _drawn(dim: Dimension, seed: int) -> Any:

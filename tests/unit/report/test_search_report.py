@@ -50,8 +50,8 @@ class Folder:
         """A trial of 20 steps; without a status it runs."""
         state = "infeasible" if status == "infeasible" else "waiting"
         point = {"train.lr": 0.001 * (number + 1)}
-        trial = Trial(candidate=candidate, number=number, point=point, state=state, total_steps=20, reason=reason)
-        write_trial(self.path, trial, point, 1000)
+        told = {"point": point, "settings": point, "total_steps": 20, "flops_per_step": 1000, "reason": reason}
+        write_trial(self.path, Trial(candidate=candidate, number=number, state=state, **told))
         folder = trial_folder(self.path, candidate, number)
         if status == "infeasible":
             return

@@ -6,15 +6,13 @@ import pytest
 from small_run import SMALL
 
 from subquad.errors import ConfigError
-from subquad.experiment import load_study
-from subquad.runs import write_json
+from subquad.experiment import Study, load_study
 from subquad.search.candidates import candidates_of
-from subquad.search.folder import trial_folder
-from subquad.search.search import plan_search
+from subquad.search.run import _final_study
+from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
 from subquad.search.trial import Evaluation, Goal, Trial, winner_of
-from subquad.search.winner import final_study, write_best
-from subquad.space import plain_space, read_space
+from subquad.space import Space, read_space
 
 
 @pytest.fixture
@@ -48,15 +46,15 @@ def test_candidates_are_the_cells_without_their_seeds(study, matrix, labels):
 
 def test_a_single_experiment_is_one_candidate_with_its_name(study):
     (found,) = candidates_of(study())
-    assert (found.label, found.axes, found.goal()) == ("small", {}, Goal("accuracy", "max"))
+    assert (found.label, found.axes, found.goal) == ("small", {}, Goal("accuracy", "max"))
 
 
 @pytest.mark.parametrize("name", ["agf", "cur", "sfpc", "mdfwa", "optimizer", "auto", "agf+optimizer"])
 def test_a_space_that_was_written_down_draws_the_same_points(study, name):
     mixer = name if name in ("cur", "sfpc", "mdfwa") else "agf"
     plan = study("", f"mixer={mixer}")
-    space = plan_search(plan, Settings(name)).spaces["small"]
-    again = read_space(plain_space(space.dims, space.constraints), name, plan.runs[0])
+    space = plan_search(plan, Settings(name)).candidates[0].space
+    again = read_space(space.plain(), name, plan.runs[0])
     assert [again.draw(3, number) for number in range(30)] == [space.draw(3, number) for number in range(30)]
     assert [one.value for one in again.settings(again.draw(0, 1))] == [
         one.value for one in space.settings(space.draw(0, 1))
@@ -65,9 +63,10 @@ def test_a_space_that_was_written_down_draws_the_same_points(study, name):
 
 def test_a_candidate_may_have_nothing_to_search(study):
     search = plan_search(study("matrix: {mixer: [agf, softmax]}\n"), Settings("agf"))
-    assert search.spaces["agf"].dimensions > 0
-    assert search.spaces["softmax"].draw(0, 0) == {}
-    assert read_space(plain_space((), ()), "agf", search.candidates[1].run).dims == ()
+    agf, softmax = search.candidates
+    assert agf.space.dimensions > 0
+    assert softmax.space.draw(0, 0) == {}
+    assert read_space(Space("agf").plain(), "agf", softmax.run).dims == ()
 
 
 def finished(number, value, loss=1.0, state="finished", step=10):
@@ -83,40 +82,41 @@ def test_the_winner_is_a_finished_trial_of_equals_the_one_with_the_lower_loss():
     assert winner_of(trials[5:], Goal("accuracy", "max")) is None
 
 
-def won(search: Path, candidate: str, **settings):
-    folder = trial_folder(search, candidate, 0)
-    write_json(folder / "trial.json", {"settings": {key.replace("__", "."): value for key, value in settings.items()}})
-    return Trial(candidate=candidate, number=0, point={}, state="finished")
+def won(candidate: str, **settings):
+    laid = {key.replace("__", "."): value for key, value in settings.items()}
+    return Trial(candidate=candidate, number=0, point={}, state="finished", settings=laid)
+
+
+def final(plan: Study, folder: Path, seeds: int, *winners: Trial) -> Study:
+    search = Search(plan, Settings("auto", final_seeds=seeds), candidates_of(plan))
+    return _final_study(search, folder, {one.candidate: one for one in winners})
 
 
 def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tmp_path):
     plan = study("matrix: {mixer: [{name: agf, params: {order: 5}}, softmax], seed: [7]}\n", "train.lr=0.5")
-    agf, softmax = candidates_of(plan)
-    first = won(tmp_path, "agf", mixer__params__order=8, train__lr=0.1)
-    second = won(tmp_path, "softmax", train__lr=0.2, train__steps=9, train__epochs=None)
-    final = final_study(tmp_path, plan, [(agf, first), (softmax, second)], 2)
-    assert [cell.label for cell in final.runs] == ["agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"]
-    trains = [cell.experiment.train for cell in final.runs]
+    first = won("agf", mixer__params__order=8, train__lr=0.1)
+    second = won("softmax", train__lr=0.2, train__steps=9, train__epochs=None)
+    runs = final(plan, tmp_path, 2, first, second).runs
+    assert [cell.label for cell in runs] == ["agf-seed0", "agf-seed1", "softmax-seed0", "softmax-seed1"]
+    trains = [cell.experiment.train for cell in runs]
     assert [one.lr for one in trains] == [0.1, 0.1, 0.2, 0.2]
     assert [one.steps for one in trains] == [None, None, 9, 9]
-    assert [cell.experiment.mixer.params.get("order") for cell in final.runs] == [8, 8, None, None]
-    best = load_study(str(write_best(tmp_path, agf, first, 2)))
-    assert [one.experiment for one in best.runs] == [one.experiment for one in final.runs[:2]]
+    assert [cell.experiment.mixer.params.get("order") for cell in runs] == [8, 8, None, None]
+    best = load_study(str(tmp_path / "best/agf.yaml"))
+    assert [one.experiment for one in best.runs] == [one.experiment for one in runs[:2]]
 
 
 def test_a_candidate_without_a_winner_is_left_out(study, tmp_path):
     plan = study("matrix: {mixer: [agf, softmax]}\n")
-    agf, softmax = candidates_of(plan)
-    final = final_study(tmp_path, plan, [(agf, None), (softmax, won(tmp_path, "softmax", train__lr=0.2))], 1)
-    assert [cell.label for cell in final.runs] == ["softmax-seed0"]
+    found = final(plan, tmp_path, 1, won("softmax", train__lr=0.2))
+    assert [cell.label for cell in found.runs] == ["softmax-seed0"]
 
 
 def test_a_single_experiments_final_study(study, tmp_path):
     plan = study()
-    (candidate,) = candidates_of(plan)
-    final = final_study(tmp_path, plan, [(candidate, won(tmp_path, "small", train__lr=0.2))], 3)
-    assert [cell.experiment.train.seed for cell in final.runs] == [0, 1, 2]
-    assert {cell.experiment.train.lr for cell in final.runs} == {0.2}
+    found = final(plan, tmp_path, 3, won("small", train__lr=0.2))
+    assert [cell.experiment.train.seed for cell in found.runs] == [0, 1, 2]
+    assert {cell.experiment.train.lr for cell in found.runs} == {0.2}
 
 
 def test_settings_that_are_none():

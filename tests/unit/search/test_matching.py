@@ -5,19 +5,19 @@ import pytest
 from subquad.errors import ConfigError
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Experiment, Train
-from subquad.search.matching import evaluations, of_length, steps_for, steps_of_flops, width_for
+from subquad.search.fitting import _evaluations, _of_length, _steps_for, _steps_of_flops, _width_for
 
 
 def lengthened(train, steps, per_epoch):
     own = train.steps or train.epochs * per_epoch
-    values = of_length(train, own, per_epoch, steps)
+    values = _of_length(train, own, per_epoch, steps)
     return train.model_validate(
         train.model_dump() | {key.removeprefix("train."): value for key, value in values.items()}
     )
 
 
 def test_its_own_length_changes_nothing():
-    assert of_length(Train(epochs=4), 40, 10, 40) == {}
+    assert _of_length(Train(epochs=4), 40, 10, 40) == {}
 
 
 @pytest.mark.parametrize("steps", [1, 3, 17, 39, 41, 100, 1000])
@@ -53,15 +53,15 @@ def test_patience_still_has_the_evaluations_it_needs(steps):
 
 
 def test_steps_are_at_least_one():
-    assert steps_for(10.0, 3.0) == 3
-    assert steps_for(1.0, 300.0) == 1
+    assert _steps_for(10.0, 3.0) == 3
+    assert _steps_for(1.0, 300.0) == 1
 
 
 def test_steps_of_equal_flops():
-    assert steps_of_flops(1000.0, 50) == 20
-    assert steps_of_flops(1000.0, 52) == 19
+    assert _steps_of_flops(1000.0, 50) == 20
+    assert _steps_of_flops(1000.0, 52) == 19
     with pytest.raises(ConfigError, match=r"no number of steps has 1e\+03 FLOPs within 5%: the nearest, 3, is 10% off"):
-        steps_of_flops(1000.0, 300)
+        _steps_of_flops(1000.0, 300)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_steps_of_equal_flops():
     ],
 )
 def test_evaluations_of_a_run(train, count):
-    assert evaluations(train, 40, 10) == count
+    assert _evaluations(train, 40, 10) == count
 
 
 @pytest.mark.parametrize("target", [130, 1000, 12_345, 1_000_000])
@@ -84,16 +84,16 @@ def test_the_nearest_width_is_found(target, start):
     def count(width):
         return 100 + 13 * width
 
-    width = width_for(target, count, start)
+    width = _width_for(target, count, start)
     assert abs(count(width) - target) == min(
         abs(count(one) - target) for one in (width - 1, width, width + 1) if one > 0
     )
 
 
 def test_widths_are_multiples_of_the_step():
-    assert width_for(40 * 40, lambda width: width * width, 8, step=8) == 40
+    assert _width_for(40 * 40, lambda width: width * width, 8, step=8) == 40
 
 
 def test_where_no_width_comes_near():
     with pytest.raises(ConfigError, match=r"no width gives 50 parameters within 5%: the nearest, 1, has 113"):
-        width_for(50, lambda width: 100 + 13 * width, 4)
+        _width_for(50, lambda width: 100 + 13 * width, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,10 @@ from small_run import SMALL
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
-from subquad.search.estimate import estimate
-from subquad.search.fitting import Fitter, Target
-from subquad.search.materials import Materials
-from subquad.search.measure import Timing, timing_lines, timings
-from subquad.search.prepare import Prepared, prepare
+from subquad.search.candidates import Candidate
+from subquad.search.fitting import Fitter
+from subquad.search.materials import Materials, Timing, timing_lines
+from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
 
@@ -90,28 +90,29 @@ def test_flops_that_whole_steps_cannot_match_are_refused(ready):
 
 def test_flops_that_whole_steps_match(ready):
     prepared = ready(RATES, more=MIXERS, match="flops")
-    first, second = (one.fit({"train.lr": 1e-3}).flops for one in prepared.fitters.values())
+    first, second = (prepared.fitter.fit(one, {"train.lr": 1e-3}).flops for one in prepared.search.candidates)
     assert second == pytest.approx(first, rel=0.05)
 
 
 def test_time_is_matched_with_its_evaluations(search):
     """Per step and evaluation 2 and 10 s, and another candidate's 1 and 30 s: 39 * 2 + 3 * 10 = 18 * 1 + 3 * 30."""
-    one = search(RATES)
-    (candidate,) = one.candidates
-    own, other = Timing(step=2.0, evaluation=10.0, spread=0.0), Timing(step=1.0, evaluation=30.0, spread=0.0)
-    materials, space = Materials(), one.spaces[candidate.label]
-    whole = Fitter(candidate, space, materials, Target(), own).fitted({})
+    (candidate,) = search(RATES).candidates
+
+    def timed(step: float, evaluation: float) -> Candidate:
+        return replace(candidate, timing=Timing(step=step, evaluation=evaluation, spread=0.0))
+
+    whole = Fitter(Materials()).fitted(timed(2.0, 10.0), {})
     assert whole.seconds == 39 * 2 + 3 * 10
-    matched = Fitter(candidate, space, materials, Target("time", whole.seconds), other).fit({"train.lr": 1e-3})
+    fitter = Fitter(Materials(), "time", whole.seconds)
+    matched = fitter.fit(timed(1.0, 30.0), {"train.lr": 1e-3})
     assert (matched.steps, matched.seconds) == (18, 108)
-    slow = Timing(step=1.0, evaluation=40.0, spread=0.0)
     with pytest.raises(ConfigError, match=r"^its 3 evaluations alone take 120 s, and a trial has 108 s; evaluate less"):
-        Fitter(candidate, space, materials, Target("time", whole.seconds), slow).fit({"train.lr": 1e-3})
+        fitter.fit(timed(1.0, 40.0), {"train.lr": 1e-3})
 
 
 def test_steps_and_evaluations_are_timed(search):
     candidates = {one.label: one.run for one in search(RATES, more=MIXERS).candidates}
-    found = timings(candidates, Materials())
+    found = Materials().timings(candidates)
     assert list(found) == ["softmax", "agf"]
     assert all(one["step"] > 0 and one["evaluation"] > 0 and one["spread"] >= 0 for one in found.values())
 

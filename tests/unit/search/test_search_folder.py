@@ -13,8 +13,8 @@ GOAL = Goal("accuracy", "max")
 
 
 def begun(root, number, **more):
-    trial = Trial(candidate="agf", number=number, point={"train.lr": 0.1}, state="waiting", total_steps=40, **more)
-    write_trial(root, trial, {"train.lr": 0.1}, 1000)
+    told = {"point": {"train.lr": 0.1}, "settings": {"train.lr": 0.1}, "total_steps": 40, "flops_per_step": 1000}
+    write_trial(root, Trial(candidate="agf", number=number, state="waiting", **told, **more))
     return trial_folder(root, "agf", number)
 
 
@@ -82,7 +82,7 @@ def test_a_failed_trial_is_charged_what_it_did(tmp_path):
 
 def test_an_infeasible_point(tmp_path):
     trial = Trial(candidate="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2")
-    write_trial(tmp_path, trial, {}, None)
+    write_trial(tmp_path, trial)
     assert read_trial(trial_folder(tmp_path, "agf", 3), "accuracy") == trial
 
 

@@ -9,12 +9,14 @@ import pytest
 from small_run import SMALL
 
 from subquad.drivers.local import LocalExecutor
+from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.runs import RESULT, write_json
-from subquad.search.loop import MAX_FRUITLESS, Agenda, Lane
-from subquad.search.prepare import Prepared, base_trial, prepare
-from subquad.search.search import plan_search, sampler_of, trial_runs, trials_of
+from subquad.search.prepare import MAX_FRUITLESS, Prepared, prepare
+from subquad.search.search import plan_search
 from subquad.search.settings import Settings
+from subquad.search.source import TrialSource
+from subquad.space import Point
 
 RATES = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}}"
 
@@ -33,13 +35,9 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     return one
 
 
-def driver(prepared: Prepared, folder: Path) -> tuple[Agenda, Lane]:
+def driver(prepared: Prepared, folder: Path) -> TrialSource:
     """What a driver that starts on this folder asks for trials."""
-    search = prepared.search
-    (candidate,) = search.candidates
-    lane = Lane(candidate.label, sampler_of(search, candidate), prepared.fitters[candidate.label])
-    trials = trials_of(search, folder)
-    return Agenda(folder, trials, [lane], search.settings.limit, trial_runs(search), lambda _: None), lane
+    return TrialSource(prepared, folder, prepared.search.trials(folder), lambda _: None)
 
 
 def end(ticket: Run | None, status: str, steps: int) -> None:
@@ -50,46 +48,46 @@ def end(ticket: Run | None, status: str, steps: int) -> None:
 
 @pytest.mark.ci
 def test_trials_that_fail_at_once_do_not_go_on_for_ever(prepared, tmp_path):
-    agenda, lane = driver(prepared(RATES, budget="1e9flops"), tmp_path)
+    source = driver(prepared(RATES, budget="1e9flops"), tmp_path)
     count = 0
-    while ticket := agenda.next():
+    while ticket := source.next():
         end(ticket, "failed", 0)
         count += 1
         assert count <= MAX_FRUITLESS
     assert count == MAX_FRUITLESS
-    assert lane.over == f"{MAX_FRUITLESS} trials in a row failed, the last: by the test"
+    assert source.over["small"] == f"{MAX_FRUITLESS} trials in a row failed, the last: by the test"
 
 
 @pytest.mark.ci
 def test_one_that_ends_otherwise_starts_the_count_anew(prepared, tmp_path):
-    agenda, lane = driver(prepared(RATES, budget="1e9flops"), tmp_path)
+    source = driver(prepared(RATES, budget="1e9flops"), tmp_path)
     for number in range(MAX_FRUITLESS + 5):
-        end(agenda.next(), "finished" if number == 10 else "failed", 0)
-    assert agenda.next()
-    assert not lane.over
+        end(source.next(), "finished" if number == 10 else "failed", 0)
+    assert source.next()
+    assert not source.over
 
 
 def test_what_running_trials_leave_of_the_budget_is_given_out(prepared, tmp_path):
     ready = prepared(RATES, budget="1e15flops")
-    one = base_trial(ready, ready.search.candidates[0]).flops
+    one = ready.own_trial(ready.search.candidates[0]).flops
     ready = prepared(RATES, budget=f"{2.5 * one:.6e}flops")
-    agenda, lane = driver(ready, tmp_path)
-    running = [agenda.next(), agenda.next()]
-    assert agenda.next() is None
-    assert not lane.over
+    source = driver(ready, tmp_path)
+    running = [source.next(), source.next()]
+    assert source.next() is None
+    assert not source.over
     for ticket in running:
         end(ticket, "pruned", 1)
-    third = agenda.next()
+    third = source.next()
     assert third is not None
     assert third.folder.name == "00002"
     end(third, "finished", 39)
-    fourth = agenda.next()
+    fourth = source.next()
     end(fourth, "finished", 39)
-    assert agenda.next() is None
-    assert lane.over == "budget used"
-    again, lane = driver(ready, tmp_path)
+    assert source.next() is None
+    assert source.over["small"] == "budget used"
+    again = driver(ready, tmp_path)
     assert again.next() is None
-    assert lane.over == "budget used"
+    assert again.over["small"] == "budget used"
 
 
 UNCOUNTED = '''"""Runs in training, and cannot be counted at some settings."""
@@ -122,10 +120,10 @@ def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget,
     (tmp_path / "uncounted.py").write_text(UNCOUNTED)
     space = "dims: {mixer.params.counts: {grid: [false, true]}}"
     ready = prepared(space, "mixer=./uncounted.py:Uncounted", budget=budget, sampler="grid")
-    agenda, lane = driver(ready, tmp_path)
-    while agenda.next():
+    source = driver(ready, tmp_path)
+    while source.next():
         pass
-    found = {one.point["mixer.params.counts"]: one for one in trials_of(ready.search, tmp_path).of(lane.label)}
+    found = {one.point["mixer.params.counts"]: one for one in ready.search.trials(tmp_path).of("small")}
     assert {counts: one.state for counts, one in found.items()} == {True: "waiting", False: state}
     if state == "infeasible":
         assert found[False].reason == (
@@ -135,13 +133,24 @@ def test_a_point_whose_flops_are_unknown_is_not_free(prepared, tmp_path, budget,
 
 @pytest.mark.ci
 def test_constraints_that_leave_hardly_a_point_end_the_candidate_with_the_reason(prepared, tmp_path):
-    """A continuous setting cannot be listed; about one draw in 240 keeps the constraint, so some points are found."""
+    """A continuous setting cannot be listed: about one draw in 240 keeps the constraint, and a number has 1,000 draws.
+
+    Trials have the points of the numbers before the first one whose draws all break it, and that one ends the search.
+    """
     space = "dims: {backbone.params.dropout: {uniform: [0.0, 0.9]}, train.lr: {uniform: [1.0e-3, 0.0065]}}\n"
     bound = "constraints: [{less: [backbone.params.dropout, train.lr]}]"
-    agenda, lane = driver(prepared(space + bound, budget="20-trials", seed=1), tmp_path)
-    count = 0
-    while ticket := agenda.next():
-        end(ticket, "finished", 39)
-        count += 1
-    assert 0 < count < 20
-    assert lane.over.startswith("space space: none of 1,000 random points keeps its constraints (less: ")
+    ready = prepared(space + bound, budget="20-trials", seed=1)
+    drawn: list[Point] = []
+    with pytest.raises(
+        ConfigError, match=r"^space space: none of 1,000 random points keeps its constraints \(less: "
+    ) as told:
+        for number in range(20):
+            drawn.append(ready.search.candidates[0].space.draw(1, number))
+    assert drawn, "seed 1 has points before it runs out of them"
+    source = driver(ready, tmp_path)
+    for point in drawn:
+        end(source.next(), "finished", 39)
+        assert ready.search.trials(tmp_path).of("small")[-1].point == point
+    assert source.next() is None
+    assert source.over == {"small": str(told.value)}
+    assert len(ready.search.trials(tmp_path).of("small")) == len(drawn)
