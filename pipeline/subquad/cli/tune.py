@@ -96,111 +96,33 @@ def tune_command(
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34 --budget 40-trials
     subquad tune --export runs/quickstart-search/20261121-101500-ab12cd34 > trials.csv
     """
+    from subquad.cli.tune_text import export_trials, resume_search, start_search
+
     if export is not None:
-        return _export(export)
+        return export_trials(export)
     if resume is not None and target is not None and "=" in target:
         target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
-    overrides, own = _own_settings(overrides)
-    options = {name: value for name, value in given.items() if value not in (None, ())} | own
-    if "points" in options:
-        from subquad.search.settings import parse_points
-
-        options["points"] = parse_points(options["points"], Path.cwd())
-    if resume is not None:
-        if dry_run:
-            raise click.UsageError("--dry-run has no effect with --resume")
-        more = {"retry": retry_failed, "local": local, "as_json": as_json}
-        return _resume(resume, target, overrides, options, **more)
-    if retry_failed:
-        raise click.UsageError("--retry-failed needs --resume RUN")
-    return _start(target, overrides, options, root, dry_run=dry_run, local=local, as_json=as_json)
-
-
-def _export(folder: Path) -> int:
-    from subquad.search.search import read_search
-    from subquad.search.summary import trials_csv
-
-    search = read_search(folder)
-    click.echo(trials_csv(search, search.trials(folder)), nl=False)
-    return 0
-
-
-def _own_settings(overrides: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Overrides of the experiment, and settings of the sampler and the pruner among them."""
-    from subquad.experiment.sources import parse_overrides
-
-    found: dict[str, Any] = {}
-    rest: list[str] = []
-    for text in overrides:
-        if not text.startswith(("sampler.", "pruner.")):
-            rest.append(text)
-            continue
-        (setting,) = parse_overrides([text], Path.cwd())
-        role, name = str(setting.path[0]), ".".join(map(str, setting.path[1:]))
-        found.setdefault(f"{role}_settings", {})[name] = setting.value
-    return tuple(rest), found
-
-
-def _start(
-    target: str | None,
-    overrides: tuple[str, ...],
-    options: dict[str, Any],
-    root: Path,
-    *,
-    dry_run: bool,
-    local: bool,
-    as_json: bool,
-) -> int:
-    if target is None:
-        raise click.UsageError("Missing argument 'TARGET', or --resume RUN")
-    if "space" not in options:
-        raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
-    from subquad.experiment import load_study
-    from subquad.search.prepare import prepare
-    from subquad.search.search import plan_search, write_search
-    from subquad.search.settings import Settings
-
-    settings = Settings(**options)
-    prepared = prepare(plan_search(load_study(target, overrides), settings), executor_of(local=local), measure=dry_run)
+    overrides, options = _options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
+    executor = executor_of(local=local)
+    if resume is None:
+        if retry_failed:
+            raise click.UsageError("--retry-failed needs --resume RUN")
+        return start_search(target, overrides, options, executor, root, dry_run=dry_run, as_json=as_json)
     if dry_run:
-        from subquad.cli.tune_text import show_estimate
-        from subquad.search.prepare import estimate
-
-        show_estimate(estimate(prepared), as_json=as_json)
-        return 0
-    from subquad.cli.conduct import writable
-    from subquad.cli.tune_text import conduct_search
-
-    folder = write_search(prepared.search, writable(root))
-    return conduct_search(prepared, folder, executor_of(local=local), as_json=as_json)
+        raise click.UsageError("--dry-run has no effect with --resume")
+    return resume_search(resume, target, overrides, options, executor, retry_failed=retry_failed, as_json=as_json)
 
 
-def _resume(
-    folder: Path,
-    target: str | None,
-    overrides: tuple[str, ...],
-    options: dict[str, Any],
-    *,
-    retry: bool,
-    local: bool,
-    as_json: bool,
-) -> int:
-    if overrides and target is None:
-        raise click.UsageError(
-            f"{overrides[0]} has no effect with --resume, which goes on with what the search was started with"
-        )
-    from subquad.cli.tune_text import conduct_search
-    from subquad.search.prepare import prepare
-    from subquad.search.resume import reopened, same_settings, same_target
-    from subquad.search.search import read_search
+def _options(overrides: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Overrides of the experiment; the options, with points read, and settings of sampler and pruner as two more."""
+    from subquad.experiment.sources import parse_overrides
+    from subquad.search.settings import parse_points
 
-    folder = folder.resolve()
-    search = read_search(folder)
-    budget = options.pop("budget", None)
-    same_settings(search.settings, options)
-    if target is not None:
-        same_target(search, target, overrides)
-    search = reopened(folder, search, budget=budget, retry_failed=retry)
-    return conduct_search(
-        prepare(search, executor_of(local=local), fresh=False), folder, executor_of(local=local), as_json=as_json
-    )
+    own = [text for text in overrides if text.startswith(("sampler.", "pruner."))]
+    if "points" in given:
+        given["points"] = parse_points(given["points"], Path.cwd())
+    for text in own:
+        (setting,) = parse_overrides([text], Path.cwd())
+        role, *name = map(str, setting.path)
+        given.setdefault(f"{role}_settings", {})[".".join(name)] = setting.value
+    return tuple(text for text in overrides if text not in own), given

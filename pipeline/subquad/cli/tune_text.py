@@ -1,9 +1,10 @@
-"""What `subquad tune` prints: a line for each trial, what each candidate consumed, the report of the final study."""
+"""What `subquad tune` does, and prints: a line for each trial, what each candidate used, the final study's report."""
 
 from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +13,95 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from subquad.cli.conduct import short, summary, tell, tracking_line
+from subquad.cli.conduct import short, summary, tell, tracking_line, writable
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
+from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
 from subquad.report.search import point_text, print_candidates
 from subquad.runs import json_value
 from subquad.search.folder import BEST
 from subquad.search.materials import timing_lines
 from subquad.search.plots import PLOTS
-from subquad.search.prepare import Prepared
+from subquad.search.prepare import Prepared, estimate, prepare
+from subquad.search.resume import reopened, same_settings, same_target
 from subquad.search.run import Ended, Watch, run
+from subquad.search.search import Search, plan_search, read_search, write_search
+from subquad.search.settings import Settings
+from subquad.search.summary import trials_csv
 from subquad.search.trial import Trial
 
 MAX_REASON = 160
 
 
-def conduct_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
+def export_trials(folder: Path) -> int:
+    """Print a search's trials as CSV."""
+    search = read_search(folder)
+    click.echo(trials_csv(search, search.trials(folder)), nl=False)
+    return 0
+
+
+def start_search(
+    target: str | None,
+    overrides: Sequence[str],
+    options: dict[str, Any],
+    executor: Executor,
+    root: Path,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Do a new search, or say what it would do. Returns the exit code."""
+    if target is None:
+        raise click.UsageError("Missing argument 'TARGET', or --resume RUN")
+    if "space" not in options:
+        raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
+    settings = Settings(**options)
+    prepared = prepare(plan_search(load_study(target, overrides), settings), executor, measure=dry_run)
+    if dry_run:
+        _show_estimate(estimate(prepared), as_json=as_json)
+        return 0
+    return _conduct(prepared, write_search(prepared.search, writable(root)), executor, as_json=as_json)
+
+
+def resume_search(
+    folder: Path,
+    target: str | None,
+    overrides: Sequence[str],
+    options: dict[str, Any],
+    executor: Executor,
+    *,
+    retry_failed: bool,
+    as_json: bool,
+) -> int:
+    """Go on with a search that was stopped or killed, or with a larger one. Returns the exit code."""
+    if overrides and target is None:
+        raise click.UsageError(
+            f"{overrides[0]} has no effect with --resume, which goes on with what the search was started with"
+        )
+    folder = folder.resolve()
+    search = read_search(folder)
+    budget = options.pop("budget", None)
+    same_settings(search.settings, options)
+    if target is not None:
+        same_target(search, target, overrides)
+    search = reopened(folder, search, budget=budget, retry_failed=retry_failed)
+    return _conduct(prepare(search, executor, fresh=False), folder, executor, as_json=as_json)
+
+
+def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: bool) -> int:
     """Drive a search to its end and say what came of it. Returns the exit code.
 
     Raises:
         Interrupted: a signal arrived.
         TrainingFailed: no trial finished.
     """
-    console = Console(stderr=as_json)
-    _opening(prepared, folder, console)
+    console, search = Console(stderr=as_json), prepared.search
+    _opening(search, folder, console)
     told: dict[tuple[str, str], int] = {}
     watch = Watch(
-        trial=lambda trial: _line(console, _trial_line(prepared, trial, told)),
+        trial=lambda trial: _line(console, _trial_line(search, trial, told)),
         final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
     )
@@ -65,35 +126,26 @@ def _refuse_unended(ended: Ended, folder: Path) -> None:
         raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
 
 
-def _opening(prepared: Prepared, folder: Path, console: Console) -> None:
-    search = prepared.search
-    budget, several = search.settings.limit, len(search.candidates)
-    whom = f"each of {several} candidates" if several > 1 else search.candidates[0].label
-    how = search.settings.sampler
-    how += f" and {search.settings.pruner}" if search.settings.pruner != "none" else ""
-    _line(console, f"searching {search.settings.space} with {how}, {budget} for {whom}, in {short(folder)}")
-    for seed, labels in _first_seeds(prepared).items():
-        _line(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
-    for text in timing_lines({one.label: one.timing for one in search.candidates if one.timing}):
+def _opening(search: Search, folder: Path, console: Console) -> None:
+    settings, candidates, several = search.settings, search.candidates, len(search.candidates) > 1
+    whom = f"each of {len(candidates)} candidates" if several else candidates[0].label
+    how = settings.sampler + (f" and {settings.pruner}" if settings.pruner != "none" else "")
+    _line(console, f"searching {settings.space} with {how}, {settings.limit} for {whom}, in {short(folder)}")
+    if len(search.study.runs) > len(candidates):
+        seeds = {one.label: one.run.experiment.train.seed for one in candidates}
+        for seed in dict.fromkeys(seeds.values()):
+            labels = ", ".join(label for label, its in seeds.items() if its == seed)
+            _line(console, f"trials have the study's first seed, {seed}: {labels}")
+    for text in timing_lines({one.label: one.timing for one in candidates if one.timing}):
         _line(console, text)
 
 
-def _first_seeds(prepared: Prepared) -> dict[int, list[str]]:
-    """Candidates by their seed, where the study has several."""
-    found: dict[int, list[str]] = {}
-    search = prepared.search
-    if len(search.study.runs) > len(search.candidates):
-        for one in search.candidates:
-            found.setdefault(one.run.experiment.train.seed, []).append(one.label)
-    return found
-
-
-def _trial_line(prepared: Prepared, trial: Trial, told: dict[tuple[str, str], int]) -> str:
+def _trial_line(search: Search, trial: Trial, told: dict[tuple[str, str], int]) -> str:
     if trial.state == "infeasible":
         return _infeasible_line(trial, told)
-    metric = next(one.goal for one in prepared.search.candidates if one.label == trial.candidate)
-    best = trial.best(metric.mode)
-    value = f"validation {metric.metric} {best.value:.4g} at step {best.step}" if best else ""
+    goal = next(one.goal for one in search.candidates if one.label == trial.candidate)
+    best = trial.best(goal.mode)
+    value = f"validation {goal.metric} {best.value:.4g} at step {best.step}" if best else ""
     cost = f"{trial.steps} steps, {trial.seconds:.1f} s"
     parts = [trial.state, value, cost, point_text(trial.point), trial.reason]
     return f"{trial.candidate} {trial.number}: " + "; ".join(part for part in parts if part)
@@ -127,8 +179,7 @@ def _show(ended: Ended, console: Console) -> None:
         tell(*ended.final, console)
 
 
-def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
-    """Print what a search would do."""
+def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, default=str))
         return
@@ -158,11 +209,11 @@ def show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
             _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
     for text in timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]}):
         _line(console, text)
-    hours = found["seconds"] / 3600
     _line(
         console,
         f"{'at least ' * found['at_least']}{found['trials']} trials and {found['final_runs']} final runs, about "
-        f"{hours:.3g} hours of training with one worker, evaluations included; {found['gpu_hours']:.3g} GPU-hours",
+        f"{found['seconds'] / 3600:.3g} hours of training with one worker, evaluations included; "
+        f"{found['gpu_hours']:.3g} GPU-hours",
     )
 
 
