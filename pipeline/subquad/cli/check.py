@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import click
 from subquad.cli.tables import print_json, print_line, print_table
 from subquad.errors import ConfigError, UserError
 from subquad.registry.foreign import plain
+from subquad.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from subquad.testing import Certificate, CheckOutcome
@@ -22,13 +22,42 @@ if TYPE_CHECKING:
 
 MARKS: dict[Status, str] = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
+_Asked = list[tuple[str, dict[str, Any]]]
+"""Mixers on the command line, each with the parameters behind it."""
 
-@dataclass
-class _Asked:
-    """One mixer on the command line, and the parameters behind it."""
 
-    name: str
-    params: dict[str, Any] = field(default_factory=dict)
+def _compiler(ctx: click.Context, param: click.Parameter, name: str) -> str:
+    """A backend of torch.compile.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name == "aot_eager":
+        return name  # the compiler takes seconds to import, and not every check needs it
+    from torch._dynamo.backends.registry import list_backends
+
+    known = list_backends(exclude_tags=())
+    if name not in known:
+        raise ConfigError(f"--compiler {name}: torch has no such backend{did_you_mean(name, known)}")
+    return name
+
+
+def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
+    """A device that is here.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name == "cpu":
+        return name
+    import torch
+
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise ConfigError(f"--device {name}: not on this machine ({reason})") from None
+    return name
 
 
 @click.command("check")
@@ -37,9 +66,23 @@ class _Asked:
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check; may be repeated.")
 @click.option("--exclude", multiple=True, metavar="NAME=REASON", help="Leave a check out; may be repeated.")
 @click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width it is built with.")
-@click.option("--heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads it is built with.")
-@click.option("--compiler", default="aot_eager", show_default=True, help="Backend of torch.compile, such as inductor.")
-@click.option("--device", default="cpu", show_default=True, help="Where kernels are held against their reference.")
+@click.option(
+    "--heads", "num_heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads it is built with."
+)
+@click.option(
+    "--compiler",
+    default="aot_eager",
+    show_default=True,
+    callback=_compiler,
+    help="Backend of torch.compile, such as inductor.",
+)
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    callback=_device,
+    help="Where kernels are held against their reference.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; default: the number of cores.")
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -50,13 +93,10 @@ def check_command(
     everything: bool,
     only: tuple[str, ...],
     exclude: tuple[str, ...],
-    dim: int,
-    heads: int,
-    compiler: str,
-    device: str,
     jobs: int | None,
     markdown: str | None,
     as_json: bool,
+    **built: Any,
 ) -> int:
     """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given parameters.
 
@@ -71,22 +111,22 @@ def check_command(
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
     from subquad.drivers.preflight import available_cpus
-    from subquad.testing.certificate import certificates_markdown, chosen_checks
+    from subquad.testing.certificate import Certificate, certificates_markdown, chosen_checks
 
-    reasons = _reasons(exclude)
-    slow = any(check.name == "compiled" for check in chosen_checks(only, reasons))
-    settings = {"exclude": reasons, "only": only, "dim": dim, "num_heads": heads, "compiler": _compiler(compiler)}
-    settings["device"] = _device(device)
+    settings = {"exclude": _reasons(exclude), "only": only, **built}
+    slow = any(check.name == "compiled" for check in chosen_checks(only, settings["exclude"]))
     done: list[Certificate] = []
     broken: dict[str, str] = {}
     for certificate in _certificates(asked, settings, jobs or (available_cpus() if slow else 1), broken, everything):
         done.append(certificate)
         if not as_json and markdown != "-":
             _print(certificate)
-        if debug:
-            _print_tracebacks(certificate)
+        for outcome in certificate.outcomes if debug else ():
+            if outcome.traceback:
+                click.echo(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}", err=True)
     if as_json:
-        print_json(_as_json(done, broken))
+        mixers = [certificate.as_dict() for certificate in done]
+        print_json({"environment": Certificate.environment(), "mixers": mixers, "broken": broken})
     elif markdown != "-":
         _print_end(done, broken)
     if markdown:
@@ -95,7 +135,7 @@ def check_command(
 
 
 def _certificates(
-    asked: Sequence[_Asked], settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
+    asked: _Asked, settings: Mapping[str, Any], jobs: int, broken: dict[str, str], everything: bool
 ) -> Iterator[Certificate]:
     """One certificate after the other. With --all a plugin that cannot be used is noted in `broken`."""
     from subquad.registry import stdout_to_stderr
@@ -103,20 +143,20 @@ def _certificates(
     from subquad.testing.workers import CheckWorkers
 
     with CheckWorkers(jobs) as workers:
-        for one in asked:
+        for name, params in asked:
             try:
                 with stdout_to_stderr():
                     side_by_side = workers if jobs > 1 else None
-                    found = certify(one.name, one.params, workers=side_by_side, done=_progress(one.name), **settings)
+                    found = certify(name, params, workers=side_by_side, done=_progress(name), **settings)
             except UserError as error:
                 if not everything:
                     raise
-                broken[one.name] = str(error)
+                broken[name] = str(error)
             else:
                 yield found
 
 
-def _asked(words: Sequence[str], everything: bool) -> list[_Asked]:
+def _asked(words: Sequence[str], everything: bool) -> _Asked:
     """Mixers with the parameters written behind them.
 
     Raises:
@@ -127,26 +167,23 @@ def _asked(words: Sequence[str], everything: bool) -> list[_Asked]:
     if everything:
         if words:
             raise ConfigError("--all checks every mixer with its own variants: leave names and parameters out")
-        return [_Asked(name) for name in _installed()]
-    asked: list[_Asked] = []
+        return [(name, {}) for name in _installed()]
+    asked: _Asked = []
     for word in words:
-        if not _is_parameter(word):
-            asked.append(_Asked(word))
+        key, equals, _ = word.partition("=")
+        if not (equals and key.isidentifier()):
+            asked.append((word, {}))
             continue
         if not asked:
             raise ConfigError(f"{word}: write the mixer first, as in: subquad check MIXER width=4")
+        name, params = asked[-1]
+        if key in params:
+            raise ConfigError(f"{name}: {key} is given twice")
         (setting,) = parse_overrides([word], Path.cwd())
-        key = ".".join(map(str, setting.path))
-        if key in asked[-1].params:
-            raise ConfigError(f"{asked[-1].name}: {key} is given twice")
-        asked[-1].params[key] = setting.value
+        params[key] = setting.value
     if not asked:
         raise ConfigError("which mixer? write a name, ./file.py:Class, or --all (`subquad list mixer` shows names)")
     return asked
-
-
-def _is_parameter(word: str) -> bool:
-    return word.partition("=")[0].isidentifier() and "=" in word
 
 
 def _installed() -> list[str]:
@@ -168,50 +205,13 @@ def _reasons(exclude: Sequence[str]) -> dict[str, str]:
     return reasons
 
 
-def _compiler(name: str) -> str:
-    """A backend of torch.compile.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
-    if name == "aot_eager":
-        return name  # the compiler takes seconds to import, and not every check needs it
-    from torch._dynamo.backends.registry import list_backends
-
-    from subquad.suggest import did_you_mean
-
-    known = list_backends(exclude_tags=())
-    if name not in known:
-        raise ConfigError(f"--compiler {name}: torch has no such backend{did_you_mean(name, known)}")
-    return name
-
-
-def _device(name: str) -> str:
-    """A device that is here.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
-    import torch
-
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
-        raise ConfigError(
-            f"--device {name}: not on this machine ({str(error).splitlines()[0].partition('. ')[0]})"
-        ) from None
-    return name
-
-
 def _progress(name: str) -> Callable[[CheckOutcome], None]:
     """Shows on a terminal which check is done, on one line that the table replaces."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return lambda outcome: None
-    width = shutil.get_terminal_size().columns - 1
 
     def show(outcome: CheckOutcome) -> None:
-        line = plain(f"{name}: {outcome.subject}: {outcome.check}", width)
-        click.echo(f"\r\033[K{line}\r", err=True, nl=False)
+        if sys.stderr is not None and sys.stderr.isatty():
+            line = plain(f"{name}: {outcome.subject}: {outcome.check}", shutil.get_terminal_size().columns - 1)
+            click.echo(f"\r\033[K{line}\r", err=True, nl=False)
 
     return show
 
@@ -219,11 +219,11 @@ def _progress(name: str) -> Callable[[CheckOutcome], None]:
 def _print(certificate: Certificate) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         click.echo("\r\033[K", err=True, nl=False)
-    ways = certificate.subjects
-    for number, subject in enumerate(ways, 1):
+    for number, subject in enumerate(certificate.subjects, 1):
         print_line(f"{number}  {certificate.name}, {subject}")
+    ways = map(str, range(1, len(certificate.subjects) + 1))
     rows = [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)]
-    print_table(("check", *map(str, range(1, len(ways) + 1)), "seen, nearest to the limit"), rows)
+    print_table(("check", *ways, "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
         for note in certificate.notes(status):
             print_line(f"{status}: {note}")
@@ -232,28 +232,14 @@ def _print(certificate: Certificate) -> None:
     sys.stdout.flush()
 
 
-def _print_tracebacks(certificate: Certificate) -> None:
-    for outcome in certificate.outcomes:
-        if outcome.traceback:
-            click.echo(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}", err=True)
-
-
 def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:
     for name, problem in broken.items():
         print_line(f"{name}: {problem}")
-    if len(certificates) + len(broken) > 1:
-        failing = [done.name for done in certificates if not done.holds]
+    if (whole := len(certificates) + len(broken)) > 1:
+        failing = [done.name for done in certificates if not done.holds] + list(broken)
         seconds = sum(done.seconds for done in certificates)
-        words = f"; not certified: {', '.join([*failing, *broken])}" if failing or broken else ""
-        whole = len(certificates) + len(broken)
-        print_line(f"{len(certificates) - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
-
-
-def _as_json(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> dict[str, Any]:
-    from subquad.testing import Certificate
-
-    mixers = [done.as_dict() for done in certificates]
-    return {"environment": Certificate.environment(), "mixers": mixers, "broken": dict(broken)}
+        words = f"; not certified: {', '.join(failing)}" if failing else ""
+        print_line(f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s{words}")
 
 
 def _write(target: str, text: str) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -22,12 +21,16 @@ from subquad.registry import (
     find_plugins,
     plugin_facts,
     recipe,
+    recipes,
     resolve,
     stdout_to_stderr,
 )
 from subquad.registry.files import FileKind, folder_faults, yaml_files
 from subquad.registry.found import environment_warnings, metadata_faults
 from subquad.registry.health import PluginHealth, VersionCheck, check_versions, examine
+
+if TYPE_CHECKING:
+    from subquad.plugin import Plugin
 
 _FILES: tuple[FileKind, ...] = get_args(FileKind)
 
@@ -48,49 +51,40 @@ def list_command(kind: str | None, as_json: bool) -> None:
     rows = [row for row in (*_plugin_rows(), *_file_rows()) if chosen in (None, row["kind"])]
     faults = [*metadata_faults(), *(fault for one in _FILES if chosen in (None, one) for fault in folder_faults(one))]
     if as_json:
-        print_json({"plugins": rows, "faults": faults})
-        return
-    print_table(("kind", "name", "distribution", "what it is", ""), [_list_cells(row) for row in rows])
-    for note in dict.fromkeys(_footnote(row) for row in rows if row["note"]):
-        print_line(f"† {note}")
-    for fault in faults:
-        print_line(f"† {fault}")
-
-
-def _plugin_rows() -> list[dict[str, Any]]:
-    return [_row(found, found.name, _note(found)) for found in find_plugins() if found.kind not in _FILES]
-
-
-def _note(found: Found) -> str | None:
-    if reason := blocked(found.distribution):
-        return f"blocked: {reason}"
-    return clash(found)
-
-
-def _file_rows() -> list[dict[str, Any]]:
-    rows = [(kind, file) for kind in _FILES for file in yaml_files(kind)]
-    count = Counter((kind, file.name) for kind, file in rows)
-    return [
-        _row(file.found, file.name, f"write {file.full_name}" if count[kind, file.name] > 1 else None, file.summary)
-        for kind, file in rows
+        return print_json({"plugins": rows, "faults": faults})
+    cells = [
+        (
+            row["kind"],
+            row["name"],
+            f"{row['distribution']} {row['version']}",
+            row["summary"] or row["target"],
+            "†" if row["note"] else "",
+        )
+        for row in rows
     ]
+    print_table(("kind", "name", "distribution", "what it is", ""), cells)
+    for note in dict.fromkeys([_footnote(row) for row in rows if row["note"]] + faults):
+        print_line(f"† {note}")
+
+
+def _plugin_rows() -> Iterator[dict[str, Any]]:
+    for found in find_plugins():
+        if found.kind not in _FILES:
+            reason = blocked(found.distribution)
+            yield _row(found, found.name, f"blocked: {reason}" if reason else clash(found))
+
+
+def _file_rows() -> Iterator[dict[str, Any]]:
+    for kind in _FILES:
+        unique = recipes(kind)
+        for file in yaml_files(kind):
+            note = None if file.name in unique else f"write {file.full_name}"
+            yield _row(file.found, file.name, note, file.summary)
 
 
 def _row(found: Found, name: str, note: str | None, summary: str = "") -> dict[str, Any]:
-    return {
-        "kind": found.kind,
-        "name": name,
-        "distribution": found.distribution,
-        "version": found.version,
-        "target": found.target,
-        "summary": summary,
-        "note": note,
-    }
-
-
-def _list_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    owner = f"{row['distribution']} {row['version']}"
-    return (row["kind"], row["name"], owner, row["summary"] or row["target"], "†" if row["note"] else "")
+    own = {key: getattr(found, key) for key in ("distribution", "version", "target")}
+    return {"kind": found.kind, "name": name, **own, "summary": summary, "note": note}
 
 
 def _footnote(row: dict[str, Any]) -> str:
@@ -132,62 +126,48 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
         raise PluginError("`subquad show experiment` takes no name: it lists the keys an experiment file may hold")
     rows = describe_config(Experiment)
     if as_json:
-        print_json({"parameters": [asdict(row) for row in rows]})
-    else:
-        _print_parameters(rows)
+        return print_json({"parameters": [asdict(row) for row in rows]})
+    return _print_parameters(rows)
 
 
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:
     file = recipe(name, kind)
     if as_json:
         owner = {"distribution": file.distribution, "version": file.found.version, "path": str(file.path)}
-        print_json({"kind": kind, "name": file.name, **owner, "text": file.text()})
-        return
-    print_line(f"# {kind} {file.name}, {file.found.owner}, {file.path}")
-    for line in file.text().splitlines():
+        return print_json({"kind": kind, "name": file.name, **owner, "text": file.text()})
+    for line in (f"# {kind} {file.name}, {file.found.owner}, {file.path}", *file.text().splitlines()):
         print_line(line)
 
 
 def _show_plugin(resolved: Resolved, as_json: bool) -> None:
-    plugin, rows = resolved.plugin, describe_config(resolved.plugin.config)
-    origin = plugin_facts(resolved)
+    plugin, facts, origin = resolved.plugin, _facts(resolved.plugin), plugin_facts(resolved)
+    parameters = describe_config(plugin.config)
     if as_json:
-        said = {"summary": plugin.summary, "paper": plugin.paper, "facts": _facts(resolved)}
-        print_json({**origin, **said, "parameters": [asdict(row) for row in rows]})
-        return
+        said = {"summary": plugin.summary, "paper": plugin.paper, "facts": facts}
+        return print_json({**origin, **said, "parameters": [asdict(row) for row in parameters]})
     print_line(f"{origin['kind']} {origin['name']}: {plugin.summary}")
-    print_table(("", ""), _origin_rows(resolved, origin))
-    if rows:
-        print_line()
-        _print_parameters(rows)
-    else:
-        print_line("no parameters")
-
-
-def _origin_rows(resolved: Resolved, origin: dict[str, Any]) -> list[tuple[str, Any]]:
     owner = "this file" if resolved.source else f"{origin['distribution']} {origin['version']}"
     rows = [("distribution", owner), ("plugin API", origin["api"]), ("sha256", origin["sha256"] or "not recorded")]
-    if resolved.plugin.paper:
-        rows.append(("paper", resolved.plugin.paper))
-    rows += [(key.replace("_", " "), _words(key, value)) for key, value in _facts(resolved).items()]
-    variants = getattr(resolved.plugin, "variants", {})
-    return rows + [(f"variant {name}", _settings(params)) for name, params in variants.items()]
+    rows += [("paper", plugin.paper)] if plugin.paper else []
+    rows += [(key.replace("_", " "), _words(key, value)) for key, value in facts.items()]
+    for name, params in getattr(plugin, "variants", {}).items():
+        rows.append((f"variant {name}", ", ".join(f"{key}={value}" for key, value in params.items())))
+    print_table(("", ""), rows)
+    if not parameters:
+        return print_line("no parameters")
+    print_line()
+    return _print_parameters(parameters)
 
 
-def _facts(resolved: Resolved) -> dict[str, Any]:
+def _facts(plugin: Plugin) -> dict[str, Any]:
     """What this kind of plugin says beyond what every plugin says; of a mixer, what holds with the defaults."""
     from subquad.plugin import MixerPlugin, Plugin
 
-    plugin = resolved.plugin
     if isinstance(plugin, MixerPlugin):
         needed = any(field.is_required() for field in plugin.config.model_fields.values())
         return asdict(plugin.facts if needed else plugin.facts_of(plugin.config()))
     common = {field.name for field in fields(Plugin)}
     return {field.name: getattr(plugin, field.name) for field in fields(plugin) if field.name not in common}
-
-
-def _settings(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in params.items())
 
 
 def _words(key: str, value: Any) -> str:
@@ -201,14 +181,14 @@ def _words(key: str, value: Any) -> str:
 
 
 def _print_parameters(rows: list[ParameterRow]) -> None:
-    print_table(
-        ("name", "symbol", "type", "range", "default", "search", "meaning"),
-        [(row.name, row.symbol, row.type, row.range, row.default_text, row.search_text, _meaning(row)) for row in rows],
-    )
-
-
-def _meaning(row: ParameterRow) -> str:
-    return f"{row.meaning} [{row.unit}]" if row.unit else row.meaning
+    cells = [
+        (
+            *(row.name, row.symbol, row.type, row.range, row.default_text, row.search_text),
+            f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
+        )
+        for row in rows
+    ]
+    print_table(("name", "symbol", "type", "range", "default", "search", "meaning"), cells)
 
 
 @click.command("doctor")
@@ -235,7 +215,10 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     reports = [_read(one) for one in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)]
     warnings, versions = environment_warnings(), check_versions()
     if as_json:
-        plugins = [{**asdict(one.found), "status": one.status, **_reasons(one)} for one in reports]
+        plugins = [
+            {**asdict(one.found), "status": one.status, "reason": one.reason, "warnings": one.warnings}
+            for one in reports
+        ]
         print_json({"plugins": plugins, "warnings": warnings, "versions": [asdict(check) for check in versions]})
     else:
         _print_health(reports, warnings, versions)
@@ -257,10 +240,6 @@ def _progress(report: PluginHealth) -> None:
         click.echo(f"{report.found}: {report.status}", err=True)
 
 
-def _reasons(report: PluginHealth) -> dict[str, Any]:
-    return {"reason": report.reason, "warnings": report.warnings}
-
-
 def _print_health(reports: list[PluginHealth], warnings: list[str], versions: list[VersionCheck]) -> None:
     cells = [(report.status, report.found.kind, report.found.name, report.found.owner) for report in reports]
     print_table(("status", "kind", "name", "distribution"), cells)
@@ -270,10 +249,8 @@ def _print_health(reports: list[PluginHealth], warnings: list[str], versions: li
             print_line(f"{report.status}: {where}{report.reason}")
         for warning in report.warnings:
             print_line(f"warning: {report.found}: {warning}")
-    for warning in warnings:
+    old = [one for one in versions if not one.ok]
+    for warning in [*warnings, *(f"{one.package} {one.installed} is older than {one.floor}: {one.why}" for one in old)]:
         print_line(f"warning: {warning}")
-    for check in versions:
-        if not check.ok:
-            print_line(f"warning: {check.package} {check.installed} is older than {check.floor}: {check.why}")
     broken = sum(report.status == "broken" for report in reports)
     print_line(f"{len(reports)} plugins, {broken} broken")

@@ -99,14 +99,6 @@ def test_exponent_and_residuals_are_reported():
     assert found.residuals["L^2"] < 1e-9 < 0.5 < found.residuals["L"]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "counts"), [([1, 2, 3, 4], [1] * 4), ([1, 2, 3, 4, 5], [1] * 4), ([1] * 5, [1] * 5)]
-)
-def test_too_few_counts_are_refused(lengths, counts):
-    with pytest.raises(ValueError, match=r"needs counts at 5 lengths or more, got \d at \["):
-        _fit_growth(lengths, counts)
-
-
 def test_order_of_classes():
     assert _exceeds("L log L", "L")
     assert _exceeds(MORE, "L^2")

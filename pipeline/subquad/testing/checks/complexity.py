@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,40 +71,37 @@ MORE = "more than L^2"
 ORDER = (*CLASSES, MORE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Growth:
-    """Counts over lengths.
+@dataclass(frozen=True)
+class _Fit:
+    """What counts grow like.
 
     Attributes:
-        lengths: rising.
-        counts: one for each.
-        seconds: CPU time of each, for the reader.
+        growth: one of `ORDER`, or None where no class fits and the growth is not above L^2 either.
+        residuals: the largest relative distance of each class from a count.
+        exponent: slope of log count over log L between the longer half of the lengths.
     """
+
+    growth: str | None
+    residuals: dict[str, float]
+    exponent: float
+
+    def __str__(self) -> str:
+        return f"{self.growth or 'no class'} (exponent {self.exponent:.2f})"
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """Counts over rising lengths, and the CPU time of each, for the reader."""
 
     lengths: tuple[int, ...]
     counts: tuple[Count, ...]
     seconds: tuple[float, ...]
 
-    @property
-    def flops(self) -> _Fit:
-        """What the FLOPs grow like."""
-        return self._fit("flops")
-
-    @property
-    def moved(self) -> _Fit:
-        """What the bytes grow like."""
-        return self._fit("moved")
-
-    def _fit(self, name: str) -> _Fit:
-        """Over all lengths, or else over the longest five."""
+    def fit(self, name: str) -> _Fit:
+        """What "flops" or "moved" bytes grow like: over all lengths, or else over the longest five."""
         counts = [getattr(one, name) for one in self.counts]
         found = _fit_growth(self.lengths, counts)
         return found if found.growth else _fit_growth(self.lengths[-MIN_LENGTHS:], counts[-MIN_LENGTHS:])
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Operations nobody can count."""
-        return tuple(sorted({name for one in self.counts for name in one.unknown}))
 
     @property
     def squares(self) -> dict[str, int]:
@@ -116,27 +114,41 @@ class _Growth:
         }
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 
+    def judged(self, what: str, name: str, declared: str) -> tuple[_Fit, dict[str, Any]]:
+        """The class, if it is certain and not above the declared one, and figures. What nobody counts only adds to it.
 
+        Raises:
+            CheckFailed: it is above the declared one.
+            NotProven: it is not certain.
+        """
+        found = self.fit(name)
+        if found.growth and _exceeds(found.growth, declared):
+            raise CheckFailed(f"{what} grow like {found}, declared {declared}")
+        if unknown := sorted({operation for one in self.counts for operation in one.unknown}):
+            raise NotProven(
+                f"nobody can count {', '.join(unknown)}: give it a formula with "
+                "torch.utils.flop_counter.register_flop_formula"
+            )
+        if not found.growth:
+            distances = ", ".join(f"{key} {100 * distance:.1f} %" for key, distance in found.residuals.items())
+            raise NotProven(f"{what} fit no class: exponent {found.exponent:.2f}, distances {distances}")
+        return found, {
+            "class": found.growth,
+            "exponent": round(found.exponent, 3),
+            "distances": {key: float(f"{distance:.3g}") for key, distance in found.residuals.items()},
+            "lengths": list(self.lengths),
+            "counts": [getattr(one, name) for one in self.counts],
+            "cpu_seconds": list(self.seconds),
+        }
+
+
+@lru_cache(maxsize=32)
 def _growth_of(subject: CheckSubject) -> _Growth:
-    """Counts of a subject, made once.
+    """Counts of a subject, made once for both checks.
 
     Raises:
         NotProven: it takes too few lengths.
     """
-    kept = _counted.get(id(subject))
-    if kept is None:
-        if len(_counted) >= _MOST_KEPT:
-            _counted.pop(next(iter(_counted)))
-        # The subject is kept too, so that its id is not given to another one.
-        kept = _counted[id(subject)] = (subject, _climb(subject))
-    return kept[1]
-
-
-_counted: dict[int, tuple[CheckSubject, _Growth]] = {}
-_MOST_KEPT = 32
-
-
-def _climb(subject: CheckSubject) -> _Growth:
     ladder = [length for length in LADDER if subject.at_most(length) == length]
     if len(ladder) < MIN_LENGTHS:
         raise NotProven(
@@ -152,15 +164,15 @@ def _climb(subject: CheckSubject) -> _Growth:
         counts.append(_count_at(subject, length))
         seconds.append(round(time.process_time() - start, 4))
     lengths = ladder[: len(counts)]
-    return _Growth(lengths=tuple(lengths[-KEPT:]), counts=tuple(counts[-KEPT:]), seconds=tuple(seconds[-KEPT:]))
+    return _Growth(tuple(lengths[-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:]))
 
 
 def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
     before, last = counts[-2:]
-    foretold = {name: getattr(last, name) ** 2 / max(getattr(before, name), 1) for name in LIMITS}
     found = _fit_growth(ladder[: len(counts)], [one.flops for one in counts]).growth
     patience = PATIENCE if found and _exceeds(found, declared) else 1.0
+    foretold = {name: getattr(last, name) ** 2 / max(getattr(before, name), 1) for name in LIMITS}
     return any(foretold[name] > patience * limit for name, limit in LIMITS.items())
 
 
@@ -183,10 +195,9 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
 @shows("operations grow with the length as declared, no slower, no faster")
 def _complexity_flops(subject: CheckSubject) -> Finding:
     growth, declared = _growth_of(subject), subject.facts.complexity
-    flops, moved = growth.flops, growth.moved
-    figures = _figures(growth, flops, [one.flops for one in growth.counts])
-    found = _judged("FLOPs", flops, declared, growth)
-    if found == declared or _exceeds(str(moved.growth), declared):
+    flops, figures = growth.judged("FLOPs", "flops", declared)
+    moved = growth.fit("moved")
+    if flops.growth == declared or not moved.growth or _exceeds(moved.growth, declared):  # the check of bytes judges
         return Finding(f"{flops}, declared {declared}", figures)
     if moved.growth == declared:
         return Finding(f"{flops}; bytes reach the declared {declared}", figures)
@@ -202,56 +213,8 @@ def _complexity_bytes(subject: CheckSubject) -> Finding:
             f"declared {declared}, but the largest tensor that {name} makes grows like L^2: {size:,} numbers at length "
             f"{growth.lengths[-1]}, {growth.counts[-2].largest[name]:,} at {growth.lengths[-2]}"
         )
-    moved = growth.moved
-    _judged("bytes", moved, declared, growth)
-    return Finding(f"{moved}, declared {declared}", _figures(growth, moved, [one.moved for one in growth.counts]))
-
-
-def _judged(what: str, found: _Fit, declared: str, growth: _Growth) -> str:
-    """The class, if it is certain and not above the declared one. What could not be counted only adds to it."""
-    if found.growth and _exceeds(found.growth, declared):
-        raise CheckFailed(f"{what} grow like {found}, declared {declared}")
-    if growth.unknown:
-        raise NotProven(
-            f"nobody can count {', '.join(growth.unknown)}: give it a formula with "
-            "torch.utils.flop_counter.register_flop_formula"
-        )
-    if not found.growth:
-        raise NotProven(f"{what} fit no class: exponent {found.exponent:.2f}, distances {_percent(found)}")
-    return found.growth
-
-
-def _percent(found: _Fit) -> str:
-    return ", ".join(f"{name} {100 * distance:.1f} %" for name, distance in found.residuals.items())
-
-
-def _figures(growth: _Growth, found: _Fit, counts: list[int]) -> dict[str, Any]:
-    return {
-        "class": found.growth,
-        "exponent": round(found.exponent, 3),
-        "distances": {name: float(f"{distance:.3g}") for name, distance in found.residuals.items()},
-        "lengths": list(growth.lengths),
-        "counts": counts,
-        "cpu_seconds": list(growth.seconds),
-    }
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """What counts grow like.
-
-    Attributes:
-        growth: one of `ORDER`, or None where no class fits and the growth is not above L^2 either.
-        residuals: the largest relative distance of each class from a count.
-        exponent: slope of log count over log L between the longer half of the lengths.
-    """
-
-    growth: str | None
-    residuals: dict[str, float]
-    exponent: float
-
-    def __str__(self) -> str:
-        return f"{self.growth or 'no class'} (exponent {self.exponent:.2f})"
+    moved, figures = growth.judged("bytes", "moved", declared)
+    return Finding(f"{moved}, declared {declared}", figures)
 
 
 def _exceeds(growth: str, limit: str) -> bool:
@@ -260,66 +223,46 @@ def _exceeds(growth: str, limit: str) -> bool:
 
 
 def _fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> _Fit:
-    """The class of exact counts; nothing at all counts as L.
-
-    Args:
-        lengths: at least `MIN_LENGTHS`, rising.
-        counts: one for each, >= 0.
-
-    Raises:
-        ValueError: too few, or not one count for each length.
-    """
-    if len(lengths) != len(counts) or len(set(lengths)) < MIN_LENGTHS:
-        raise ValueError(f"needs counts at {MIN_LENGTHS} lengths or more, got {len(counts)} at {sorted(set(lengths))}")
+    """The class of exact counts, >= 0, at `MIN_LENGTHS` rising lengths or more; nothing at all counts as L."""
     if not any(counts):
         return _Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
     y = np.maximum(np.asarray(counts, dtype=float), 1.0)
     models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
-    residuals = {name: model.distance for name, model in models.items()}
-    exponent = _exponent(lengths, y)
-    return _Fit(_smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None), residuals, exponent)
+    half = len(lengths) // 2
+    exponent = float(np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1)[0])
+    growth = _smallest(models) or _mixed(lengths, y) or (MORE if exponent > 2 else None)
+    return _Fit(growth, {name: distance for name, (distance, _) in models.items()}, exponent)
 
 
-@dataclass(frozen=True)
-class _Model:
-    """A mixture: its largest relative distance from a count, and its last term's share of the last count."""
+def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
+    """The smallest class that is near enough, unless the nearest higher one is nearer by so much.
 
-    distance: float
-    share: float
-
-
-def _smallest(models: dict[str, _Model]) -> str | None:
+    None of those is a slight L log L, which all higher classes mimic.
+    """
     for place, name in enumerate(CLASSES):
-        own, much = models[name].distance, BETTER if place else BETTER_THAN_L
-        if own <= EXACT or (own <= NEAR and _best_rival(models, place) * much > own):
+        own, much = models[name][0], BETTER if place else BETTER_THAN_L
+        rival = min(CLASSES[place + 1 :], key=lambda other: models[other][0], default="")
+        distance, share = models.get(rival, (math.inf, 1.0))
+        slight = rival == "L log L" and share <= SLIGHT
+        if own <= EXACT or (own <= NEAR and (slight or distance * much > own)):
             return name
     return None
 
 
-def _best_rival(models: dict[str, _Model], place: int) -> float:
-    """The distance of the nearest higher class; none where that is a slight L log L, which all of them mimic."""
-    nearest = min(CLASSES[place + 1 :], key=lambda name: models[name].distance, default=None)
-    if nearest is None or (nearest == "L log L" and models[nearest].share <= SLIGHT):
-        return math.inf
-    return models[nearest].distance
-
-
 def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
     """The smallest class that fits with the terms of all classes below it: L^2 beside L log L, say."""
-    fits = (_nearest(lengths, y, CLASSES[:count]).distance <= NEAR for count in range(1, len(CLASSES) + 1))
+    fits = (_nearest(lengths, y, CLASSES[:count])[0] <= NEAR for count in range(1, len(CLASSES) + 1))
     return next((name for name, near in zip(CLASSES, fits, strict=True) if near), None)
 
 
-def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> _Model:
-    """The non-negative mixture of 1 and the named terms that is nearest by least squares, relative to the counts."""
+def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tuple[float, float]:
+    """The non-negative mixture of 1 and the named terms that is nearest by least squares, relative to the counts.
+
+    Returns:
+        its largest relative distance from a count, and its last term's share of the last count.
+    """
     terms = [lambda _: 1.0, *(TERMS[name] for name in dict.fromkeys(names))]
     matrix = np.array([[term(length) for term in terms] for length in lengths]) / y[:, None]
     matrix /= matrix.max(0)
     parts = matrix * nnls(matrix, np.ones(len(y)))[0]
-    return _Model(float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1]))
-
-
-def _exponent(lengths: Sequence[int], y: np.ndarray) -> float:
-    half = len(lengths) // 2
-    x = np.log(np.asarray(lengths, dtype=float)[half:])
-    return float(np.polyfit(x, np.log(y[half:]), 1)[0])
+    return float(np.abs(parts.sum(1) - 1).max()), float(parts[-1, -1])
