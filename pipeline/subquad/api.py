@@ -136,25 +136,21 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
         CheckpointError: the checkpoint is damaged.
     """
     from subquad.drivers.folder import reopen_one
-    from subquad.engine import checkpoint
+    from subquad.engine.checkpoint import trained_weights
     from subquad.engine.parts import build_dataset, build_model, build_task
-    from subquad.engine.state import CHECKPOINTS
     from subquad.engine.tensors import load_model
     from subquad.errors import RunError
+    from subquad.runs import CHECKPOINTS
 
     if which not in ("best", "last"):
         raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
     opened = reopen_one(Path(run))
-    root = opened.folder / CHECKPOINTS
-    found = checkpoint.newest_good(root, lambda text: None)
-    if found is None:
+    weights = trained_weights(opened.folder / CHECKPOINTS, best=which == "best")
+    if weights is None:
         raise RunError(f"{opened.folder}: no checkpoint yet")
-    best = found.state["progress"]["best"]
-    if which == "best" and best:
-        found = checkpoint.read_checkpoint(root, best["step"])
     spec = build_dataset(opened).describe()
     model = build_model(opened, spec, build_task(opened, spec))
-    load_model(model, found.model)
+    load_model(model, weights)
     return model.eval()
 
 

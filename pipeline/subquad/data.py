@@ -201,7 +201,7 @@ def _real_lengths(keep: np.ndarray) -> np.ndarray:
 
 
 class TestKey:
-    """The key to a sealed test split. `subquad.engine.seal` makes one when, and only when, it writes the ledger."""
+    """The key to a sealed test split. `engine.result.Seal` makes one when, and only when, it writes the ledger."""
 
     __test__ = False  # not a pytest class
     __slots__ = ("dataset", "reason")

@@ -9,6 +9,7 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     best.json  last.json           which step, with its metrics
     result.json                    written once, at the end
     predictions.safetensors        per-sample arrays of the final evaluation
+    test-openings.jsonl            openings of the test split; one of the same name lies beside all runs
     mlflow.json                    MLflow run id and how many records it has been sent
     cells/<label>/                 a study's runs
 """
@@ -28,11 +29,11 @@ from subquad.errors import RunError
 
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
-BEST, LAST, PREDICTIONS, CELLS = "best.json", "last.json", "predictions.safetensors", "cells"
-PLAN, ERROR, LOCK, STOP = "plan.json", "error.txt", "lock", "stop"
+BEST, LAST, CHECKPOINTS, PREDICTIONS = "best.json", "last.json", "checkpoints", "predictions.safetensors"
+PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cells"
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
 TRIALS, FINAL = "trials", "final"
-OWNER, IDENTITY = "owner.json", "identity.json"
+OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
 
 RecordKind = Literal["train", "eval", "system", "event"]
 

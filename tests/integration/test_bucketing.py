@@ -17,10 +17,9 @@ from subquad.cli.main import main
 from subquad.data import ArraySplit, DataSpec, Split, TestKey, sample_lengths
 from subquad.drivers.folder import start
 from subquad.engine.evaluate import evaluate
-from subquad.engine.feed import to_device, training_batches
+from subquad.engine.feed import training_batches, trimmed
 from subquad.engine.group import Group
-from subquad.engine.parts import build_dataset, build_model, build_parts, build_task
-from subquad.engine.trimming import trimmed
+from subquad.engine.parts import build_dataset, build_model, build_parts, build_task, to_device
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.plan import ShardWindow, TokenBudget
@@ -166,19 +165,18 @@ def test_evaluation_gives_the_same_numbers_in_the_splits_order(vowels: Path, tmp
     found = []
     for one in (on, plain):
         found.append(evaluate(build_parts(one, Group()), split, per_sample=True))
-    got, expected = found
-    assert got.metrics == pytest.approx(expected.metrics, rel=1e-12)
-    assert got.arrays.keys() == expected.arrays.keys()
-    for name, values in expected.arrays.items():
-        np.testing.assert_allclose(got.arrays[name], values, rtol=0, atol=1e-12)
+    (got, rows), (expected, wanted) = found
+    assert got == pytest.approx(expected, rel=1e-12)
+    assert rows.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_allclose(rows[name], values, rtol=0, atol=1e-12)
     assert len(set(np.asarray(split.lengths()).tolist())) > 5
 
 
 def test_batches_are_as_long_as_their_longest_sample(vowels: Path, tmp_path: Path):
     one = run_of(vowels)
     parts = build_parts(one, Group())
-    feed = training_batches(parts.training, parts.task.spec.arrays, parts.plan, 0, Group(), None, 0, torch.float32)
-    keeps = [micro["keep"] for micros in feed for micro, _ in micros]
+    keeps = [micro["keep"] for micros, _ in training_batches(parts, 0, workers=0) for micro, _ in micros]
     assert all(keep.shape[1] == int(keep.sum(1).max()) for keep in keeps)
     computed, padded = sum(keep.numel() for keep in keeps), sum(len(keep) for keep in keeps) * 26
     real = int(sum(keep.sum() for keep in keeps))

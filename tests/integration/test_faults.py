@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from small_run import cli, digests, only_run, run_here
 
 from subquad.engine import faults
-from subquad.engine.precision import LossScaler
+from subquad.engine.optim import LossScaler
 from subquad.errors import CheckpointError
 from subquad.runs import read_records, read_result
 

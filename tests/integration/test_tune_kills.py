@@ -13,8 +13,7 @@ from mlflow import MlflowClient
 from searches import last_step, only_search, start, trained, trial_folders, until
 
 from subquad.engine import attempts, checkpoint
-from subquad.engine.state import CHECKPOINTS
-from subquad.runs import ATTEMPTS, RESULT, read_records, read_result, runs_below
+from subquad.runs import ATTEMPTS, CHECKPOINTS, RESULT, read_records, read_result, runs_below
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import open_client
 

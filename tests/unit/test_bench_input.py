@@ -1,5 +1,6 @@
 """Plumbing of `subquad bench input`: what is timed, and that it is what a run does. No time is judged."""
 
+import itertools
 import json
 import multiprocessing
 from dataclasses import replace
@@ -40,11 +41,11 @@ def blocks(here: float, loader: float, training: float) -> dict[str, tuple[float
 def test_rates_are_medians_and_ratios_go_round_by_round():
     rounds = [blocks(1.0, 2.0, 8.0), blocks(2.0, 5.0, 100.0), blocks(4.0, 4.0, 20.0)]
     found = [_rate(way, rounds) for way in WAYS]
-    assert [one.way for one in found] == WAYS
-    assert [one.wall_ms for one in found] == [2000.0, 4000.0, 20_000.0]
-    assert [one.cpu_ms for one in found] == [1000.0, 2000.0, 10_000.0]
-    assert [one.per_second for one in found] == [0.5, 0.25, 0.05]
-    assert [one.over_training for one in found] == [8.0, 5.0, 1.0]
+    assert [one["way"] for one in found] == WAYS
+    assert [one["wall_ms"] for one in found] == [2000.0, 4000.0, 20_000.0]
+    assert [one["cpu_ms"] for one in found] == [1000.0, 2000.0, 10_000.0]
+    assert [one["per_second"] for one in found] == [0.5, 0.25, 0.05]
+    assert [one["over_training"] for one in found] == [8.0, 5.0, 1.0]
 
 
 def test_a_block_has_one_action_at_least():
@@ -58,9 +59,7 @@ def test_a_block_has_one_action_at_least():
 def test_batches_are_those_of_a_run_and_never_end(tmp_path):
     parts = build_parts(tiny(tmp_path), Group())
     assert len(parts.training) == 60
-    with_it = [
-        len(micro["labels"]) for _, micros in zip(range(16), bench._feed(parts, 0), strict=False) for micro, _ in micros
-    ]
+    with_it = [len(micro["labels"]) for micros, _ in itertools.islice(bench._feed(parts, 0), 16) for micro, _ in micros]
     epoch = [3, 3, 2] * 7 + [3, 1]
     assert with_it == epoch * 2
 
@@ -124,14 +123,14 @@ def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
     torch.manual_seed(0)
     found = measure_input(tiny(tmp_path), rounds=1)
-    assert [one.way for one in found.rates] == WAYS
-    assert all(one.wall_ms > 0 and one.over_training > 0 for one in found.rates)
-    assert found.rates[-1].over_training == 1.0
-    assert found.arrays["inputs"].startswith("int64 3x")
-    length = int(found.arrays["inputs"].partition("x")[2])
-    assert found.mbytes == pytest.approx(8 * (length * (8 + 1) + 8) / 1e6)
-    assert found.batch_size == 8
-    assert found.start_seconds > 0
+    assert [one["way"] for one in found["rates"]] == WAYS
+    assert all(one["wall_ms"] > 0 and one["over_training"] > 0 for one in found["rates"])
+    assert found["rates"][-1]["over_training"] == 1.0
+    assert found["arrays"]["inputs"].startswith("int64 3x")
+    length = int(found["arrays"]["inputs"].partition("x")[2])
+    assert found["mbytes"] == pytest.approx(8 * (length * (8 + 1) + 8) / 1e6)
+    assert found["batch_size"] == 8
+    assert found["start_seconds"] > 0
     assert multiprocessing.active_children() == []
 
 

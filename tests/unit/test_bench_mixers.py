@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from subquad.bench import mixers
-from subquad.bench.clock import Clock, Roofline, one_thread, roofline
+from subquad.bench.clock import one_thread, roofline, seconds
 from subquad.bench.mixers import BASELINE, SpeedSettings, choose_mixer, choose_mixers, time_mixers
-from subquad.cli.bench import _speeds_as_markdown
+from subquad.cli.bench import _as_markdown
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
@@ -43,7 +43,7 @@ class AtMostTen(NotANumber):
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(mixers, "roofline", lambda clock: Roofline(1.0, 2.0))
+    monkeypatch.setattr(mixers, "roofline", lambda device: {"gflops": 1.0, "gbytes": 2.0})
     monkeypatch.setattr("subquad.bench.clock.SHORTEST_BLOCK", 1e-6)
 
 
@@ -54,21 +54,29 @@ def in_file(name: str) -> str:
 def test_every_mixer_stands_beside_the_baseline_at_every_length():
     rows = [choose_mixer(text) for text in ("agf:order=2", "identity")]
     found = time_mixers(rows, TINY)
-    assert [(one.mixer, one.length, one.batch) for one in found.speeds] == [
+    assert [(one["mixer"], one["length"], one["batch"]) for one in found["speeds"]] == [
         (row, length, 32 // length) for length in (8, 16) for row in (BASELINE, "agf:order=2", "identity")
     ]
-    for one in found.speeds:
-        values = (one.forward_us, one.both_us, one.forward_ratio, one.both_ratio, one.gflop, one.mbytes, one.gflops)
+    for one in found["speeds"]:
+        values = (
+            one["forward_us"],
+            one["both_us"],
+            one["forward_ratio"],
+            one["both_ratio"],
+            one["gflop"],
+            one["mbytes"],
+            one["gflops"],
+        )
         assert all(math.isfinite(value) and value > 0 for value in values)
-        assert one.uncounted == ()
-    assert all(one.forward_ratio == one.both_ratio == 1 for one in found.speeds if one.mixer == BASELINE)
+        assert one["uncounted"] == []
+    assert all(one["forward_ratio"] == one["both_ratio"] == 1 for one in found["speeds"] if one["mixer"] == BASELINE)
 
 
 def test_counts_are_those_of_a_forward_and_backward_pass():
     found = time_mixers([choose_mixer("identity")], TINY)
     products = 2 * 2 * 32 * 8 * 8  # value and output projections
     sums = 2 * 32 * 8  # gradients of their biases
-    assert found.speeds[1].gflop == pytest.approx((3 * products + sums) / 1e9)
+    assert found["speeds"][1]["gflop"] == pytest.approx((3 * products + sums) / 1e9)
 
 
 def test_the_baseline_is_softmax_attention_with_four_projections():
@@ -81,19 +89,19 @@ def test_the_baseline_is_softmax_attention_with_four_projections():
 
 def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
     names = ["baseline", "a", "b", "c", "d"]
-    timed = [mixers._Timed(None, TINY, 8, Clock(torch.device("cpu"))) for _ in names]
+    timed = [mixers._Timed(None, TINY, 8) for _ in names]
     order, ticks = [], iter(range(1, 100))
 
-    def block(action, repeats):
+    def block(action, device, repeats):
         order.append(names[next(i for i, one in enumerate(timed) if action.__self__ is one)])
         return float(next(ticks))
 
-    clock = Clock(torch.device("cpu"))
-    monkeypatch.setattr(clock, "once", block)
-    mixers._round(timed, clock)
+    monkeypatch.setattr(mixers, "seconds", block)
+    found = mixers._speeds(timed[0], timed[1:], rounds=1)
     assert order[:7] == ["baseline", "a", "b", "c", "baseline", "d", "baseline"]
-    assert timed[0].seconds["forward"] == [1.0, 5.0, 7.0]
-    assert [one.ratios["forward"] for one in timed] == [[1.0], [2 / 3], [1.0], [4 / 3], [1.0]]
+    assert order[7:] == order[:7]
+    assert [one["forward_us"] * 32 / 1e6 for one in found] == pytest.approx([5.0, 2.0, 3.0, 4.0, 6.0])
+    assert [one["forward_ratio"] for one in found] == [1.0, 2 / 3, 1.0, 4 / 3, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -165,10 +173,11 @@ def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatc
         raise RuntimeError
 
     monkeypatch.setattr("subquad.bench.mixers.count_pass", broken)
-    found = time_mixers([choose_mixer("identity")], TINY)
-    assert found.speeds[1].uncounted == ("anything (RuntimeError)",)
-    assert "- identity: not in its counts: anything (RuntimeError)" in _speeds_as_markdown(found)
-    assert _speeds_as_markdown(found)[2].endswith("| 0+ | 0+ | 0.0+ |")
+    rows = [choose_mixer("identity")]
+    found = time_mixers(rows, TINY)
+    assert found["speeds"][1]["uncounted"] == ["anything (RuntimeError)"]
+    assert "- identity: not in its counts: anything (RuntimeError)" in _as_markdown(found, rows)
+    assert _as_markdown(found, rows)[2].endswith("| 0+ | 0+ | 0.0+ |")
 
 
 def test_a_mixer_that_cannot_stand_at_a_length():
@@ -176,9 +185,9 @@ def test_a_mixer_that_cannot_stand_at_a_length():
     with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):
         time_mixers(rows, TINY)
     found = time_mixers(rows, TINY, strict=False)
-    assert [one.length for one in found.speeds if one.mixer == rows[0].text] == [8]
-    assert len(found.skipped) == 1
-    assert found.skipped[0].endswith("AtMostTen at length 16: " + rows[0].text + ": takes 10 positions at most")
+    assert [one["length"] for one in found["speeds"] if one["mixer"] == rows[0].text] == [8]
+    assert len(found["skipped"]) == 1
+    assert found["skipped"][0].endswith("AtMostTen at length 16: " + rows[0].text + ": takes 10 positions at most")
 
 
 def test_causal_for_all_or_not_at_all():
@@ -198,19 +207,19 @@ def test_no_cuda_device():
 
 
 def test_threads_and_garbage_collection_are_put_back():
-    before, clock, seen = torch.get_num_threads(), Clock(torch.device("cpu")), []
+    before, device, seen = torch.get_num_threads(), torch.device("cpu"), []
     with one_thread():
-        clock.once(lambda: seen.append((gc.isenabled(), torch.get_num_threads())), repeats=3)
+        seconds(lambda: seen.append((gc.isenabled(), torch.get_num_threads())), device, repeats=3)
     assert seen == [(False, 1)] * 3
     with pytest.raises(ZeroDivisionError), one_thread():
-        clock.once(lambda: 1 // 0)
+        seconds(lambda: 1 // 0, device)
     assert (gc.isenabled(), torch.get_num_threads()) == (True, before)
 
 
 def test_roofline():
-    best = roofline(Clock(torch.device("cpu")), rounds=1, size=32, copied=1 << 16)
-    assert best.gflops > 0
-    assert best.gbytes > 0
+    best = roofline(torch.device("cpu"), rounds=1, size=32, copied=1 << 16)
+    assert best["gflops"] > 0
+    assert best["gbytes"] > 0
 
 
 def test_json(capsys):
@@ -235,8 +244,9 @@ def test_table_and_notes(capsys):
 
 
 def test_markdown(capsys):
-    found = time_mixers([choose_mixer("identity")], TINY, skipped=["x: why"])
-    lines = _speeds_as_markdown(found)
+    rows = [choose_mixer("identity")]
+    found = time_mixers(rows, TINY, skipped=["x: why"])
+    lines = _as_markdown(found, rows)
     assert lines[0].startswith("| mixer | L | us/token fwd |")
     assert len([line for line in lines if line.startswith("| ")]) == 1 + 1 + 4
     assert lines[-1] == "- skipped: x: why"

@@ -1,14 +1,14 @@
-"""Time of an action: CPU time of this process, or CUDA events; and what the machine can do at best."""
+"""Time of blocks of an action, taken in turn with others; and what the machine can do at best."""
 
 from __future__ import annotations
 
-import gc
 import math
-import statistics
 import time
-from collections.abc import Callable, Iterator
+import timeit
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
 
 import torch
 
@@ -18,54 +18,29 @@ SHORTEST_BLOCK = 0.03
 GEMM_SIZE = 2048
 COPY_BYTES = 256 << 20
 
+Taken = TypeVar("Taken")
 
-class Clock:
-    """Measures on one device.
 
-    Args:
-        device: "cpu" or a CUDA device.
+def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
+    """Seconds of one call, over a block of `repeats` without garbage collection.
+
+    CPU time of this process; on CUDA the time between events.
     """
-
-    def __init__(self, device: torch.device):
-        self.device = device
-
-    def once(self, action: Callable[[], object], repeats: int = 1) -> float:
-        """Seconds of one call, over a block of `repeats` calls without garbage collection."""
-        with _no_collection():
-            return (self._events if self.device.type == "cuda" else _cpu_time)(action, repeats) / repeats
-
-    def repeats(self, action: Callable[[], object]) -> int:
-        """Calls that make a block long enough; warms up too."""
-        self.once(action)
-        return max(1, math.ceil(SHORTEST_BLOCK / max(self.once(action), 1e-6)))
-
-    def _events(self, action: Callable[[], object], repeats: int) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize(self.device)
-        start.record()
-        for _ in range(repeats):
-            action()
-        end.record()
-        torch.cuda.synchronize(self.device)
-        return start.elapsed_time(end) / 1e3
+    if device.type != "cuda":
+        return timeit.timeit(action, timer=time.process_time, number=repeats) / repeats
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    start.record()
+    timeit.timeit(action, number=repeats)
+    end.record()
+    torch.cuda.synchronize(device)
+    return start.elapsed_time(end) / 1e3 / repeats
 
 
-def _cpu_time(action: Callable[[], object], repeats: int) -> float:
-    start = time.process_time()
-    for _ in range(repeats):
-        action()
-    return time.process_time() - start
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def block_size(action: Callable[[], object], device: torch.device) -> int:
+    """Calls that make a block long enough; warms up too."""
+    seconds(action, device)
+    return max(1, math.ceil(SHORTEST_BLOCK / max(seconds(action, device), 1e-6)))
 
 
 @contextmanager
@@ -79,26 +54,27 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@dataclass(frozen=True)
-class Roofline:
-    """What this process reaches at best.
+def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
+    """What each block takes, round by round: what else the machine does meets all blocks alike."""
+    return [[block() for block in blocks] for _ in range(rounds)]
 
-    Attributes:
-        gflops: of a float32 matrix product of size 2048, GFLOP/s.
-        gbytes: of a copy of 256 MiB, read and written, GB/s.
+
+def medians(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """Of each block, over the rounds."""
+    return [median(times) for times in zip(*rounds, strict=True)]
+
+
+def roofline(
+    device: torch.device, rounds: int = 3, *, size: int = GEMM_SIZE, copied: int = COPY_BYTES
+) -> dict[str, float]:
+    """What this process reaches at best, measured now, after a warm-up round.
+
+    Returns:
+        `gflops`: of a float32 matrix product, GFLOP/s; `gbytes`: of a copy, read and written, GB/s.
     """
-
-    gflops: float
-    gbytes: float
-
-
-def roofline(clock: Clock, rounds: int = 3, *, size: int = GEMM_SIZE, copied: int = COPY_BYTES) -> Roofline:
-    """Measured now, medians over rounds, after a warm-up."""
-    a, b = (torch.randn(size, size, device=clock.device) for _ in range(2))
-    source = torch.ones(copied // 4, device=clock.device)
+    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    source = torch.ones(copied // 4, device=device)
     target = torch.empty_like(source)
-    pairs = [(clock.once(lambda: torch.mm(a, b)), clock.once(lambda: target.copy_(source))) for _ in range(rounds + 1)][
-        1:
-    ]
-    gemm, copy = (statistics.median(times) for times in zip(*pairs, strict=True))
-    return Roofline(2 * size**3 / gemm / 1e9, 2 * copied / copy / 1e9)
+    blocks = [lambda: seconds(lambda: torch.mm(a, b), device), lambda: seconds(lambda: target.copy_(source), device)]
+    gemm, copy = medians(in_turn(blocks, rounds + 1)[1:])
+    return {"gflops": 2 * size**3 / gemm / 1e9, "gbytes": 2 * copied / copy / 1e9}

@@ -5,28 +5,27 @@ The model is so small that what surrounds it shows: one hidden layer on 64 featu
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from subquad.bench.clock import in_turn, medians
 from subquad.data import ArraySplit, DataSpec
-from subquad.engine.group import Group, bare, wrap
-from subquad.engine.log import MetricsLog
+from subquad.engine.group import Group
+from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
-from subquad.engine.optim import build_optimizer
-from subquad.engine.parts import Parts, trained
-from subquad.engine.precision import LossScaler
-from subquad.engine.progress import Progress
-from subquad.engine.schedule import build_schedule
-from subquad.engine.usage import Usage
+from subquad.engine.optim import LossScaler, build_optimizer
+from subquad.engine.parts import Parts
+from subquad.engine.state import Progress
 from subquad.experiment import Run
 from subquad.experiment.schema import Component, Experiment, Train
 from subquad.nn import Backbone, Batch, ModelOutput, Task
@@ -37,74 +36,53 @@ from subquad.registry import Found, Resolved
 _FEATURES, _CLASSES, _SAMPLES, _BATCH = 64, 10, 4096, 32
 
 
-@dataclass(frozen=True)
-class Overhead:
-    """Milliseconds per step, medians over rounds of CPU time.
-
-    Attributes:
-        with_it, without_it: the two loops.
-        added: median of the differences, round by round.
-        rounds, steps: how often, and steps a round.
-    """
-
-    with_it: float
-    without_it: float
-    added: float
-    rounds: int
-    steps: int
-
-
-def measure_engine(rounds: int, steps: int) -> Overhead:
-    """The engine's loop against a bare torch loop, on this process's CPU time.
+def measure_engine(rounds: int, steps: int) -> dict[str, float]:
+    """The engine's loop against a bare torch loop, on this process's CPU time: see `_overhead`.
 
     Blocks are long, so that the one checkpoint of each is small.
     """
-    torch.set_num_threads(1)
-    parts = _parts(steps)
-    clock = time.process_time
+    parts, clock = _parts(steps), time.process_time
     return _overhead(
-        lambda: _engine_steps(parts, steps), clock, lambda: _bare_steps(parts, steps), clock, rounds, steps
-    )
-
-
-def measure_hooks(asked_to_stop: Callable[[], int], rounds: int, steps: int) -> Overhead:
-    """The engine's loop with a look at `asked_to_stop` in each step against none.
-
-    With it the whole process's CPU time counts, and so all that other threads of a worker do meanwhile; without it
-    that of this thread alone.
-    """
-    torch.set_num_threads(1)
-    parts = _parts(steps)
-    return _overhead(
-        lambda: _engine_steps(parts, steps, asked_to_stop),
-        time.process_time,
-        lambda: _engine_steps(parts, steps),
-        time.thread_time,
+        lambda: _timed(lambda: _engine_steps(parts, steps), clock),
+        lambda: _timed(lambda: _bare_steps(parts, steps), clock),
         rounds,
         steps,
     )
 
 
-def _overhead(
-    one: Callable[[], None],
-    its_clock: Callable[[], float],
-    other: Callable[[], None],
-    other_clock: Callable[[], float],
-    rounds: int,
-    steps: int,
-) -> Overhead:
-    """Both in turn, after a warm-up round."""
-    pairs = [(_timed(one, its_clock, steps), _timed(other, other_clock, steps)) for _ in range(rounds + 1)][1:]
-    with_it, without_it = (statistics.median(times) for times in zip(*pairs, strict=True))
-    added = statistics.median(with_it - without_it for with_it, without_it in pairs)
-    return Overhead(with_it, without_it, added, rounds=rounds, steps=steps)
+def measure_hooks(asked_to_stop: Callable[[], int], rounds: int, steps: int) -> dict[str, float]:
+    """The engine's loop with a look at `asked_to_stop` in each step against none.
+
+    With it the whole process's CPU time counts, and so all that other threads of a worker do meanwhile; without it
+    that of this thread alone.
+    """
+    parts = _parts(steps)
+    return _overhead(
+        lambda: _timed(lambda: _engine_steps(parts, steps, asked_to_stop), time.process_time),
+        lambda: _timed(lambda: _engine_steps(parts, steps), time.thread_time),
+        rounds,
+        steps,
+    )
 
 
-def _timed(action: Callable[[], None], clock: Callable[[], float], steps: int) -> float:
-    """Milliseconds per step."""
+def _timed(action: Callable[[], None], clock: Callable[[], float]) -> float:
     start = clock()
     action()
-    return 1e3 * (clock() - start) / steps
+    return clock() - start
+
+
+def _overhead(one: Callable[[], float], other: Callable[[], float], rounds: int, steps: int) -> dict[str, float]:
+    """Seconds of two loops in turn, after a warm-up round.
+
+    Returns:
+        milliseconds per step, medians over rounds: `with_it`, `without_it`, and `added`, of the differences round by
+        round; `rounds` and `steps` as given.
+    """
+    torch.set_num_threads(1)
+    pairs = [[1e3 * taken / steps for taken in pair] for pair in in_turn([one, other], rounds + 1)[1:]]
+    with_it, without_it = medians(pairs)
+    added = median(with_it - without_it for with_it, without_it in pairs)
+    return {"with_it": with_it, "without_it": without_it, "added": added, "rounds": rounds, "steps": steps}
 
 
 class _Task(Task):
@@ -140,40 +118,32 @@ def _parts(steps: int) -> Parts:
     """The small problem."""
     torch.manual_seed(0)
     settings = Train(epochs=None, steps=steps, eval_every_epochs=None, clip_norm=1.0, batch_size=_BATCH)
-    model = wrap(_TinyModel(), Group(), "ddp", compile_blocks=False)
-    optimizer = build_optimizer(settings, bare(model).parameters())
+    model = _TinyModel()
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((_SAMPLES, _FEATURES), dtype=np.float32)
     return Parts(
         run=_run(settings),
         group=Group(),
         plan=Permutation(_SAMPLES, PlanSettings(_BATCH, 0, steps=steps)),
-        schedule=build_schedule(settings, steps),
         task=_Task(Config(), DataSpec(arrays={}, num_classes=_CLASSES)),
         model=model,
-        optimizer=optimizer,
+        bare_model=model,
+        optimizer=build_optimizer(settings, model.parameters()),
         scaler=LossScaler.of(settings),
-        parameters=trained(optimizer),
         training=ArraySplit({"inputs": inputs, "labels": generator.integers(0, _CLASSES, _SAMPLES)}),
     )
 
 
 def _run(settings: Train) -> Run:
     """A run without a folder, whose plugins only have names."""
-    name = Component(name="small")
+    kinds = ("dataset", "task", "backbone", "mixer")
     task = TaskPlugin(config=Config, build=_Task, summary="", targets=(), metric="accuracy")
     plugin = Resolved(task, Found("task", "small", "subquad", "", ""))
+    plugins: dict[str, Any] = dict.fromkeys(kinds, plugin) | {f"{kind}_config": Config() for kind in kinds}
     return Run(
-        experiment=Experiment(dataset=name, task=name, backbone=name, mixer=name, train=settings),
-        mixer=plugin,
-        backbone=plugin,
-        task=plugin,
-        dataset=plugin,
-        mixer_config=Config(),
-        backbone_config=Config(),
-        task_config=Config(),
-        dataset_config=Config(),
+        experiment=Experiment(**dict.fromkeys(kinds, Component(name="small")), train=settings),
         label="small",
+        **plugins,
     )
 
 
@@ -198,7 +168,7 @@ def _bare_steps(parts: Parts, steps: int) -> None:
 def _engine_steps(parts: Parts, steps: int, asked_to_stop: Callable[[], int] = lambda: 0) -> None:
     """The engine's loop, with its logging and the checkpoint at its end."""
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as scratch:
-        log = MetricsLog(Path(scratch), 0, 1)
+        log = MetricsLog(Path(scratch), 0, 1, parts.plan)
         placed = replace(parts, run=replace(parts.run, place=Path(scratch)))
         train_loop(placed, Signals(asked_to_stop), Progress(), log, Usage(parts.group))
         log.close()

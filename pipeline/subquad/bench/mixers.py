@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import gc
 import re
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subquad.bench.clock import Clock, Roofline, one_thread, roofline
+from subquad.bench.clock import block_size, in_turn, one_thread, roofline, seconds
 from subquad.cost import Count, count_pass
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
@@ -35,8 +37,7 @@ BASELINE = "torch attention"
 _GROUP = 3
 """So many mixers stand between two blocks of the baseline."""
 
-_Part = Literal["forward", "both"]
-_PARTS: tuple[_Part, ...] = ("forward", "both")
+_PARTS = ("forward", "both")
 _CHOICE = re.compile(r"(?P<name>.+?)(?::(?P<params>\w+=.*))?", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*\w+=)")
 
@@ -83,57 +84,6 @@ class SpeedSettings:
     rounds: int = 5
     device: str = "cpu"
     causal: bool = False
-
-    def batch(self, length: int) -> int:
-        """B at a length."""
-        return max(1, self.tokens // length)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """One mixer at one length.
-
-    Attributes:
-        mixer: its text, or `BASELINE`.
-        length, batch: L and B.
-        forward_us, both_us: microseconds per token, without and with the backward pass.
-        forward_ratio, both_ratio: time over that of the baseline; below 1 is faster.
-        gflop: operations of forward and backward, counted, in 1e9.
-        mbytes: bytes they move, counted, in 1e6.
-        gflops: operations reached per second, in 1e9.
-        uncounted: operations left out of the counts, as nobody can count them.
-    """
-
-    mixer: str
-    length: int
-    batch: int
-    forward_us: float
-    both_us: float
-    forward_ratio: float
-    both_ratio: float
-    gflop: float
-    mbytes: float
-    gflops: float
-    uncounted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speeds:
-    """All that was measured.
-
-    Attributes:
-        settings: how.
-        mixers: those that were asked for.
-        speeds: by length, then the baseline and the mixers in their order.
-        best: what the process reaches at best.
-        skipped: what was not timed, and why.
-    """
-
-    settings: SpeedSettings
-    mixers: tuple[MixerChoice, ...]
-    speeds: tuple[Speed, ...]
-    best: Roofline
-    skipped: tuple[str, ...] = ()
 
 
 def choose_mixer(text: str) -> MixerChoice:
@@ -182,7 +132,7 @@ def time_mixers(
     skipped: Sequence[str] = (),
     strict: bool = True,
     done: Callable[[int], None] = lambda length: None,
-) -> Speeds:
+) -> dict[str, Any]:
     """Time all mixers, and the baseline, at all lengths.
 
     Args:
@@ -192,28 +142,76 @@ def time_mixers(
         strict: raise where a mixer cannot stand at a length; else leave it out and say so.
         done: called after each length.
 
+    Returns:
+        JSON values. `settings`; `best`: see `roofline`; `mixers`: each `row` as it was asked for, with `mixer` and
+        `params`; `speeds`: see `_speed`, by length, then the baseline and the mixers in their order; `skipped`: what
+        was not timed, and why.
+
     Raises:
         SubquadError: a mixer cannot be built or called so, or its outputs are not finite.
     """
-    clock = Clock(_device(settings.device))
+    device = _device(settings.device)
     left_out, speeds = list(skipped), []
     with one_thread():
-        best = roofline(clock)
+        best = roofline(device)
         for length in settings.lengths:
-            timed = [_Timed(None, settings, length, clock)]
+            timed = []
             for mixer in mixers:
                 try:
-                    timed.append(_Timed(mixer, settings, length, clock))
+                    timed.append(_Timed(mixer, settings, length))
                 except SubquadError as error:
                     if strict:
                         raise
                     left_out.append(f"{mixer.text} at length {length}: {error}")
-            gc.collect()
-            for _ in range(settings.rounds):
-                _round(timed, clock)
-            speeds += [one.speed(settings) for one in timed]
+            speeds += _speeds(_Timed(None, settings, length), timed, settings.rounds)
             done(length)
-    return Speeds(settings=settings, mixers=tuple(mixers), speeds=tuple(speeds), best=best, skipped=tuple(left_out))
+    rows = [{"row": one.text, "mixer": one.resolved.found.name, "params": one.params} for one in mixers]
+    return {"settings": asdict(settings), "best": best, "mixers": rows, "speeds": speeds, "skipped": left_out}
+
+
+def _speeds(baseline: _Timed, others: Sequence[_Timed], rounds: int) -> list[dict[str, Any]]:
+    """Time the baseline and the mixers in turn: the baseline before and after every few mixers."""
+    gc.collect()
+    order = [baseline]
+    for start in range(0, len(others), _GROUP):
+        order += [*others[start : start + _GROUP], baseline]
+    taken = in_turn([partial(one.seconds, part) for part in _PARTS for one in order], rounds)
+    forward, both = [row[: len(order)] for row in taken], [row[len(order) :] for row in taken]
+    return [_speed(one, _medians(one, order, forward), _medians(one, order, both)) for one in (baseline, *others)]
+
+
+def _medians(one: _Timed, order: Sequence[_Timed], rounds: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Seconds of a call, and their ratio over the mean of the baseline blocks on either side; 1 of the baseline."""
+    places, around = ([at for at, other in enumerate(order) if other is which] for which in (one, order[0]))
+    sides = [(at, around[bisect_right(around, at) - 1], around[bisect_left(around, at)]) for at in places]
+    ratio = median(2 * row[at] / (row[before] + row[after]) for row in rounds for at, before, after in sides)
+    return median(row[at] for row in rounds for at in places), ratio
+
+
+def _speed(one: _Timed, forward: tuple[float, float], both: tuple[float, float]) -> dict[str, Any]:
+    """One mixer, or the baseline, at one length.
+
+    Returns:
+        `mixer`: its text, or `BASELINE`; `length` and `batch`: L and B; of the forward pass, and with the backward pass
+        (`both_`), microseconds per token (`_us`) and time over that of the baseline, below 1 is faster (`_ratio`);
+        operations and bytes of both passes, counted, in 1e9 and 1e6 (`gflop`, `mbytes`); operations reached per second,
+        in 1e9 (`gflops`); operations left out of the counts, as nobody can count them (`uncounted`).
+    """
+    batch, length, _ = one.x.shape
+    count, scale = one.count(), 1e6 / (batch * length)
+    return {
+        "mixer": one.name,
+        "length": length,
+        "batch": batch,
+        "forward_us": scale * forward[0],
+        "both_us": scale * both[0],
+        "forward_ratio": forward[1],
+        "both_ratio": both[1],
+        "gflop": count.flops / 1e9,
+        "mbytes": count.moved / 1e6,
+        "gflops": count.flops / 1e9 / both[0],
+        "uncounted": list(count.unknown),
+    }
 
 
 class _Attention(nn.Module):
@@ -231,20 +229,19 @@ class _Attention(nn.Module):
 
 
 class _Timed:
-    """A mixer, or the baseline, at one length, and what was timed of it so far."""
+    """A mixer, or the baseline, at one length."""
 
-    def __init__(self, mixer: MixerChoice | None, settings: SpeedSettings, length: int, clock: Clock):
+    def __init__(self, mixer: MixerChoice | None, settings: SpeedSettings, length: int):
         """Build, look at the outputs, warm up."""
-        self.name, self.length = mixer.text if mixer else BASELINE, length
+        self.name = mixer.text if mixer else BASELINE
         self.module = _built(mixer, settings, length)
         generator = torch.Generator().manual_seed(1)
-        shape = settings.batch(length), length, settings.dim
+        shape = max(1, settings.tokens // length), length, settings.dim
         self.x = torch.randn(*shape, generator=generator).to(settings.device)
         for what, values in (("outputs", [self.forward()]), ("gradients", self.both())):
             if not all(bool(torch.isfinite(one).all()) for one in values if one is not None):
                 raise PluginError(f"{self.name}: {what} at length {length} are not finite, so there is nothing to time")
-        self.repeats = {part: clock.repeats(getattr(self, part)) for part in _PARTS}
-        self.seconds, self.ratios = ({part: list[float]() for part in _PARTS} for _ in range(2))
+        self._repeats = {part: block_size(getattr(self, part), self.x.device) for part in _PARTS}
 
     def forward(self) -> Tensor:
         """Inference."""
@@ -260,31 +257,11 @@ class _Timed:
         wanted = [x, *(one for one in self.module.parameters() if one.requires_grad)]
         return torch.autograd.grad(ends, wanted, [torch.ones_like(end) for end in ends], allow_unused=True)
 
-    def time(self, part: _Part, clock: Clock) -> float:
-        """Seconds of one more block."""
-        seconds = clock.once(getattr(self, part), self.repeats[part])
-        self.seconds[part].append(seconds)
-        return seconds
+    def seconds(self, part: str) -> float:
+        """Of a call, by one more block."""
+        return seconds(getattr(self, part), self.x.device, self._repeats[part])
 
-    def speed(self, settings: SpeedSettings) -> Speed:
-        forward, both = (statistics.median(self.seconds[part]) for part in _PARTS)
-        batch = settings.batch(self.length)
-        count = self._count()
-        return Speed(
-            mixer=self.name,
-            length=self.length,
-            batch=batch,
-            forward_us=1e6 * forward / (batch * self.length),
-            both_us=1e6 * both / (batch * self.length),
-            forward_ratio=statistics.median(self.ratios["forward"]),
-            both_ratio=statistics.median(self.ratios["both"]),
-            gflop=count.flops / 1e9,
-            mbytes=count.moved / 1e6,
-            gflops=count.flops / 1e9 / both,
-            uncounted=count.unknown,
-        )
-
-    def _count(self) -> Count:
+    def count(self) -> Count:
         """Operations and bytes of `both`."""
         try:
             return count_pass(self.module, self.x)
@@ -327,20 +304,3 @@ def _device(name: str) -> torch.device:
     if name != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: torch sees no CUDA device here; use cpu")
     return torch.device(name)
-
-
-def _round(timed: Sequence[_Timed], clock: Clock) -> None:
-    baseline, others = timed[0], timed[1:]
-    for part in _PARTS:
-        before = baseline.time(part, clock)
-        baseline.ratios[part].append(1.0)
-        for group in _groups(others):
-            times = [one.time(part, clock) for one in group]
-            after = baseline.time(part, clock)
-            for one, seconds in zip(group, times, strict=True):
-                one.ratios[part].append(2 * seconds / (before + after))
-            before = after
-
-
-def _groups(timed: Sequence[_Timed]) -> Iterator[Sequence[_Timed]]:
-    return (timed[start : start + _GROUP] for start in range(0, len(timed), _GROUP))

@@ -18,12 +18,11 @@ from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
 from subquad.engine.checkpoint import newest_step
 from subquad.engine.parts import make_plan
-from subquad.engine.state import CHECKPOINTS
 from subquad.errors import Interrupted, RunError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Experiment
 from subquad.report import ReportDocument, document_of, print_document, read_report, write_document
-from subquad.runs import ATTEMPTS, read_result
+from subquad.runs import ATTEMPTS, CHECKPOINTS, read_result
 from subquad.search.materials import Materials
 from subquad.tracking.upload import Summary as Tracked
 

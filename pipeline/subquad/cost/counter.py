@@ -1,4 +1,4 @@
-"""Counts what a pass costs: FLOPs, and bytes read and written, operation by operation.
+"""Counts what a pass, and a training step, costs: FLOPs, and bytes read and written, operation by operation.
 
 Counted where torch dispatches to a kernel, so autograd's backward pass and custom autograd functions are seen. Bytes
 are what each operation has to touch: its inputs once, its outputs once, a broadcast dimension not at all; a fused
@@ -12,10 +12,9 @@ Letters: B batch, L length, D model width.
 from __future__ import annotations
 
 import functools
-from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,15 +23,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.cost.operations import Rule, rule_of, tensors_in
-from subquad.nn import MixerOutput, as_output
+from subquad.nn import Batch, as_output
 
-SMALL = 64
+_SMALL = 64
 """A tensor of so few numbers may be handed to Python: a length, a step size, one number a sample or head."""
 
 
-@dataclass(frozen=True, kw_only=True)
+_FEW = 2
+"""Samples that a step is counted with, and once more with one sample more; some layers need more than one."""
+
+
+@dataclass(kw_only=True)
 class Count:
-    """The cost of one pass.
+    """The cost of one pass, as it is counted.
 
     Attributes:
         flops: floating-point operations.
@@ -42,11 +45,11 @@ class Count:
         unknown: what could not be counted, by name.
     """
 
-    flops: int
-    moved: int
-    operations: int
-    largest: dict[str, int]
-    unknown: tuple[str, ...]
+    flops: int = 0
+    moved: int = 0
+    operations: int = 0
+    largest: dict[str, int] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
 
     @property
     def peak(self) -> int:
@@ -63,6 +66,32 @@ class Count:
             unknown=tuple(sorted({*self.unknown, *other.unknown})),
         )
 
+    def note_unknown(self, name: str) -> None:
+        self.unknown = tuple(sorted({*self.unknown, name}))
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
+        """Add one operation that ran."""
+        rule, changed = _known(func)
+        name = func._schema.name
+        if rule is None:
+            self.note_unknown(name)
+        elif rule.traffic == "none":
+            return
+        else:
+            self.flops += rule.flops(args, out)
+            written = [one for place in changed for one in tensors_in(args[place : place + 1])]
+            self.moved += _moved(rule, written, args, kwargs, out)
+        self.operations += 1
+        self.largest[name] = max([self.largest.get(name, 0), *(one.numel() for one in tensors_in(out))])
+
+
+@contextmanager
+def counting() -> Iterator[Count]:
+    """Count what runs in here."""
+    count = Count()
+    with _Leaving(count), _Dispatch(count):
+        yield count
+
 
 def count_pass(mixer: nn.Module, x: Tensor, *, keep: Tensor | None = None, backward: bool = True) -> Count:
     """Count one call of a mixer, with its backward pass to the input and all parameters.
@@ -74,92 +103,94 @@ def count_pass(mixer: nn.Module, x: Tensor, *, keep: Tensor | None = None, backw
         keep: (B, L) bool, True = real token.
         backward: whether to count it.
     """
-    counter = OperationCounter()
     x = x.detach().requires_grad_(backward)
-    with counter.counting(), torch.set_grad_enabled(backward):
+    with counting() as forward, torch.set_grad_enabled(backward):
         out = as_output(mixer(x, keep=keep))
-    if backward:
-        ends = [end for end in _ends(mixer, out) if end.requires_grad]
-        wanted = [x, *(one for one in mixer.parameters() if one.requires_grad)]
-        ones = [torch.ones_like(end) for end in ends]
-        with counter.counting():
-            torch.autograd.grad(ends, wanted, ones, allow_unused=True)
-    return counter.count()
-
-
-def _ends(mixer: nn.Module, out: MixerOutput) -> list[Tensor]:
+    if not backward:
+        return forward
     weights = getattr(mixer, "loss_weights", {})
-    return [out.out, *(loss for name, loss in out.losses.items() if weights.get(name, 0.0))]
+    losses = [loss for name, loss in out.losses.items() if weights.get(name, 0.0)]
+    ends = [end for end in (out.out, *losses) if end.requires_grad]
+    wanted = [x, *(one for one in mixer.parameters() if one.requires_grad)]
+    ones = [torch.ones_like(end) for end in ends]
+    with counting() as back:
+        torch.autograd.grad(ends, wanted, ones, allow_unused=True)
+    return forward + back
 
 
-class OperationCounter:
-    """Adds up what runs inside `counting()`.
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The cost of a training step.
 
     Attributes:
-        unknown: names of what could not be counted.
+        parameters: trainable numbers in the model.
+        flops_per_step: floating-point operations, forward and backward over the global batch; None where not known.
+        bytes_per_step: bytes that these operations read and write; None where not known.
+        uncounted: why it is not known: the operations that nobody can count, or what stopped the pass.
     """
 
-    def __init__(self) -> None:
-        self._flops = self._moved = self._operations = 0
-        self._largest: Tally[str] = Tally()
-        self.unknown: set[str] = set()
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count what runs in here."""
-        with _Leaving(self.unknown), _Dispatch(self):
-            yield
-
-    def add(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
-        """Count one operation that ran."""
-        known = _known(func)
-        name = func._schema.name
-        if known is None:
-            self.unknown.add(name)
-        elif known.rule.traffic != "none":
-            self._flops += known.rule.flops(args, out)
-            self._moved += known.moved(args, kwargs, out)
-        if known is None or known.rule.traffic != "none":
-            self._operations += 1
-            self._largest[name] = max([self._largest[name], *(one.numel() for one in tensors_in(out))])
-
-    def count(self) -> Count:
-        """What was seen so far."""
-        return Count(
-            flops=self._flops,
-            moved=self._moved,
-            operations=self._operations,
-            largest=dict(self._largest),
-            unknown=tuple(sorted(self.unknown)),
-        )
+    parameters: int
+    flops_per_step: int | None = None
+    bytes_per_step: int | None = None
+    uncounted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Known:
-    """An operator's rule, and which of its arguments it changes."""
+def step_cost(
+    model: nn.Module, objective: Callable[[Batch], Tensor], example: Callable[[int], Batch], batch_size: int
+) -> Cost:
+    """Count the forward and backward pass over a global batch, without the optimiser's update.
 
-    rule: Rule
-    changed: tuple[int, ...]
+    Every element-wise operation, FFT, convolution, matrix product and attention counts, see `subquad.cost.operations`.
+    The passes run at full length with `_FEW` samples and with one more. As samples have nothing to do with each other,
+    each one adds the same, and what is computed of the weights alone comes once: so the whole batch follows. That is
+    exact, but for the rounding of each n log n to a whole number and for reads of a table (embeddings, say) that a few
+    samples do not read whole. How the batch is cut among ranks and into micro-batches makes no difference.
 
-    def moved(self, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
-        """Bytes read and written."""
-        changed = [one for place in self.changed for one in tensors_in(args[place : place + 1])]
-        given = [one for one in tensors_in(args) if not (self.rule.overwrites and _is_among(one, changed))]
-        written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
-        writes, reads = sum(map(_touched, written)), [_touched(one) for one in given]
-        if self.rule.traffic == "gather" and reads:
-            reads[0] = min(reads[0], writes)
-        if self.rule.traffic == "scatter" and changed:
-            scattered = max((_touched(one) for one in given if not _is_among(one, changed)), default=0)
-            writes = reads[0] = min(reads[0], scattered)
-        return writes + sum(reads)
+    Args:
+        model: on the device where it is to be counted; its `.grad`s are None afterwards.
+        objective: the loss of a batch, a scalar, by a pass through the model.
+        example: makes a batch of so many samples, of full length.
+        batch_size: samples of the global batch.
+    """
+    parameters = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    try:
+        few = _pass(model, objective, example(min(_FEW, batch_size)))
+        more = few if batch_size <= _FEW else _pass(model, objective, example(_FEW + 1))
+    except Exception as error:  # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return Cost(parameters=parameters, uncounted=(why,))
+    if unknown := (few + more).unknown:
+        return Cost(parameters=parameters, uncounted=unknown)
+    extra = max(batch_size - _FEW, 0)
+    flops, moved = few.flops + extra * (more.flops - few.flops), few.moved + extra * (more.moved - few.moved)
+    return Cost(parameters=parameters, flops_per_step=flops, bytes_per_step=moved)
+
+
+def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) -> Count:
+    with counting() as count:
+        objective(batch).backward()
+    model.zero_grad(set_to_none=True)
+    return count
 
 
 @functools.cache
-def _known(func: Any) -> _Known | None:
-    rule = rule_of(func)
+def _known(func: Any) -> tuple[Rule | None, tuple[int, ...]]:
+    """An operator's rule, and which of its arguments it changes."""
     changed = [place for place, one in enumerate(func._schema.arguments) if one.alias_info and one.alias_info.is_write]
-    return None if rule is None else _Known(rule, tuple(changed))
+    return rule_of(func), tuple(changed)
+
+
+def _moved(rule: Rule, changed: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
+    """Bytes read and written."""
+    given = [one for one in tensors_in(args) if not (rule.overwrites and _is_among(one, changed))]
+    written = tensors_in(out) or changed or tensors_in(list(kwargs.values()))
+    writes, reads = sum(map(_touched, written)), [_touched(one) for one in given]
+    if rule.traffic == "gather" and reads:
+        reads[0] = min(reads[0], writes)
+    if rule.traffic == "scatter" and changed:
+        scattered = max((_touched(one) for one in given if not _is_among(one, changed)), default=0)
+        writes = reads[0] = min(reads[0], scattered)
+    return writes + sum(reads)
 
 
 def _touched(x: Tensor) -> int:
@@ -179,20 +210,20 @@ def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
 class _Dispatch(TorchDispatchMode):
     supports_higher_order_operators = True
 
-    def __init__(self, counter: OperationCounter):
+    def __init__(self, count: Count):
         super().__init__()
-        self.counter = counter
+        self.count = count
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):  # a higher-order operator: what it runs inside is hidden
-            self.counter.unknown.add(str(func))
+            self.count.note_unknown(str(func))
             return func(*args, **kwargs)
         if _is_composite(func):
             with self:
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
-        self.counter.add(func, args, kwargs, out)
+        self.count.note(func, args, kwargs, out)
         return out
 
 
@@ -207,12 +238,12 @@ class _Leaving(TorchFunctionMode):
 
     names = ("numpy", "__array__", "__dlpack__", "tolist", "data_ptr")
 
-    def __init__(self, seen: set[str]):
+    def __init__(self, count: Count):
         super().__init__()
-        self.seen = seen
+        self.count = count
         self.exits = {getattr(Tensor, name): name for name in self.names}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in self.exits and args[0].numel() > SMALL:
-            self.seen.add(f"Tensor.{self.exits[func]}")
+        if func in self.exits and args[0].numel() > _SMALL:
+            self.count.note_unknown(f"Tensor.{self.exits[func]}")
         return func(*args, **(kwargs or {}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from subquad.engine.group import Group
 from subquad.engine.loop import Judge
-from subquad.engine.run import fail
+from subquad.engine.result import fail
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 

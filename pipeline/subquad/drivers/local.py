@@ -21,7 +21,7 @@ from subquad.drivers.system import SystemSampler
 from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
 from subquad.engine.group import Group
-from subquad.engine.loop import Judge, Signals, never
+from subquad.engine.loop import Judge, Signals
 from subquad.errors import RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
@@ -42,7 +42,7 @@ def _train(runs: Sequence[Run], resources: Resources, folder: Path, *, system: b
         with listening() as received:
             sampler = SystemSampler().latest if system else dict
             group = Group(device=device_of(0, resources))
-            work(runs, group, Signals(lambda: received.signum, sampler, judge or never), restarts=False)
+            work(runs, group, Signals(lambda: received.signum, sampler, judge), restarts=False)
         return received.signum
     stop = folder / STOP
     stop.unlink(missing_ok=True)
@@ -179,7 +179,7 @@ def _rank_main(
         work(
             rebuilt(plain, group),
             group,
-            Signals(stop_file_watch(Path(stop), parent), sampler, judge or never),
+            Signals(stop_file_watch(Path(stop), parent), sampler, judge),
             restarts=True,
         )
     except SubquadError as error:  # every rank raises it alike

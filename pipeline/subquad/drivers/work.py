@@ -11,7 +11,8 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
-from subquad.engine.run import Status, fail, train_run
+from subquad.engine.result import fail
+from subquad.engine.run import Status, train_run
 from subquad.errors import RunError, SubquadError
 from subquad.experiment import Run
 from subquad.runs import ERROR

@@ -1,15 +1,31 @@
-"""Starts of a run, one line each; they tell a run that fails again and again from one that gets on."""
+"""Starts of a run, one line each, and the environment of each.
+
+They tell a run that fails again and again from one that gets on.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
+import subprocess
 import time
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from subquad.runs import ATTEMPTS
+import torch
+
+from subquad.engine import checkpoint
+from subquad.engine.group import Group
+from subquad.errors import TrainingFailed
+from subquad.experiment import Run
+from subquad.registry import plugin_facts
+from subquad.runs import ATTEMPTS, CHECKPOINTS, ENVIRONMENT, ERROR, RESULT, read_json, write_json
+
+_PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,37 @@ def append(run: Path, attempt: Attempt) -> None:
         os.fsync(stream.fileno())
 
 
-def failures_without_progress(earlier: list[Attempt], launch: str, from_step: int) -> int:
+def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
+    """Record this attempt, on the first rank; every rank calls it.
+
+    Returns:
+        the attempt's number, and what the run's log should tell of it.
+
+    Raises:
+        TrainingFailed: attempts keep failing at one place.
+    """
+    own = read(run.folder), checkpoint.newest_step(run.folder / CHECKPOINTS), _newest_error(run.folder)
+    earlier, step, error = group.gather(own)[0]
+    failures, limit = _failures(earlier, run.launch, step), run.experiment.resources.max_failures
+    if failures > limit:
+        raise TrainingFailed(
+            f"{failures} attempts in a row failed after step {step} before reaching a new checkpoint "
+            f"(resources.max_failures: {limit}); the newest error: {error}"
+        )
+    attempt = Attempt(len(earlier) + 1, step, run.launch, group.world_size)
+
+    def record() -> list[str]:
+        if not group.first:
+            return []
+        for stale in (ERROR, RESULT):
+            (run.folder / stale).unlink(missing_ok=True)
+        append(run.folder, attempt)
+        return _record_environment(run, attempt.attempt)
+
+    return attempt.attempt, group.together(record)
+
+
+def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
     """How many attempts in a row of this launch already started from the same step."""
     count = 0
     for one in reversed(earlier):
@@ -62,3 +108,56 @@ def failures_without_progress(earlier: list[Attempt], launch: str, from_step: in
             break
         count += 1
     return count
+
+
+def _newest_error(folder: Path) -> str:
+    try:
+        return (folder / ERROR).read_text(encoding="utf-8").strip().splitlines()[-1]
+    except (OSError, IndexError):
+        return "none was written: the process was killed"
+
+
+def _record_environment(run: Run, attempt: int) -> list[str]:
+    """Write environment.json at a run's first start. Where a later one differs, write its own and tell what changed."""
+    now = _environment(run)
+    before = read_json(run.folder / ENVIRONMENT)
+    if before is None:
+        write_json(run.folder / ENVIRONMENT, now)
+        return []
+    changed = [key for key in ("python", "packages", "plugins", "gpus") if before.get(key) != now[key]]
+    if not changed:
+        return []
+    name = f"environment-{attempt}.json"
+    write_json(run.folder / name, now)
+    return [f"resumed in another environment: {', '.join(changed)} changed, see {name}"]
+
+
+def _environment(run: Run) -> dict[str, Any]:
+    """Where the run's numbers come from, as JSON values. Holds no environment variables, so no secrets."""
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "plugins": [plugin_facts(one) for one in run.plugins],
+        "cpus": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "git": None if commit is None else {"commit": commit, "dirty": bool(_git("status", "--porcelain"))},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the working directory; None outside a repository."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

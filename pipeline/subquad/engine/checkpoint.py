@@ -29,7 +29,7 @@ from subquad.engine import faults
 from subquad.errors import CheckpointError
 from subquad.runs import json_value, read_json
 
-FORMAT = 1
+_FORMAT = 1
 MANIFEST = "manifest.json"
 _FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json")
 _FOLDER = re.compile(r"step-(\d{8,})")
@@ -54,21 +54,22 @@ def _folder_of(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def write(root: Path, step: int, checkpoint: Checkpoint) -> Path:
+def _is_finished(root: Path, step: int) -> bool:
+    """Committed; it may be damaged all the same."""
+    return (_folder_of(root, step) / MANIFEST).exists()
+
+
+def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; when this returns it is on the disk and committed.
 
     Raises:
         CheckpointError: the disk is full or not writable; older checkpoints are untouched.
     """
     folder = _folder_of(root, step)
-    contents = {
-        "model.safetensors": save(dict(checkpoint.model)),
-        "optimizer.safetensors": save(dict(checkpoint.optimizer)),
-        "rng.safetensors": save(dict(checkpoint.rng)),
-        "state.json": _json(dict(checkpoint.state)),
-    }
+    tensors = (save(dict(one)) for one in (checkpoint.model, checkpoint.optimizer, checkpoint.rng))
+    contents = dict(zip(_FILES, (*tensors, _json(checkpoint.state)), strict=True))
     manifest = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "step": step,
         "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in contents.items()},
     }
@@ -88,7 +89,6 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise _no_room(folder, error, sum(map(len, contents.values()))) from error
     faults.point("save.done")
-    return folder
 
 
 def _json(data: Any) -> bytes:
@@ -128,7 +128,7 @@ def _no_room(folder: Path, error: OSError, needed: int) -> CheckpointError:
     )
 
 
-def steps(root: Path) -> list[int]:
+def _steps(root: Path) -> list[int]:
     """Steps that have a folder, committed or not, oldest first."""
     matches = (_FOLDER.fullmatch(path.name) for path in root.glob("step-*"))
     return sorted(int(match.group(1)) for match in matches if match)
@@ -136,7 +136,7 @@ def steps(root: Path) -> list[int]:
 
 def newest_step(root: Path) -> int:
     """Step of the newest finished checkpoint, damaged or not; 0 where there is none."""
-    return max((step for step in steps(root) if (_folder_of(root, step) / MANIFEST).exists()), default=0)
+    return max((step for step in _steps(root) if _is_finished(root, step)), default=0)
 
 
 def read_checkpoint(root: Path, step: int) -> Checkpoint:
@@ -149,9 +149,9 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
     manifest = read_json(folder / MANIFEST)
     if manifest is None:
         raise CheckpointError(f"{folder}: no readable {MANIFEST}: the checkpoint was never finished or is damaged")
-    if manifest.get("format") != FORMAT:
+    if manifest.get("format") != _FORMAT:
         raise CheckpointError(
-            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {FORMAT}: "
+            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {_FORMAT}: "
             "use the subquad version in the run's environment.json"
         )
     if manifest.get("step") != step:
@@ -192,16 +192,28 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
         CheckpointError: there are finished checkpoints, and every one is damaged.
     """
     damaged: list[str] = []
-    for step in reversed(steps(root)):
+    for step in reversed(_steps(root)):
         try:
             return read_checkpoint(root, step)
         except CheckpointError as error:
             warn(f"passed over a bad checkpoint: {error}")
-            if (_folder_of(root, step) / MANIFEST).exists():
+            if _is_finished(root, step):
                 damaged.append(str(error))
     if damaged:
         raise CheckpointError(f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}")
     return None
+
+
+def trained_weights(root: Path, *, best: bool = True) -> Mapping[str, Tensor] | None:
+    """A run's best weights, or the newest where it has none or they are asked for; None without a checkpoint.
+
+    Raises:
+        CheckpointError: they are damaged.
+    """
+    found = newest_good(root, lambda text: None)
+    if found and best and (chosen := found.state["progress"]["best"]):
+        found = read_checkpoint(root, chosen["step"])
+    return found and found.model
 
 
 def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
@@ -210,8 +222,8 @@ def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
     Later steps are a future that was given up; unfinished folders are of no use; of the finished ones the newest
     `keep` stay, and the steps in `also`.
     """
-    existing = steps(root)
-    finished = [step for step in existing if step <= newest and (_folder_of(root, step) / MANIFEST).exists()]
+    existing = _steps(root)
+    finished = [step for step in existing if step <= newest and _is_finished(root, step)]
     for step in set(existing) - set(finished[-keep:]) - (set(also) & set(finished)):
         folder = _folder_of(root, step)
         # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.

@@ -8,24 +8,16 @@ the first one makes the file PATH. Off, a point costs one `if`.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 
 _SPEC = os.environ.get("SUBQUAD_FAULT", "")
+_FAULTS = [
+    (action, point, int(number), marker)
+    for action, point, number, marker in re.findall(r"([^,@]+)@([^,:]+):(\d+):?([^,]*)", _SPEC)
+]
 _PASSED: Counter[str] = Counter()
-
-
-def _parse(spec: str) -> list[tuple[str, str, int, str]]:
-    found = []
-    for item in filter(None, spec.split(",")):
-        action, _, rest = item.partition("@")
-        point, _, rest = rest.partition(":")
-        number, _, marker = rest.partition(":")
-        found.append((action, point, int(number), marker))
-    return found
-
-
-_FAULTS = _parse(_SPEC)
 
 
 def point(name: str) -> bool:
@@ -35,26 +27,21 @@ def point(name: str) -> bool:
 
 def _pass(name: str) -> bool:
     _PASSED[name] += 1
-    fired = False
-    for action, at, number, marker in _FAULTS:
-        if at == name and number == _PASSED[name] and _first(marker):
-            fired |= _act(action, name)
-    return fired
+    firing = [
+        action
+        for action, at, number, marker in _FAULTS
+        if at == name and number == _PASSED[name] and (not marker or _is_first(marker))
+    ]
+    if "kill" in firing:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "raise" in firing:
+        raise RuntimeError(f"injected fault at {name}")
+    return "nan" in firing
 
 
-def _first(marker: str) -> bool:
-    if not marker:
-        return True
+def _is_first(marker: str) -> bool:
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return False
     return True
-
-
-def _act(action: str, name: str) -> bool:
-    if action == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if action == "raise":
-        raise RuntimeError(f"injected fault at {name}")
-    return action == "nan"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -118,17 +116,3 @@ def _shard(model: Backbone, group: Group) -> nn.Module:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
-
-
-def without_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
-    """The context of a micro-batch's backward pass: gradients travel with the last one only."""
-    if isinstance(model, DistributedDataParallel) and not last:
-        return model.no_sync()
-    if hasattr(model, "set_requires_gradient_sync"):
-        model.set_requires_gradient_sync(last)  # type: ignore[operator]
-    return contextlib.nullcontext()
-
-
-def bare(model: nn.Module) -> nn.Module:
-    """The model without DDP's wrapper: evaluation then makes no collective call."""
-    return model.module if isinstance(model, DistributedDataParallel) else model

@@ -1,30 +1,47 @@
-"""metrics.jsonl: appended while training, cut back to the resumed step after a failure."""
+"""What a run writes down while it trains: its records in metrics.jsonl, and what it uses."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from statistics import median
+from typing import IO, Any
 
+import torch
+
+from subquad.engine.group import Group
+from subquad.engine.state import Progress
+from subquad.plan import Plan
 from subquad.runs import METRICS, Record, RecordKind, write_text
 
 FLUSH_SECONDS = 0.5
 
+WARM_UP = 10
+"""First steps of an attempt, which choose kernels, compile and fill caches: they are left out."""
+
+_NEWEST = 10_000
+"""Steps whose seconds are kept, so that a long run's record does not grow."""
+
 
 class MetricsLog:
-    """Appends records. Ranks other than the first get one that writes nothing.
+    """Appends records to metrics.jsonl, cut back to the resumed step. Ranks other than the first write nothing.
 
     Args:
         run: the run's folder, or None to write nothing.
         keep: number of records to keep of an earlier attempt; the rest is cut.
         attempt: tags each record.
+        plan: tells the epochs that steps are.
     """
 
-    def __init__(self, run: Path | None, keep: int, attempt: int):
+    def __init__(self, run: Path | None, keep: int, attempt: int, plan: Plan):
         self.count = keep if run is None else _cut(run / METRICS, keep)
         self._attempt = attempt
+        self._plan = plan
         self._stream: IO[str] | None = None
         self._flushed = 0.0
         if run is not None:
@@ -33,23 +50,21 @@ class MetricsLog:
     def add(
         self,
         kind: RecordKind,
-        *,
-        step: int,
-        epoch: float,
-        seconds: float,
+        progress: Progress,
         metrics: Mapping[str, float] | None = None,
+        *,
         split: str = "",
         text: str = "",
     ) -> None:
-        """Append one record; readers see it within half a second of training."""
+        """Append one record of where the run stands; readers see it within half a second of training."""
         self.count += 1
         if self._stream is None:
             return
         record = Record(
             kind=kind,
-            step=step,
-            epoch=round(epoch, 6),
-            seconds=round(seconds, 6),
+            step=progress.step,
+            epoch=round(self._plan.epochs(progress.step), 6),
+            seconds=round(progress.seconds, 6),
             time=time.time(),
             attempt=self._attempt,
             split=split,
@@ -82,3 +97,42 @@ def _cut(path: Path, keep: int) -> int:
     if len(whole) != len(lines):
         write_text(path, "".join(whole))
     return len(whole)
+
+
+class Usage:
+    """Seconds of a step and memory at its peak, measured since it was made, by one rank; nothing is in a checkpoint.
+
+    On CUDA it resets the device's peak, so that a run which follows another in one process starts at its own.
+    """
+
+    def __init__(self, group: Group):
+        self._group = group
+        self._seconds: deque[float] = deque(maxlen=_NEWEST)
+        self._start = 0.0
+        if group.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(group.device)
+
+    def step_starts(self) -> None:
+        """From here on the time belongs to a step, its wait for data included."""
+        self._start = time.perf_counter()
+
+    def step_ended(self) -> None:
+        """What comes until the next `step_starts` (evaluation, checkpoint) belongs to no step."""
+        self._seconds.append(time.perf_counter() - self._start)
+
+    def to_json(self) -> dict[str, Any]:
+        """For result.json; every rank calls it. The first rank's seconds, the largest peak over the ranks."""
+        seconds = list(self._seconds)
+        timed = seconds[WARM_UP:] or seconds[-1:]
+        return {
+            "seconds_per_step": median(timed) if timed else None,
+            "peak_memory_bytes": max(self._group.gather(_peak(self._group.device))),
+        }
+
+
+def _peak(device: torch.device) -> int:
+    """Bytes: of CUDA what tensors took, of the CPU the process's resident set, libraries and earlier runs included."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

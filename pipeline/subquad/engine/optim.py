@@ -1,26 +1,30 @@
-"""Optimisers by name, and setting their rates."""
+"""Optimisers by name, their rates over a run, and the fp16 loss scaler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from subquad.engine.schedule import Rates
 from subquad.experiment.schema import Train
 from subquad.nn import Backbone, ParameterRule, TokenMixer
 
-PLAIN = ParameterRule()
+# torch.optim.lr_scheduler.OneCycleLR's defaults, which the LRA code base runs with.
+_CYCLE_START, _CYCLE_END = 25.0, 1e4
+_CYCLE_MOMENTUM = (0.85, 0.95)
 
 
 def build_optimizer(
     train: Train,
     parameters: Iterable[nn.Parameter],
     *,
-    rules: dict[nn.Parameter, ParameterRule] | None = None,
+    rules: Mapping[nn.Parameter, ParameterRule] | None = None,
     sharded: bool = False,
 ) -> Optimizer:
     """The optimiser of an experiment over the parameters that train.
@@ -29,24 +33,19 @@ def build_optimizer(
         rules: parameters to be treated differently, from `parameter_rules`.
         sharded: parameters are sharded tensors, for which only the foreach form is used.
     """
-    chosen = _groups([parameter for parameter in parameters if parameter.requires_grad], rules or {}, train)
-    betas = (train.beta1, train.beta2)
-    lr, decay, fused = train.lr, train.weight_decay, not sharded
+    groups = _groups([parameter for parameter in parameters if parameter.requires_grad], rules or {}, train)
+    common: dict[str, Any] = {"lr": train.lr, "weight_decay": train.weight_decay}
+    adam: dict[str, Any] = {"betas": (train.beta1, train.beta2), "eps": train.eps}
+    form: dict[str, Any] = {"foreach": sharded, "fused": not sharded}
     match train.optimizer:
         case "adamw":
-            return torch.optim.AdamW(
-                chosen, lr=lr, betas=betas, eps=train.eps, weight_decay=decay, foreach=sharded, fused=fused
-            )
+            return torch.optim.AdamW(groups, **common, **adam, **form)
         case "adam":
-            return torch.optim.Adam(
-                chosen, lr=lr, betas=betas, eps=train.eps, weight_decay=decay, foreach=sharded, fused=fused
-            )
+            return torch.optim.Adam(groups, **common, **adam, **form)
         case "radam":
-            return torch.optim.RAdam(chosen, lr=lr, betas=betas, eps=train.eps, weight_decay=decay, foreach=True)
+            return torch.optim.RAdam(groups, **common, **adam, foreach=True)
         case "sgd":
-            return torch.optim.SGD(
-                chosen, lr=lr, momentum=train.beta1, weight_decay=decay, foreach=sharded, fused=fused
-            )
+            return torch.optim.SGD(groups, **common, momentum=train.beta1, **form)
 
 
 def parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
@@ -60,21 +59,30 @@ def parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
 
 
 def _groups(
-    parameters: list[nn.Parameter], rules: dict[nn.Parameter, ParameterRule], train: Train
+    parameters: list[nn.Parameter], rules: Mapping[nn.Parameter, ParameterRule], train: Train
 ) -> list[dict[str, Any]]:
     """One group per rule, in the order in which rules appear; a single one where nobody asks for more."""
     grouped: dict[ParameterRule, list[nn.Parameter]] = {}
     for parameter in parameters:
-        grouped.setdefault(rules.get(parameter, PLAIN), []).append(parameter)
+        grouped.setdefault(rules.get(parameter, ParameterRule()), []).append(parameter)
     return [
-        {
-            "params": members,
-            "lr_scale": rule.lr_scale,
-            "lr": train.lr * rule.lr_scale,
-            **({} if rule.weight_decay else {"weight_decay": 0.0}),
-        }
+        {"params": members, "lr_scale": rule.lr_scale, "lr": train.lr * rule.lr_scale}
+        | ({} if rule.weight_decay else {"weight_decay": 0.0})
         for rule, members in grouped.items()
     ]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the next update uses.
+
+    Attributes:
+        lr: learning rate.
+        momentum: beta1 (or SGD momentum) where the schedule cycles it, else None.
+    """
+
+    lr: float
+    momentum: float | None = None
 
 
 def set_rates(optimizer: Optimizer, rates: Rates) -> None:
@@ -87,3 +95,82 @@ def set_rates(optimizer: Optimizer, rates: Rates) -> None:
             group["betas"] = (rates.momentum, group["betas"][1])
         else:
             group["momentum"] = rates.momentum
+
+
+Schedule = Callable[[int], Rates]
+"""A pure function of the number of updates already done, so that a checkpoint needs no scheduler state."""
+
+
+def build_schedule(train: Train, total_steps: int) -> Schedule:
+    """The schedule of an experiment over `total_steps` updates."""
+    return partial(_one_cycle if train.schedule == "one-cycle" else _warmed_up, train, total_steps)
+
+
+def _warmed_up(train: Train, total_steps: int, done: int) -> Rates:
+    warmup = min(1.0, (done + 1) / (train.warmup_steps + 1))
+    return Rates(train.lr * warmup * _decay(train, total_steps, done))
+
+
+def _decay(train: Train, total_steps: int, done: int) -> float:
+    if train.schedule == "constant":
+        return 1.0
+    span = max(1, total_steps - train.warmup_steps)
+    progress = min(1.0, max(0.0, (done - train.warmup_steps) / span))
+    left = 1.0 - progress if train.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return train.min_lr_ratio + (1.0 - train.min_lr_ratio) * left
+
+
+def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
+    """Linear one-cycle with momentum cycling, equal to OneCycleLR(anneal_strategy="linear").
+
+    Without warm-up steps the rise takes 30 % of the run, OneCycleLR's default.
+    """
+    rise = float(train.warmup_steps or 0.3 * total_steps) - 1.0
+    last = float(total_steps - 1)
+    low, high = _CYCLE_MOMENTUM
+    start, end = train.lr / _CYCLE_START, train.lr / _CYCLE_START / _CYCLE_END
+    if done <= rise or last <= rise:
+        part = min(1.0, done / max(rise, 1e-9)) if rise > 0 else 1.0
+        return Rates(start + part * (train.lr - start), high + part * (low - high))
+    part = min(1.0, (done - rise) / (last - rise))
+    return Rates(train.lr + part * (end - train.lr), low + part * (high - low))
+
+
+@dataclass
+class LossScaler:
+    """Dynamic loss scaling for fp16; scale 1 and switched off otherwise.
+
+    Unlike torch's GradScaler it is told whether a step was finite, so that all ranks decide alike, and its state is
+    two numbers in the checkpoint's JSON.
+
+    Attributes:
+        enabled: False keeps the scale at 1.
+        scale: factor on the loss.
+        good_steps: finite steps since the scale last changed.
+    """
+
+    enabled: bool
+    scale: float = 1.0
+    good_steps: int = 0
+
+    GROWTH, BACKOFF, INTERVAL = 2.0, 0.5, 2000
+
+    @staticmethod
+    def of(train: Train) -> LossScaler:
+        return LossScaler(train.precision == "fp16", 2.0**16 if train.precision == "fp16" else 1.0)
+
+    def absorbs(self, finite: bool, loss_finite: bool) -> bool:
+        """Take note of a step; True where non-finite gradients are answered by a smaller scale and so are no failure.
+
+        A non-finite loss is a failure at any scale.
+        """
+        if not self.enabled or not loss_finite:
+            return False
+        if finite:
+            self.good_steps += 1
+            if self.good_steps == self.INTERVAL:
+                self.scale, self.good_steps = self.scale * self.GROWTH, 0
+            return False
+        backed_off = self.scale > 1.0
+        self.scale, self.good_steps = max(1.0, self.scale * self.BACKOFF), 0
+        return backed_off

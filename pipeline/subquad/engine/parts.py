@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,16 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
-from subquad.data import Dataset, DataSpec, Split, SplitName
-from subquad.engine.feed import to_device
-from subquad.engine.group import Group, bare, wrap
-from subquad.engine.optim import build_optimizer, parameter_rules
-from subquad.engine.precision import LossScaler, parameter_dtype
-from subquad.engine.rng import seed_everything
-from subquad.engine.schedule import Schedule, build_schedule
-from subquad.engine.seal import Seal
+from subquad.data import ArrayBatch, Dataset, DataSpec, Split, sample_lengths
+from subquad.engine.group import Group, wrap
+from subquad.engine.optim import LossScaler, Schedule, build_optimizer, build_schedule, parameter_rules
 from subquad.engine.start import start_from
-from subquad.engine.trimming import check_extra_losses, check_lengths
+from subquad.engine.tensors import seed_everything
 from subquad.errors import ConfigError
 from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
@@ -28,6 +25,8 @@ from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
 from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Site
 from subquad.registry import build_class, make_mixer
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,11 @@ class Parts:
         run: what is trained.
         group: the ranks.
         plan: which samples each step uses.
-        schedule: learning rate over updates.
         task: loss and metrics.
-        model: the model as it is called in training (wrapped for several ranks).
+        model: as it is called in training (wrapped for several ranks).
+        bare_model: the same without DDP's wrapper: evaluation then makes no collective call.
         optimizer: over the model's parameters.
         scaler: fp16 loss scaling.
-        parameters: those the optimiser trains, listed once because walking the modules costs more than a small step.
         training: the split that is trained on.
         selection: the split that is evaluated while training; None for a fixed number of epochs.
         start: what became of the weights it started from; None where there were none.
@@ -52,12 +50,11 @@ class Parts:
     run: Run
     group: Group
     plan: Plan
-    schedule: Schedule
     task: Task
     model: nn.Module
+    bare_model: Backbone
     optimizer: Optimizer
     scaler: LossScaler
-    parameters: Sequence[nn.Parameter]
     training: Split
     selection: Split | None = None
     start: dict[str, Any] | None = None
@@ -67,24 +64,43 @@ class Parts:
         """The experiment's training settings."""
         return self.run.experiment.train
 
-    @property
-    def bare_model(self) -> nn.Module:
-        return bare(self.model)
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Learning rate over updates."""
+        return build_schedule(self.train, self.plan.total_steps)
+
+    @cached_property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """What the optimiser updates, listed once because walking the modules costs more than a small step."""
+        return [one for group in self.optimizer.param_groups for one in group["params"]]
 
     @property
     def selection_name(self) -> str:
         """What records call the split that is evaluated while training."""
         return "validation" if self.run.experiment.protocol == "honest" else "test"
 
-    def with_selection(self, dataset: Dataset, seal: Seal) -> Parts:
-        """The parts with the split that the protocol selects by; of the paper's protocol that is the test split."""
-        protocol = self.run.experiment.protocol
-        if protocol == "honest":
-            return replace(self, selection=dataset.split("validation"))
-        if protocol == "paper":
-            reason = "evaluation while training, the published convention (protocol: paper)"
-            return replace(self, selection=seal.open(reason))
-        return self
+    def on_device(self, arrays: ArrayBatch) -> Batch:
+        """A batch where this rank computes."""
+        return to_device(arrays, self.group.device, _parameter_dtype(self.train))
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of a forward pass."""
+        dtype = _AUTOCAST.get(self.train.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.group.device.type, dtype)
+
+
+def _parameter_dtype(train: Train) -> torch.dtype:
+    """Type of weights and inputs: float64 for fp64, else float32 (bf16 and fp16 are autocast)."""
+    return torch.float64 if train.precision == "fp64" else torch.float32
+
+
+def to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> Batch:
+    """NumPy arrays as tensors on a device; floating ones in `dtype`."""
+    batch = {}
+    for name, values in arrays.items():
+        tensor = torch.from_numpy(values)
+        batch[name] = tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+    return batch
 
 
 def build_dataset(run: Run) -> Dataset:
@@ -94,9 +110,9 @@ def build_dataset(run: Run) -> Dataset:
     return dataset
 
 
-def training_split(experiment: Experiment) -> SplitName:
-    """The split that is trained on: the training part under the honest protocol, else all of TRAIN."""
-    return "train" if experiment.protocol == "honest" else "trainval"
+def _training_split(experiment: Experiment, dataset: Dataset) -> Split:
+    """The training part under the honest protocol, else all of TRAIN."""
+    return dataset.split("train" if experiment.protocol == "honest" else "trainval")
 
 
 def make_plan(experiment: Experiment, dataset: Dataset, split: Split | None = None) -> Plan:
@@ -109,14 +125,28 @@ def make_plan(experiment: Experiment, dataset: Dataset, split: Split | None = No
         DataError: no validation part can be cut from TRAIN.
         ConfigError: `train.bucket_batches` cannot work with the data, or has no effect, or has to be set.
     """
-    train, split = experiment.train, split or dataset.split(training_split(experiment))
+    train, split = experiment.train, split or _training_split(experiment, dataset)
     pool = train.bucket_batches
-    if pool:
-        check_lengths(pool, dataset.describe(), split)
+    if pool and (reason := _untrimmable(dataset.describe(), split)):
+        raise ConfigError(f"train.bucket_batches: got {pool}, {reason}; use 0")
     plan = split.plan(PlanSettings(train.batch_size, train.seed, train.steps, train.epochs, pool))
     if not pool and plan.total_steps and plan.length(plan.batch(0)[1]) is not None:
         raise ConfigError("train.bucket_batches: got 0, and this data set's plan trims batches; use 1 or more")
     return plan
+
+
+def _untrimmable(spec: DataSpec, split: Split) -> str:
+    """Why a training split cannot be trimmed, or why that has no effect; "" where it can."""
+    if spec.equal_length:
+        return "has no effect with this data set, whose sequences are equally long"
+    if spec.target == "positions":
+        return "trims positions, and this data set labels them"
+    lengths = sample_lengths(split)
+    if lengths is None:
+        return "needs the samples' lengths, which this data set does not give"
+    if (lengths >= spec.max_len).all():
+        return f"has no effect with this data set, whose training sequences all have {spec.max_len} tokens"
+    return ""
 
 
 def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
@@ -125,23 +155,32 @@ def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
     Raises:
         ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses that forbid trimming.
     """
-    seed = run.experiment.train.seed
-    seed_everything(seed)
-
-    built: list[Site] = []
+    train, built = run.experiment.train, list[Site]()
+    seed_everything(train.seed)
 
     def make(site: Site) -> TokenMixer:
         built.append(site)
         return make_mixer(*run.mixer_at(site), site)
 
-    context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=seed)
+    context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=train.seed)
     model = build_class(run.backbone)(run.backbone_config, context)
     for number, entry in enumerate(run.experiment.mixers):
         if not any(map(entry.takes, built)):
             raise ConfigError(f"mixers[{number}]: no mixer of this model has its layers and role; leave it out")
-    if pool := run.experiment.train.bucket_batches:
-        check_extra_losses(model, pool)
-    return model.to(parameter_dtype(run.experiment.train))
+    if train.bucket_batches:
+        _check_extra_losses(model, train.bucket_batches)
+    return model.to(_parameter_dtype(train))
+
+
+def _check_extra_losses(model: Backbone, batches: int) -> None:
+    """Refuse trimming with extra losses that are trained on: nothing says that these leave padding out."""
+    weights = [getattr(module, "loss_weights", {}) for module in model.modules()]
+    weighed = sorted({name for one in weights for name, weight in one.items() if weight})
+    if weighed:
+        raise ConfigError(
+            f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may count "
+            f"({', '.join(weighed)}); use 0, or a weight of 0 for the loss, in mixer.params"
+        )
 
 
 def build_task(run: Run, spec: DataSpec) -> Task:
@@ -159,42 +198,26 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     Raises:
         SubquadError: on every rank alike: the run cannot be done as it is.
     """
+    experiment, train = run.experiment, run.experiment.train
 
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
-        spec = data.describe()
-        split, task = data.split(training_split(run.experiment)), build_task(run, spec)
-        plan = make_plan(run.experiment, data, split)
+        spec, split = data.describe(), _training_split(experiment, data)
+        task, plan = build_task(run, spec), make_plan(experiment, data, split)
         model = build_model(run, spec, task)
-        return plan, split, task, model, start_from(model, run.experiment)
+        return plan, split, task, model, start_from(model, experiment)
 
-    train, strategy = run.experiment.train, run.experiment.resources.strategy
     plan, training, task, model, start = group.together(build)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
+    strategy = experiment.resources.strategy
     wrapped = wrap(model.to(group.device), group, strategy, train.compile)
-    plain = bare(wrapped)
     sharded = strategy == "fsdp2" and group.world_size > 1
-    optimizer = build_optimizer(train, plain.parameters(), rules=parameter_rules(plain), sharded=sharded)
+    optimizer = build_optimizer(train, model.parameters(), rules=parameter_rules(model), sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     return Parts(
-        run=run,
-        group=group,
-        plan=plan,
-        schedule=build_schedule(train, plan.total_steps),
-        task=task,
-        model=wrapped,
-        optimizer=optimizer,
-        scaler=LossScaler.of(train),
-        parameters=trained(optimizer),
-        training=training,
-        start=start,
+        run, group, plan, task, wrapped, model, optimizer, LossScaler.of(train), training=training, start=start
     )
-
-
-def trained(optimizer: Optimizer) -> list[nn.Parameter]:
-    """The parameters an optimiser updates."""
-    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def training_cost(run: Run, spec: DataSpec) -> Cost:
@@ -204,8 +227,7 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
     """
     train, device = run.experiment.train, torch.device("cpu")
     task = build_task(run, spec)
-    model = build_model(run, spec, task)
-    half = train.precision in ("bf16", "fp16")  # of one width; the CPU has more kernels for the first
+    half = train.precision in _AUTOCAST  # of one width; the CPU has more kernels for the first
 
     def objective(batch: Batch) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
@@ -214,6 +236,7 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
         return loss if output.penalty is None else loss + output.penalty.sum()
 
     def example(samples: int) -> Batch:
-        return to_device(spec.example(samples), device, parameter_dtype(train))
+        return to_device(spec.example(samples), device, _parameter_dtype(train))
 
+    model = build_model(run, spec, task)
     return step_cost(model, objective, example, train.batch_size)

@@ -1,30 +1,136 @@
-"""A run's result.json. Its keys are described in docs/reference/run-directory.md."""
+"""The end of a run: the chosen checkpoint meets the test split, once, and result.json is written.
+
+The keys of result.json are described in docs/reference/run-directory.md.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from safetensors.numpy import save_file
 
 from subquad.cost import Cost
-from subquad.data import DataSpec
-from subquad.engine.final import Final
+from subquad.data import Dataset, DataSpec, Split, TestKey
+from subquad.engine import checkpoint
+from subquad.engine.evaluate import evaluate
+from subquad.engine.group import Group
 from subquad.engine.parts import Parts
-from subquad.engine.progress import Progress
+from subquad.engine.state import Progress
+from subquad.engine.tensors import load_model
+from subquad.errors import CheckpointError
 from subquad.experiment import Run
+from subquad.runs import CHECKPOINTS, PREDICTIONS, RESULT, write_json
 
-FORMAT = 1
-PROTOCOL_LABELS = {
+_FORMAT = 1
+_LABELS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
     "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
     "paper": "best test accuracy over epochs (the published convention; the checkpoint is chosen on the test split)",
+    "trial": "a trial of a search: evaluated on a validation part of TRAIN; test not opened",
 }
+_LONGEST = 200
 
-TRIAL_LABEL = "a trial of a search: evaluated on a validation part of TRAIN; test not opened"
+
+@dataclass(frozen=True)
+class Seal:
+    """The test split of a run's data set, closed until `open` is called: the only place that makes a key.
+
+    Attributes:
+        dataset: the data set.
+        run: who opens it.
+        attempt: the run's attempt.
+        ledgers: files that record each opening; none on ranks other than the first, which open with it.
+    """
+
+    dataset: Dataset
+    run: Run
+    attempt: int
+    ledgers: Sequence[Path]
+
+    def open(self, reason: str) -> Split:
+        """Record the opening with its reason, then open the split."""
+        opening = {
+            "dataset": self.run.dataset_label,
+            "experiment": self.run.digest,
+            "protocol": self.run.experiment.protocol,
+            "run": str(self.run.folder),
+            "attempt": self.attempt,
+            "reason": reason,
+            "time": time.time(),
+        }
+        for ledger in self.ledgers:
+            with ledger.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(opening, sort_keys=True) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        return self.dataset.split("test", TestKey(self.run.dataset_label, reason))
+
+
+def reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, float], list[str]]:
+    """What guesses that need no trained model score on an open split.
+
+    Returns:
+        accuracies in [0, 1] by the guess's name, and what went wrong: that is a note, so the run keeps its result.
+    """
+    try:
+        found = dict(dataset.reference_scores(split))
+        wrong = [name for name, value in found.items() if not _is_accuracy(name, value)]
+        notes = [f"reference score {name!r} left out: {found.pop(name)!r} is no accuracy" for name in wrong]
+        return {name: float(value) for name, value in found.items()}, [*map(_one_line, notes)]
+    except Exception as error:  # a plugin's: the run has its result, which a row beside it must not cost
+        return {}, [_one_line(f"no reference scores: {type(error).__name__}: {error}")]
+
+
+def _is_accuracy(name: Any, value: Any) -> bool:
+    if not isinstance(name, str) or not name.strip():
+        return False
+    return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(0 <= value <= 1)
+
+
+def _one_line(text: str) -> str:
+    short = " ".join(text.split())
+    return short if len(short) <= _LONGEST else f"{short[: _LONGEST - 1]}…"
+
+
+def conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
+    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions.
+
+    Returns:
+        what the final evaluation adds to the result.
+    """
+    run, first = parts.run, parts.group.first
+    chosen, step, notes = "last", progress.step, []
+    if run.experiment.protocol != "fixed" and progress.best:
+        chosen, step = "best", progress.best["step"]
+        try:
+            load_model(parts.bare_model, checkpoint.read_checkpoint(run.folder / CHECKPOINTS, step).model)
+        except CheckpointError as error:
+            chosen, step = "last", progress.step
+            notes.append(f"the best checkpoint could not be read, the last weights were tested instead: {error}")
+    split = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
+    metrics, arrays = evaluate(parts, split, per_sample=True)
+    if first and arrays:
+        save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, run.folder / PREDICTIONS)
+    scores, wrong = reference_scores(seal.dataset, split) if first else ({}, [])
+    return {
+        "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
+        "reference_scores": {"samples": len(split), "accuracy": scores} if scores else None,
+        "notes": [*notes, *getattr(split, "notes", ()), *wrong],
+    }
 
 
 def result_of(
-    parts: Parts, spec: DataSpec, cost: Cost, progress: Progress, attempt: int, final: Final | None
+    parts: Parts, spec: DataSpec, cost: Cost, progress: Progress, attempt: int, final: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """The result of a finished run; of a trial, which has no final evaluation, `final` is None."""
+    """The result of a finished run; `final` is of `conclude`, and of a trial, which has no final evaluation, None."""
+    final = final or {"test": None, "reference_scores": None, "notes": []}
     return {
         **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",
@@ -38,36 +144,28 @@ def result_of(
         "seconds": progress.seconds,
         "best": progress.best or None,
         "last": progress.last or None,
-        "test": _test(final) if final else None,
-        "reference_scores": final.references.to_json() if final else None,
         "attempts": attempt,
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
-        "notes": [*spec.notes, *(final.notes if final else ())],
+        **final,
+        "notes": [*spec.notes, *final["notes"]],
         **({"init": parts.start} if parts.start else {}),
         **({"published_keys": {"benchmark": spec.benchmark}} if spec.benchmark else {}),
     }
 
 
-def _test(final: Final) -> dict[str, Any]:
-    return {
-        "metrics": dict(final.metrics),
-        "samples": final.samples,
-        "checkpoint": final.checkpoint,
-        "step": final.step,
-    }
-
-
-def failure_of(run: Run, reason: str) -> dict[str, Any]:
-    """The result of a run that stopped itself."""
-    unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
-    return {**_identity(run), "status": "failed", "reason": reason, **unknown}
+def fail(run: Run, group: Group, reason: str) -> Literal["failed"]:
+    """Record that a run ended without a result; `resume` tries it again."""
+    if group.first:
+        unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
+        write_json(run.folder / RESULT, {**_identity(run), "status": "failed", "reason": reason, **unknown})
+    return "failed"
 
 
 def _identity(run: Run) -> dict[str, Any]:
     experiment = run.experiment
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "name": experiment.name,
         "label": run.label,
         "axes": run.axes,
@@ -76,7 +174,7 @@ def _identity(run: Run) -> dict[str, Any]:
         "task": run.task.found.name,
         "backbone": run.backbone.found.name,
         "protocol": experiment.protocol,
-        "protocol_label": TRIAL_LABEL if run.is_trial else PROTOCOL_LABELS[experiment.protocol],
+        "protocol_label": _LABELS["trial" if run.is_trial else experiment.protocol],
         "seed": experiment.train.seed,
         "metric": run.goal.metric,
         "mode": run.goal.mode,

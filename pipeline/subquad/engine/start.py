@@ -16,6 +16,7 @@ from subquad.errors import ConfigError
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import one_line
 from subquad.nn import Backbone
+from subquad.runs import CHECKPOINTS
 
 
 def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:
@@ -49,7 +50,10 @@ def _read(source: str) -> tuple[Mapping[str, Tensor], str]:
     if source.startswith("timm:"):
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
-        tensors = _of_run(path)
+        found = checkpoint.trained_weights(path / CHECKPOINTS)
+        if found is None:
+            raise ConfigError(one_line(f"init.from: {path}: not a run with a checkpoint"))
+        tensors = found
     elif path.is_file() and path.suffix == ".safetensors":
         content = path.read_bytes()
         try:
@@ -60,18 +64,6 @@ def _read(source: str) -> tuple[Mapping[str, Tensor], str]:
         said = "must be a run's folder, a .safetensors file, or timm:NAME" if path.exists() else "no such run or file"
         raise ConfigError(one_line(f"init.from: {source}: {said}"))
     return tensors, _sha256(tensors)
-
-
-def _of_run(folder: Path) -> Mapping[str, Tensor]:
-    """A run's best weights, or the newest where it has none."""
-    from subquad.engine.state import CHECKPOINTS  # which imports the parts that start here
-
-    root = folder / CHECKPOINTS
-    found = checkpoint.newest_good(root, lambda text: None) if root.is_dir() else None
-    if found is None:
-        raise ConfigError(one_line(f"init.from: {folder}: not a run with a checkpoint"))
-    best = found.state["progress"]["best"]
-    return (checkpoint.read_checkpoint(root, best["step"]) if best else found).model
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:

@@ -1,25 +1,85 @@
-"""Taking a checkpoint of a run, and going on from one."""
+"""Where a run stands, and its checkpoints: taking one, and going on from one."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from subquad.engine import checkpoint, rng
+from subquad.engine import checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.parts import Parts
-from subquad.engine.progress import Progress
-from subquad.engine.rng import seed_everything
-from subquad.engine.tensors import load_model, load_optimizer, model_tensors, optimizer_tensors
+from subquad.engine.tensors import (
+    below,
+    generator_states,
+    load_generators,
+    load_model,
+    load_optimizer,
+    model_tensors,
+    optimizer_tensors,
+    seed_everything,
+)
 from subquad.errors import CheckpointError
 from subquad.experiment import differences
 from subquad.experiment.schema import Experiment
-from subquad.runs import BEST, LAST, write_json
+from subquad.runs import BEST, CHECKPOINTS, LAST, write_json
 
-CHECKPOINTS = "checkpoints"
+
+@dataclass
+class Progress:
+    """Position and counters of a run: all but tensors that a checkpoint holds. Plain JSON values, equal on every rank.
+
+    Attributes:
+        step: batches consumed; with the plan this is the position in the data.
+        updates: optimiser updates made; skipped steps do not count, so the schedule does not advance on them.
+        skipped: non-finite steps skipped so far.
+        skipped_in_a_row: of these, the ones since the last update.
+        seconds: training time over all attempts.
+        best: step, epoch, split and metrics of the best evaluation; empty before the first.
+        last: the same of the newest evaluation.
+        stale: evaluations since the best one.
+        records: lines of metrics.jsonl that belong to this state.
+        done: training is over; only the final evaluation is left.
+        pruned: why a search ended its trial before the last step; "" where none did.
+        loss_scale, scaler_good_steps: the fp16 scaler.
+    """
+
+    step: int = 0
+    updates: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    seconds: float = 0.0
+    best: dict[str, Any] = field(default_factory=dict)
+    last: dict[str, Any] = field(default_factory=dict)
+    stale: int = 0
+    records: int = 0
+    done: bool = False
+    pruned: str = ""
+    loss_scale: float = 1.0
+    scaler_good_steps: int = 0
+
+    def evaluated(self, found: dict[str, Any], metric: str, mode: str) -> bool:
+        """Take note of an evaluation; True where it is the best so far. NaN never is, and of equals the lower loss is.
+
+        Small validation splits give many equals: the first one would be a checkpoint that is hardly trained.
+        """
+        self.last, self.stale = found, self.stale + 1
+        if _better(found["metrics"], self.best.get("metrics"), metric, mode):
+            self.best, self.stale = found, 0
+        return self.best is found
+
+
+def _better(new: dict[str, float], best: dict[str, float] | None, metric: str, mode: str) -> bool:
+    if not math.isfinite(new[metric]):
+        return False
+    if best is None:
+        return True
+    if new[metric] == best[metric] and "loss" in new and "loss" in best:
+        return new["loss"] < best["loss"]
+    return new[metric] > best[metric] if mode == "max" else new[metric] < best[metric]
 
 
 def save(parts: Parts, progress: Progress) -> None:
@@ -27,29 +87,30 @@ def save(parts: Parts, progress: Progress) -> None:
 
     It holds the experiment and its digest, so that it cannot be mistaken for another experiment's.
     """
-    parts.group.share_buffers(parts.bare_model)
+    run, group = parts.run, parts.group
+    group.share_buffers(parts.bare_model)
     model = model_tensors(parts.bare_model)
     optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
-    generators = parts.group.gather((rng.tensors(), rng.numbers()))
+    generators = group.gather(generator_states())
     progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
     state = {
         "progress": dict(vars(progress)),
-        "digest": parts.run.digest,
-        "experiment": parts.run.experiment.model_dump(mode="json"),
-        "world_size": parts.group.world_size,
+        "digest": run.digest,
+        "experiment": run.experiment.model_dump(mode="json"),
+        "world_size": group.world_size,
         "rng": [numbers for _, numbers in generators],
     }
     states: dict[str, Tensor] = {}
     for rank, (own, _) in enumerate(generators):
         states |= {f"{rank}/{name}": one for name, one in own.items()}
-    content = Checkpoint(model, optimizer, states, state)
-    keep = parts.train.keep_checkpoints
-    parts.group.together(lambda: _write(parts.run.folder, keep, progress, content) if parts.group.first else None)
 
+    def write() -> None:
+        if group.first:
+            content = Checkpoint(model, optimizer, states, state)
+            checkpoint.write(run.folder / CHECKPOINTS, progress.step, content)
+            tidy(run.folder, parts.train.keep_checkpoints, progress)
 
-def _write(run: Path, keep: int, progress: Progress, content: Checkpoint) -> None:
-    checkpoint.write(run / CHECKPOINTS, progress.step, content)
-    tidy(run, keep, progress)
+    group.together(write)
 
 
 def tidy(run: Path, keep: int, progress: Progress) -> None:
@@ -70,21 +131,20 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     Raises:
         CheckpointError: it belongs to another experiment.
     """
-    if found.state.get("digest") != parts.run.digest:
-        changed = ", ".join(differences(Experiment.model_validate(found.state["experiment"]), parts.run.experiment))
+    rank, state = parts.group.rank, found.state
+    if state.get("digest") != parts.run.digest:
+        changed = ", ".join(differences(Experiment.model_validate(state["experiment"]), parts.run.experiment))
         raise CheckpointError(
             f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of the mixer'}"
         )
     load_model(parts.bare_model, found.model)
     load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)
-    progress = _progress(found.state["progress"])
+    progress = _progress(state["progress"])
     parts.scaler.scale, parts.scaler.good_steps = progress.loss_scale, progress.scaler_good_steps
-    if found.state["world_size"] == parts.group.world_size:
-        prefix = f"{parts.group.rank}/"
-        own = {name[len(prefix) :]: one for name, one in found.rng.items() if name.startswith(prefix)}
-        rng.restore_rng(own, found.state["rng"][parts.group.rank])
+    if state["world_size"] == parts.group.world_size:
+        load_generators(below(f"{rank}/", found.rng), state["rng"][rank])
     else:
-        seed_everything(parts.train.seed, 2, parts.group.rank, progress.step)
+        seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress
 
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from subquad.engine import faults
 from subquad.engine.feed import Micro
-from subquad.engine.group import without_sync
-from subquad.engine.optim import set_rates
+from subquad.engine.optim import Rates, set_rates
 from subquad.engine.parts import Parts
-from subquad.engine.precision import autocast
-from subquad.engine.schedule import Rates
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ def _backward(
     total: Tensor | float = 0.0
     extra_sums: dict[str, float] = {}
     for number, (batch, real) in enumerate(micros):
-        with without_sync(parts.model, last=number == len(micros) - 1):
-            with autocast(parts.train, parts.group.device):
+        with _without_sync(parts.model, last=number == len(micros) - 1):
+            with parts.autocast():
                 output = parts.model(batch)
                 loss_sum, _ = parts.task.loss(output.outputs, batch)
             if faults.point("loss"):
@@ -101,6 +100,15 @@ def _backward(
         for name, values in output.losses.items() if extras else ():
             extra_sums[name] = extra_sums.get(name, 0.0) + (float(values.detach().sum()) if real else 0.0)
     return total, extra_sums
+
+
+def _without_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
+    """The context of a micro-batch's backward pass: gradients travel with the last one only."""
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    if hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(last)  # type: ignore[operator]
+    return nullcontext()
 
 
 def _gradient_norm(parts: Parts) -> Tensor:

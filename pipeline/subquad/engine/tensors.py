@@ -1,4 +1,4 @@
-"""Model and optimiser as plain named tensors, and back: canonical names, whole tensors, tied weights once.
+"""Model, optimiser and generators as plain values, and back: canonical names, whole tensors, tied weights once.
 
 Names are those of the model as its backbone wrote it, without the prefixes of DDP, FSDP2 or torch.compile, so that
 a checkpoint does not depend on how, or on how many ranks, it was trained.
@@ -6,8 +6,11 @@ a checkpoint does not depend on how, or on how many ranks, it was trained.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -67,11 +70,14 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str,
     optimizer.state.clear()
     groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
-        prefix = f"{name}/"
-        state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
-        if state:
+        if state := below(f"{name}/", tensors):
             fused = bool(groups[parameter].get("fused"))
             optimizer.state[parameter] = {key: _placed(key, value, parameter, fused) for key, value in state.items()}
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
 
 
 def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
@@ -85,3 +91,35 @@ def _like(value: Tensor, tensor: Tensor) -> Tensor:
     if isinstance(tensor, DTensor):
         return distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
     return value.to(tensor.device)
+
+
+def seed_everything(seed: int, *stream: int) -> None:
+    """Seed Python, NumPy and torch from one seed and any further stream numbers (rank, step)."""
+    words = np.random.SeedSequence([seed, *stream]).generate_state(4)
+    random.seed(int(words[0]))
+    np.random.seed(int(words[1]))
+    torch.manual_seed(int(words[2]) << 32 | int(words[3]))
+
+
+def generator_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """States of torch's generators, uint8 each, and those of Python's and NumPy's global ones as JSON values."""
+    states = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    version, words, gauss = random.getstate()
+    _, keys, position, has_gauss, cached = np.random.get_state()
+    return states, {
+        "python": [version, list(words), gauss],
+        "numpy": [np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
+    }
+
+
+def load_generators(states: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Give back what `generator_states` took."""
+    torch.set_rng_state(states["torch"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+    version, words, gauss = values["python"]
+    random.setstate((version, tuple(words), gauss))
+    keys, position, has_gauss, cached = values["numpy"]
+    np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), position, has_gauss, cached))

@@ -129,10 +129,10 @@ def _train_here(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict
     from subquad.drivers.system import SystemSampler
     from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
-    from subquad.engine.loop import Signals, never
+    from subquad.engine.loop import Signals
 
     sampler = SystemSampler().latest if _sampled(run) else dict
-    signals = Signals(stop_file_watch(stop), sampler, judge or never)
+    signals = Signals(stop_file_watch(stop), sampler, judge)
     group = Group(device=device_of(0, _resources_of(run)))
     work(rebuilt([run], group), group, signals, restarts=False)
     return {"error": "", "kind": ""}

@@ -118,13 +118,13 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     from subquad.drivers.system import SystemSampler
     from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
-    from subquad.engine.loop import Signals, never
+    from subquad.engine.loop import Signals
 
     context = ray.train.get_context()
     group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     sampler = SystemSampler().latest if config["system"] and group.first else dict
     try:
-        signals = Signals(stop_file_watch(Path(config["stop"])), sampler, config["judge"] or never)
+        signals = Signals(stop_file_watch(Path(config["stop"])), sampler, config["judge"])
         work(rebuilt(config["runs"], group), group, signals, restarts=True)
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}

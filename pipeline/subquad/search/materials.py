@@ -17,7 +17,6 @@ from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import Parts, build_dataset, build_model, build_parts, build_task, make_plan, training_cost
-from subquad.engine.precision import parameter_dtype
 from subquad.engine.step import train_step
 from subquad.errors import PluginError
 from subquad.experiment import Run
@@ -109,7 +108,7 @@ class Materials:
             PluginError: what it reports instead.
         """
         few = _First(self.data(run)[0].split("validation"), 2)
-        metric, metrics = run.goal.metric, evaluate(self._parts(run), few).metrics
+        metric, (metrics, _) = run.goal.metric, evaluate(self._parts(run), few)
         if metric not in metrics:
             raise PluginError(
                 f"task {run.task.found.name!r}: its metric {metric!r} is never reported, so nothing can be "
@@ -153,14 +152,10 @@ def _timing(rounds: list[tuple[list[float], float]]) -> Timing:
 
 
 def _step_seconds(parts: Parts) -> list[float]:
-    train, plan = parts.train, parts.plan
-    feed = training_batches(
-        parts.training, parts.task.spec.arrays, plan, 0, parts.group, train.micro_batch, 0, parameter_dtype(train)
-    )
     seconds: list[float] = []
     before = start = time.perf_counter()
-    for step, micros in enumerate(feed):
-        train_step(parts, micros, len(plan.batch(step)[1]), parts.schedule(step))
+    for step, (micros, samples) in enumerate(training_batches(parts, 0, workers=0)):
+        train_step(parts, micros, samples, parts.schedule(step))
         _wait(parts.group.device)
         now = time.perf_counter()
         seconds.append(now - before)

@@ -18,7 +18,7 @@ from subquad.search.kinds import Kind, configured, quiet
 from subquad.search.trial import Curve, Goal, Trial
 
 if TYPE_CHECKING:
-    from subquad.engine.progress import Progress
+    from subquad.engine.state import Progress
     from subquad.experiment import Run
 
 PRUNERS = {

@@ -12,14 +12,13 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import begin, exclusive, reopen
 from subquad.drivers.progress import Display
-from subquad.engine.state import CHECKPOINTS
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.settings import one_line
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import FINAL, STUDY, SUMMARY, is_study, write_json, write_text
+from subquad.runs import CHECKPOINTS, FINAL, STUDY, SUMMARY, is_study, write_json, write_text
 from subquad.search.candidates import SEED, Candidate
 from subquad.search.folder import BEST, Trials, place_of, run_folders
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subquad.cost import Count, OperationCounter, count_pass
+from subquad.cost import Count, count_pass, counting
 from subquad.cost.counter import _touched
 from subquad.nn import MixerOutput
 
@@ -28,10 +28,9 @@ class Wrapped(nn.Module):
 
 def counted(function, *inputs: Tensor) -> Count:
     """The forward pass alone, of plain tensors."""
-    counter = OperationCounter()
-    with torch.no_grad(), counter.counting():
+    with torch.no_grad(), counting() as count:
         function(*inputs)
-    return counter.count()
+    return count
 
 
 def passes(function, *parts: nn.Module, x: Tensor | None = None) -> tuple[Count, Count]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from subquad.cost import OperationCounter, step_cost
+from subquad.cost import counting, step_cost
 from subquad.engine.parts import build_dataset, build_model, build_task, training_cost
 from subquad.experiment import load_study
 
@@ -85,12 +85,10 @@ def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     arrays = spec.example(run.experiment.train.batch_size)
     batch = {key: torch.from_numpy(values) for key, values in arrays.items()}
     assert batch["inputs"].shape[1] == 96
-    counter = OperationCounter()
-    with counter.counting(), FlopCounterMode(display=False) as products:
+    with counting() as count, FlopCounterMode(display=False) as products:
         output = model(batch)
         loss, _ = task.loss(output.outputs, batch)
         (loss if output.penalty is None else loss + output.penalty.sum()).backward()
-    count = counter.count()
     assert count.unknown == cost.uncounted == ()
     assert cost.flops_per_step == pytest.approx(count.flops, rel=2e-6)
     assert cost.bytes_per_step == pytest.approx(count.moved, rel=1e-3)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subquad.data import Array, ArraySplit, DataSpec, Split, sample_lengths
-from subquad.engine.requests import requests, sorted_evaluation_requests
-from subquad.engine.trimming import check_lengths, trimmed
-from subquad.errors import ConfigError, DataError
+from subquad.engine.feed import _sorted_requests, _training_requests, trimmed
+from subquad.engine.parts import _untrimmable
+from subquad.errors import DataError
 from subquad.plan import UNTRIMMED, Buckets, Permutation, PlanSettings, epoch_order
 
 SPEC = DataSpec.tokens(max_len=6, vocab_size=9)
@@ -72,7 +72,7 @@ def test_batches_come_in_random_order_of_length():
 def test_ranks_and_micro_batches_trim_alike_to_the_longest(lengths, batch_size, world, micro, step):
     one = plan(lengths, batch_size, 3)
     _, indices = one.batch(step)
-    wanted = [each for rank in range(world) for each in requests(one, step, rank, world, micro)]
+    wanted = [each for rank in range(world) for each in _training_requests(one, step, rank, world, micro)]
     assert {each.length for each in wanted} == {max(lengths[index] for index in indices)}
     assert np.array_equal(np.concatenate([each.indices for each in wanted if each.real]), indices)
 
@@ -80,7 +80,7 @@ def test_ranks_and_micro_batches_trim_alike_to_the_longest(lengths, batch_size, 
 @given(lengths_of, st.integers(1, 4), st.integers(1, 20))
 def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, world, batch_size):
     known = np.array(lengths)
-    by_rank = [list(sorted_evaluation_requests(known, rank, world, batch_size)) for rank in range(world)]
+    by_rank = [list(_sorted_requests(known, rank, world, batch_size)) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
     for passes in zip(*by_rank, strict=True):
         assert len({one.length for one in passes}) == 1
@@ -93,7 +93,9 @@ def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, w
 
 
 def test_without_buckets_nothing_is_trimmed():
-    assert {one.length for one in requests(Permutation(10, PlanSettings(4, 0, steps=6)), 0, 0, 1, None)} == {None}
+    assert {one.length for one in _training_requests(Permutation(10, PlanSettings(4, 0, steps=6)), 0, 0, 1, None)} == {
+        None
+    }
 
 
 def test_only_padding_is_cut():
@@ -137,29 +139,28 @@ class Unknown(Split):
 @pytest.mark.parametrize(
     ("spec", "data", "message"),
     [
-        (SPEC, Unknown(), "got 8, needs the samples' lengths, which this data set does not give; use 0"),
-        (SPEC, ArraySplit({"inputs": np.zeros((3, 6))}), "got 8, needs the samples' lengths"),
-        (SPEC, split([6, 6, 0]), "got 8, has no effect with this data set, whose training sequences all have 6 tokens"),
+        (SPEC, Unknown(), "needs the samples' lengths, which this data set does not give"),
+        (SPEC, ArraySplit({"inputs": np.zeros((3, 6))}), "needs the samples' lengths"),
+        (SPEC, split([6, 6, 0]), "has no effect with this data set, whose training sequences all have 6 tokens"),
         (
             DataSpec.tokens(max_len=6, vocab_size=9, equal_length=True),
             split([2, 3]),
-            "got 8, has no effect with this data set, whose sequences are equally long; use 0",
+            "has no effect with this data set, whose sequences are equally long",
         ),
         (
             DataSpec.tokens(max_len=6, vocab_size=9, target="positions"),
             split([2, 3]),
-            "got 8, trims positions, and this data set labels them; use 0",
+            "trims positions, and this data set labels them",
         ),
     ],
 )
 def test_data_that_cannot_be_bucketed_are_refused(spec, data, message):
-    with pytest.raises(ConfigError, match=f"^train.bucket_batches: {message}"):
-        check_lengths(8, spec, data)
+    assert _untrimmable(spec, data).startswith(message)
 
 
 def test_other_data_are_bucketed():
     data = split([6, 6, 5])
-    check_lengths(8, SPEC, data)
+    assert _untrimmable(SPEC, data) == ""
     chosen = data.plan(PlanSettings(2, 0, epochs=1, bucket_batches=8))
     assert isinstance(chosen, Buckets)
     assert chosen.lengths.tolist() == [6, 6, 5]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subquad.engine import checkpoint
-from subquad.engine.checkpoint import Checkpoint, newest_good, newest_step, prune, read_checkpoint, steps, write
+from subquad.engine.checkpoint import Checkpoint, _steps, newest_good, newest_step, prune, read_checkpoint, write
 from subquad.errors import CheckpointError
 
 FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
@@ -94,7 +94,7 @@ def test_pruning_keeps_the_newest_and_the_named(tmp_path):
     for step in range(1, 7):
         write(tmp_path, step, content())
     prune(tmp_path, 6, 2, [1])
-    assert steps(tmp_path) == [1, 5, 6]
+    assert _steps(tmp_path) == [1, 5, 6]
 
 
 def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
@@ -103,9 +103,9 @@ def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
     checkpoint._folder_of(tmp_path, 27).mkdir()
     checkpoint._folder_of(tmp_path, 29).mkdir()
     prune(tmp_path, 28, 2, [13, 29])
-    assert steps(tmp_path) == [13, 26, 28]
+    assert _steps(tmp_path) == [13, 26, 28]
     prune(tmp_path, 28, 1, [])
-    assert steps(tmp_path) == [28]
+    assert _steps(tmp_path) == [28]
 
 
 def test_newest_is_by_step_not_by_time(tmp_path):
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_write", full)
     with pytest.raises(CheckpointError, match=r"No space left on device; it needs .* MB, .* MB are free"):
         write(tmp_path, 2, content())
-    assert steps(tmp_path) == [1]
+    assert _steps(tmp_path) == [1]
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 1.0
 
 

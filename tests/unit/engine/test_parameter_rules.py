@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from subquad.engine.optim import build_optimizer, parameter_rules, set_rates
-from subquad.engine.schedule import Rates
+from subquad.engine.optim import Rates, build_optimizer, parameter_rules, set_rates
 from subquad.experiment.schema import Train
 from subquad.nn import AttentionCore, AttentionMixer, ParameterRule, TokenMixer
 from subquad.plugin import Site

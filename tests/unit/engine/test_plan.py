@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.engine.requests import evaluation_requests, requests, share
+from subquad.engine.feed import _evaluation_requests, _share, _training_requests
 from subquad.plan import Permutation, PlanSettings, epoch_order
 
 sizes = st.integers(1, 300)
@@ -35,7 +35,7 @@ def test_seeds_and_epochs_give_other_orders():
 def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, micro, step):
     plan = Permutation(size, PlanSettings(batch_size, 3, steps=100))
     _, indices = plan.batch(step)
-    by_rank = [requests(plan, step, rank, world, micro) for rank in range(world)]
+    by_rank = [_training_requests(plan, step, rank, world, micro) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
     real = [one.indices for rank in by_rank for one in rank if one.real]
     assert np.array_equal(np.concatenate(real), indices)
@@ -52,14 +52,14 @@ def test_the_last_batch_of_an_epoch_is_kept():
 
 @given(st.integers(0, 60), worlds)
 def test_shares_differ_by_one_at_most(size, world):
-    lengths = [len(share(np.arange(size), rank, world)) for rank in range(world)]
+    lengths = [len(_share(np.arange(size), rank, world)) for rank in range(world)]
     assert sum(lengths) == size
     assert max(lengths) - min(lengths) <= 1
 
 
 @given(sizes, worlds, batches)
 def test_evaluation_sees_each_sample_once(size, world, batch_size):
-    by_rank = [list(evaluation_requests(size, rank, world, batch_size)) for rank in range(world)]
+    by_rank = [list(_evaluation_requests(size, rank, world, batch_size)) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
     seen = np.concatenate([one.indices for rank in by_rank for one in rank if one.real])
     assert np.array_equal(seen, np.arange(size))
@@ -69,6 +69,6 @@ def test_evaluation_sees_each_sample_once(size, world, batch_size):
 def test_the_order_does_not_depend_on_the_number_of_ranks(world):
     plan = Permutation(37, PlanSettings(8, 5, steps=10))
     for step in range(10):
-        ranks = [requests(plan, step, rank, world, None) for rank in range(world)]
+        ranks = [_training_requests(plan, step, rank, world, None) for rank in range(world)]
         joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
         assert np.array_equal(joined, plan.batch(step)[1])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from subquad.data import ArraySplit, Dataset, DataSpec, Split, SplitName
-from subquad.engine.final import ReferenceScores, reference_scores
+from subquad.engine.result import reference_scores
 from subquad.plugin import Config
 
 SPLIT = ArraySplit({"labels": np.zeros(40, np.int64)})
@@ -37,22 +37,19 @@ class Guessing(Plain):
 
 
 def test_a_data_set_without_guesses_has_none():
-    found = reference_scores(Plain(Config(), Path()), SPLIT)
-    assert found == ReferenceScores(40)
-    assert found.to_json() is None
+    assert reference_scores(Plain(Config(), Path()), SPLIT) == ({}, [])
 
 
-def test_accuracies_are_kept_with_the_samples_and_are_plain_json():
-    found = reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
-    assert json.loads(json.dumps(found.to_json())) == {"samples": 40, "accuracy": {"majority": 0.25, "all": 1.0}}
-    assert found.notes == ()
+def test_accuracies_are_kept_and_are_plain_json():
+    found, notes = reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
+    assert json.loads(json.dumps(found)) == {"majority": 0.25, "all": 1.0}
+    assert notes == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str)
 def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
-    found = reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
-    assert found.accuracy == {"majority": 0.5}
-    (note,) = found.notes
+    found, (note,) = reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
+    assert found == {"majority": 0.5}
     assert note.startswith("reference score 'odd' left out: ")
 
 
@@ -66,17 +63,18 @@ def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
     ids=str,
 )
 def test_a_failing_data_set_costs_its_rows_only(answer: Any, note: str):
-    assert reference_scores(Guessing(answer), SPLIT) == ReferenceScores(40, {}, (note,))
+    assert reference_scores(Guessing(answer), SPLIT) == ({}, [note])
 
 
 def test_notes_stay_short():
-    (note,) = reference_scores(Guessing(ValueError("x" * 5000)), SPLIT).notes
+    _, (note,) = reference_scores(Guessing(ValueError("x" * 5000)), SPLIT)
     assert len(note) == 200
     assert note.endswith("…")
 
 
 def test_a_name_that_is_no_text_is_left_out():
-    assert reference_scores(Guessing({3: 0.5, " ": 0.5}), SPLIT).notes == (
+    _, notes = reference_scores(Guessing({3: 0.5, " ": 0.5}), SPLIT)
+    assert notes == [
         "reference score 3 left out: 0.5 is no accuracy",
         "reference score ' ' left out: 0.5 is no accuracy",
-    )
+    ]

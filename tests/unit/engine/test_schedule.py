@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from subquad.engine.optim import build_optimizer, set_rates
-from subquad.engine.schedule import Rates, build_schedule
+from subquad.engine.optim import Rates, build_optimizer, build_schedule, set_rates
 from subquad.experiment.schema import Train
 
 

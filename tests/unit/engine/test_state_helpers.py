@@ -8,14 +8,23 @@ import pytest
 import torch
 from torch import nn
 
-from subquad.engine import attempts, rng
-from subquad.engine.attempts import Attempt, failures_without_progress
+from subquad.engine import attempts
+from subquad.engine.attempts import Attempt, _failures
 from subquad.engine.log import MetricsLog
-from subquad.engine.precision import LossScaler
-from subquad.engine.progress import Progress
-from subquad.engine.tensors import load_model, load_optimizer, model_tensors, optimizer_tensors
+from subquad.engine.optim import LossScaler, build_optimizer
+from subquad.engine.state import Progress
+from subquad.engine.tensors import (
+    generator_states,
+    load_generators,
+    load_model,
+    load_optimizer,
+    model_tensors,
+    optimizer_tensors,
+    seed_everything,
+)
 from subquad.errors import CheckpointError
 from subquad.experiment.schema import Train
+from subquad.plan import Permutation, PlanSettings
 from subquad.runs import METRICS, Record, read_records
 
 
@@ -37,18 +46,20 @@ def test_the_scaler_backs_off_grows_and_knows_its_floor():
 
 
 def test_the_log_is_cut_back_and_torn_lines_are_dropped(tmp_path):
-    log = MetricsLog(tmp_path, 0, 1)
+    plan = Permutation(100, PlanSettings(10, 0, epochs=1))
+    log = MetricsLog(tmp_path, 0, 1, plan)
     for step in range(1, 6):
-        log.add("train", step=step, epoch=0.1, seconds=1.0, metrics={"loss": float("inf") if step == 2 else 1.0})
+        log.add("train", Progress(step=step, seconds=1.0), {"loss": float("inf") if step == 2 else 1.0})
     log.close()
     with (tmp_path / METRICS).open("a") as stream:
         stream.write('{"kind": "tra')
     assert len(list(read_records(tmp_path))) == 5
-    again = MetricsLog(tmp_path, 3, 2)
-    again.add("event", step=3, epoch=0.1, seconds=1.0, text="resumed")
+    again = MetricsLog(tmp_path, 3, 2, plan)
+    again.add("event", Progress(step=3, seconds=1.0), text="resumed")
     again.close()
     records = list(read_records(tmp_path))
     assert [one.step for one in records] == [1, 2, 3, 3]
+    assert [one.epoch for one in records] == [0.1, 0.2, 0.3, 0.3]
     assert [one.attempt for one in records] == [1, 1, 1, 2]
     assert records[1].metrics["loss"] == float("inf")
     for line in (tmp_path / METRICS).read_text().splitlines():
@@ -67,18 +78,19 @@ def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
         stream.write('{"torn')
     found = attempts.read(tmp_path)
     assert len(found) == 5
-    assert failures_without_progress(found, "b", 7) == 2
-    assert failures_without_progress(found, "b", 0) == 0
-    assert failures_without_progress(found, "a", 7) == 0
-    assert failures_without_progress(found[:3], "b", 0) == 2
+    assert _failures(found, "b", 7) == 2
+    assert _failures(found, "b", 0) == 0
+    assert _failures(found, "a", 7) == 0
+    assert _failures(found[:3], "b", 0) == 2
 
 
 def test_generators_go_on_where_they_were():
-    rng.seed_everything(5, 1)
-    states, numbers = rng.tensors(), json.loads(json.dumps(rng.numbers()))
+    seed_everything(5, 1)
+    states, numbers = generator_states()
+    numbers = json.loads(json.dumps(numbers))
     first = (random.random(), np.random.rand(), torch.rand(3))
-    rng.seed_everything(6)
-    rng.restore_rng(states, numbers)
+    seed_everything(6)
+    load_generators(states, numbers)
     again = (random.random(), np.random.rand(), torch.rand(3))
     assert first[:2] == again[:2]
     assert torch.equal(first[2], again[2])
@@ -108,8 +120,6 @@ def test_tied_weights_are_stored_once_and_scratch_not_at_all():
 
 @pytest.mark.parametrize("name", ["adamw", "radam", "sgd"])
 def test_model_and_optimizer_go_on_bit_for_bit(name):
-    from subquad.engine.optim import build_optimizer
-
     def make():
         torch.manual_seed(0)
         model = Tied()

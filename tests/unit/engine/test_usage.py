@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from subquad.engine import usage
+from subquad.engine import log
 from subquad.engine.group import Group
-from subquad.engine.usage import WARM_UP, Usage
+from subquad.engine.log import WARM_UP, Usage
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands still until it is told to go on."""
     now = [0.0]
-    monkeypatch.setattr(usage.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(log.time, "perf_counter", lambda: now[0])
 
     def go_on(seconds: float) -> None:
         now[0] += seconds
@@ -49,7 +49,7 @@ def test_an_attempt_without_steps_has_none():
 
 
 def test_a_long_attempt_keeps_its_newest_steps(clock, monkeypatch):
-    monkeypatch.setattr(usage, "_NEWEST", 20)
+    monkeypatch.setattr(log, "_NEWEST", 20)
     one = Usage(Group())
     for number in range(100):
         make_step(one, clock, 1.0 if number < 80 else 3.0)
