@@ -65,9 +65,9 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
 @click.option("--all", "everything", is_flag=True, help="Every installed mixer.")
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check; may be repeated.")
 @click.option("--exclude", multiple=True, metavar="NAME=REASON", help="Leave a check out; may be repeated.")
-@click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width it is built with.")
+@click.option("--dim", type=click.IntRange(min=2), default=16, show_default=True, help="Width of the mixer.")
 @click.option(
-    "--heads", "num_heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads it is built with."
+    "--heads", "num_heads", type=click.IntRange(min=1), default=2, show_default=True, help="Heads of the mixer."
 )
 @click.option(
     "--compiler",
@@ -81,9 +81,9 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
     default="cpu",
     show_default=True,
     callback=_device,
-    help="Where kernels are held against their reference.",
+    help="Where kernels are compared with their reference.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; default: the number of cores.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores.")
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -100,7 +100,7 @@ def check_command(
 ) -> int:
     """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given parameters.
 
-    Exit code 0 where all that applies was shown, 1 where a check failed or was not proven.
+    The exit code is 0 if every check that applies passed, and 1 if one failed or was not proven.
 
     \b
     subquad check agf

@@ -10,14 +10,14 @@ import click
 _VERBS = {
     "list": ("plugins", "List the plugins, recipes and spaces that are installed."),
     "show": ("plugins", "Show one plugin: its parameters, what it claims, its paper."),
-    "doctor": ("plugins", "Find plugins that do not work, and packages with known faults."),
+    "doctor": ("plugins", "Find plugins that do not work, and packages with known security faults."),
     "check": ("check", "Test a mixer against the contract and its own claims."),
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("train", "Go on with a run or a study exactly where it stopped."),
     "tune": ("tune", "Search the settings of an experiment, fairly over its mixers."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),
-    "sync": ("tracking", "Send MLflow what it does not have yet."),
+    "sync": ("tracking", "Send to MLflow what it does not have yet."),
     "ui": ("tracking", "Show the runs in MLflow's web pages."),
 }
 """Verb: the module of this package that holds `<verb>_command`, and one line of help."""

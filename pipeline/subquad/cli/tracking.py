@@ -19,12 +19,14 @@ from subquad.tracking.upload import Summary
 @click.command("sync")
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--uri", help="Address of the MLflow store. Default: where the run was tracked before.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each folder."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
 def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
-    """Send MLflow what it does not have yet.
+    """Send to MLflow what it does not have yet.
 
-    FOLDER is the folder of a run, a study or a search. Doing this twice sends nothing twice.
+    FOLDER is the folder of a run, a study or a search. Nothing is sent twice.
 
     \b
     subquad sync runs/quickstart/*
