@@ -13,6 +13,21 @@ SubquadError                      exit code 1
 
 from __future__ import annotations
 
+import unicodedata
+
+# Control, format (bidirectional overrides), surrogate, private, line and paragraph separators.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+
+def plain(text: object, limit: int = 400) -> str:
+    """`text` with every character that could steer a terminal or break a line shown as an escape; cut at `limit`."""
+    shown = "".join(_escape(char) if unicodedata.category(char) in _HIDDEN else char for char in str(text))
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
 
 class SubquadError(Exception):
     """Root of the tree.
@@ -27,13 +42,23 @@ class SubquadError(Exception):
 
 
 class UserError(SubquadError):
-    """Something the user can mend: the message is one line that says what, where and what is allowed."""
+    """Something the user can mend: the message is one line that says what, where and what is allowed.
+
+    Attributes:
+        longest: characters of a message; what is more is cut.
+    """
 
     exit_code = 2
+    longest = 4000
+
+    def __init__(self, message: object):
+        super().__init__(plain(message, self.longest))
 
 
 class ConfigError(UserError):
     """An experiment, study, recipe or override that cannot be used."""
+
+    longest = 600
 
 
 class PluginError(UserError):

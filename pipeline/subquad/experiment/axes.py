@@ -95,11 +95,7 @@ def parse_axes(
 ) -> tuple[Axis, ...]:
     """The axes in the order written, those of `before` first; an axis that is given again has other values.
 
-    Args:
-        matrix: what was given.
-        marks: where its keys and values stand.
-        before: the axes so far.
-        resolve: finds the data sets' plugins, which may have labels for their parameters.
+    `resolve` finds the data sets' plugins, which may have labels for their parameters.
 
     Raises:
         ConfigError: not a mapping of keys to lists, or two axes set the same thing.
@@ -226,11 +222,7 @@ def _safe(text: str) -> str:
 
 
 def checked_label(label: Any, path: KeyPath, marks: Marks) -> str:
-    """A label that can be part of a folder's name.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """The label, if it can be part of a folder's name."""
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise problem((*path, "label"), f"got {shown(label)}, must be text of {_LABEL_WORDS}", marks)
     return label

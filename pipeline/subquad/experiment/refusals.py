@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import UnionType
@@ -87,10 +87,9 @@ def _words(node: Schema, root: Schema) -> str:
 
 
 def _option_words(node: Schema, root: Schema) -> str:
-    if "const" in node:
-        return _value(node["const"])
-    if "enum" in node:
-        return "one of " + ", ".join(_value(value) for value in node["enum"])
+    if "const" in node or "enum" in node:
+        values = [one if isinstance(one, str) else json.dumps(one) for one in node.get("enum", [node.get("const")])]
+        return "one of " * ("enum" in node) + ", ".join(values)
     if node.get("title") == "Component":
         return "a plugin's name, or a mapping of name and params"
     if node.get("type") == "array":
@@ -100,8 +99,8 @@ def _option_words(node: Schema, root: Schema) -> str:
 
 
 def _limit_words(node: Schema) -> str:
-    limits = [f"{sign} {node[key]:g}" for key, sign in _LIMITS.items() if key in node and abs(node[key]) < 1e6]
-    limits += [f"{sign} {node[key]}" for key, sign in _LIMITS.items() if key in node and abs(node[key]) >= 1e6]
+    bounds = [(sign, node[key]) for key, sign in _LIMITS.items() if key in node]
+    limits = [f"{sign} {bound:g}" if abs(bound) < 1e6 else f"{sign} {bound}" for sign, bound in bounds]
     if node.get("minLength") == 1:
         limits.append("that is not empty")
     if pattern := node.get("pattern"):
@@ -117,10 +116,6 @@ def _list_words(node: Schema, root: Schema) -> str:
     least, most = node.get("minItems"), node.get("maxItems")
     size = f" {least}" if least == most and least else f" at least {least}" if least else ""
     return f"a list of{size} values" + (f", each {of}" if of else "")
-
-
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def shown(value: Any) -> str:
@@ -191,12 +186,7 @@ def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tupl
 
 
 def suggest_key(path: KeyPath, known: Known) -> str:
-    """What to write instead of an unknown key: `; did you mean 'train'?`, `; it belongs at train.lr`, or what there is.
-
-    Args:
-        path: the key as it was given.
-        known: all keys of the experiment.
-    """
+    """What to write instead of a key: `; did you mean 'train'?`, `; it belongs at train.lr`, or what there is."""
     parent, key = path[:-1], str(path[-1])
     siblings = known.get(parent, ())
     if places := _places(key, parent, known):
@@ -227,8 +217,7 @@ def _other_name(key: str, parent: KeyPath, known: Known) -> str:
 
 def _elsewhere(key: str, known: Known) -> str:
     """The nearest key anywhere, with its path."""
-    everything: Iterable[str] = {name for keys in known.values() for name in keys}
-    found = nearest(key, everything)
+    found = nearest(key, {name for keys in known.values() for name in keys})
     return _places(found[0], (), known) if found else ""
 
 
@@ -262,16 +251,10 @@ def refusal(faults: list[Fault], marks: Marks | None) -> ConfigError:
 def validated(
     model: type[Model], data: Mapping[str, Any], path: KeyPath, marks: Marks | None, known: Callable[[], Known]
 ) -> tuple[Model | None, list[Fault]]:
-    """`data` as a `model`, or what is wrong with it.
+    """`data`, which stand at `path` of an experiment, as a `model`, or what is wrong with them.
 
-    Validation reads JSON, so that a list may fill a tuple while everything else stays strict.
-
-    Args:
-        model: the schema.
-        data: what the user gave for it.
-        path: where it stands in the experiment.
-        marks: origins, to choose among several keys that an error is about.
-        known: all keys of the experiment, for suggestions; called only when a key is unknown.
+    Validation reads JSON, so that a list may fill a tuple while everything else stays strict. `known` is called for
+    suggestions, only when a key is unknown.
     """
     try:
         return model.model_validate_json(json.dumps(data, allow_nan=False)), []
@@ -335,10 +318,7 @@ def _hint(value: Any, words: str) -> str:
 def blamed_key(message: str, path: KeyPath, marks: Marks | None) -> KeyPath:
     """The setting whose line to name: one that an override gave, else the one at `path`, else the first one named.
 
-    Args:
-        message: a rule's message; it writes keys in full or relative to `path`.
-        path: the setting or mapping the rule is about.
-        marks: origins of what was given.
+    A rule's message writes keys in full or relative to `path`, the setting or mapping that the rule is about.
     """
     marks = marks or {}
     words = re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", message)

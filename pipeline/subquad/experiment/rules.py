@@ -41,43 +41,31 @@ def conflicts(experiment: Experiment) -> Iterator[Conflict]:
 
 
 def _batches(train: Train, resources: Resources) -> Iterator[Conflict]:
-    if train.batch_size < resources.workers:
-        yield (
-            ("train", "batch_size"),
-            f"got {train.batch_size}, must be >= resources.workers ({resources.workers}), as each worker "
-            "needs a sample; "
-            f"use train.batch_size {resources.workers}",
-        )
-        return
-    share = -(-train.batch_size // resources.workers)
-    if train.micro_batch is not None and train.micro_batch > share:
+    size, workers = train.batch_size, resources.workers
+    share = -(-size // workers)
+    if size < workers:
+        message = f"got {size}, must be >= resources.workers ({workers}), as each worker needs a sample"
+        yield ("train", "batch_size"), f"{message}; use train.batch_size {workers}"
+    elif train.micro_batch is not None and train.micro_batch > share:
         yield (
             ("train", "micro_batch"),
             f"got {train.micro_batch}, has no effect above one worker's share of train.batch_size "
-            f"({train.batch_size} over {resources.workers}); use null or at most {share}",
+            f"({size} over {workers}); use null or at most {share}",
         )
+
+
+_PERIODS = (("eval_every_steps", "steps"), ("checkpoint_every_steps", "steps"), ("eval_every_epochs", "epochs"))
 
 
 def _lengths(train: Train) -> Iterator[Conflict]:
     """Periods that are longer than the run."""
-    if train.steps is not None:
-        if train.warmup_steps >= train.steps:
-            yield (
-                ("train", "warmup_steps"),
-                f"got {train.warmup_steps}, must be < train.steps ({train.steps}); use at most {train.steps - 1}",
-            )
-        for key in ("eval_every_steps", "checkpoint_every_steps"):
-            if (every := getattr(train, key)) is not None and every > train.steps:
-                yield (
-                    ("train", key),
-                    f"got {every}, must be <= train.steps ({train.steps}); use null or at most {train.steps}",
-                )
-    if train.epochs is not None and (train.eval_every_epochs or 0) > train.epochs:
-        yield (
-            ("train", "eval_every_epochs"),
-            f"got {train.eval_every_epochs}, must be <= train.epochs ({train.epochs}); "
-            f"use null or at most {train.epochs}",
-        )
+    if train.steps is not None and train.warmup_steps >= train.steps:
+        message = f"got {train.warmup_steps}, must be < train.steps ({train.steps}); use at most {train.steps - 1}"
+        yield ("train", "warmup_steps"), message
+    for key, length in _PERIODS:
+        every, most = getattr(train, key), getattr(train, length)
+        if every is not None and most is not None and every > most:
+            yield ("train", key), f"got {every}, must be <= train.{length} ({most}); use null or at most {most}"
 
 
 def _evaluations(experiment: Experiment) -> Iterator[Conflict]:
@@ -89,46 +77,31 @@ def _evaluations(experiment: Experiment) -> Iterator[Conflict]:
             "got 'paper', which takes the best of several evaluations, but train.eval_every_epochs and "
             "train.eval_every_steps are null; use train.eval_every_epochs 1",
         )
-    if train.patience is not None:
-        yield from _patience(train.patience, experiment, never)
+    if train.patience is not None and (why := _idle_patience(train.patience, experiment, never)):
+        yield ("train", "patience"), f"got {train.patience}, {why}"
 
 
-def _patience(patience: int, experiment: Experiment, never: bool) -> Iterator[Conflict]:
-    path = ("train", "patience")
+def _idle_patience(patience: int, experiment: Experiment, never: bool) -> str:
+    """Why early stopping cannot work; "" where it can, or where that depends on the size of the data set."""
     if experiment.protocol == "fixed":
-        yield (
-            path,
-            f"got {patience}, has no effect with protocol 'fixed', which has no validation split; "
-            "use null, or protocol 'honest'",
-        )
-    elif never:
-        yield (
-            path,
-            f"got {patience}, has no effect, as train.eval_every_epochs and train.eval_every_steps are null; "
-            "use null, or train.eval_every_epochs 1",
-        )
-    elif (count := _count(experiment.train)) is not None and patience > count[0] - 2:
-        number, why = count
-        most = f" or at most {number - 2}" if number > 2 else ""
-        yield path, f"got {patience}, cannot stop a run of {number} evaluations early ({why}); use null{most}"
-
-
-def _count(train: Train) -> tuple[int, str] | None:
-    """How often a run evaluates and which keys say so; None where it depends on the size of the data set."""
-    for length, every in (("epochs", "eval_every_epochs"), ("steps", "eval_every_steps")):
-        total, period = getattr(train, length), getattr(train, every)
-        if total is not None and period is not None:
-            return -(-total // period), f"train.{length} {total}, train.{every} {period}"
-    return None
+        without = "has no effect with protocol 'fixed', which has no validation split"
+        return f"{without}; use null, or protocol 'honest'"
+    if never:
+        without = "has no effect, as train.eval_every_epochs and train.eval_every_steps are null"
+        return f"{without}; use null, or train.eval_every_epochs 1"
+    for every, length in (("eval_every_epochs", "epochs"), ("eval_every_steps", "steps")):
+        total, period = getattr(experiment.train, length), getattr(experiment.train, every)
+        if total is not None and period is not None and patience > (number := -(-total // period)) - 2:
+            why = f"train.{length} {total}, train.{every} {period}"
+            most = f" or at most {number - 2}" if number > 2 else ""
+            return f"cannot stop a run of {number} evaluations early ({why}); use null{most}"
+    return ""
 
 
 def _numbers(train: Train, resources: Resources) -> Iterator[Conflict]:
     if train.tf32 and resources.gpus_per_worker == 0:
-        yield (
-            ("train", "tf32"),
-            "got true, has no effect with resources.gpus_per_worker 0, on the CPU; use false, or "
-            "resources.gpus_per_worker 1",
-        )
+        message = "got true, has no effect with resources.gpus_per_worker 0, on the CPU"
+        yield ("train", "tf32"), f"{message}; use false, or resources.gpus_per_worker 1"
     if train.schedule == "one-cycle" and train.beta1 != 0.9:
         yield (
             ("train", "beta1"),
@@ -138,25 +111,23 @@ def _numbers(train: Train, resources: Resources) -> Iterator[Conflict]:
 
 
 def _resources(resources: Resources) -> Iterator[Conflict]:
-    if resources.strategy == "fsdp2" and resources.workers == 1:
-        yield (
-            ("resources", "strategy"),
-            "got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or resources.workers 2 or more",
-        )
+    workers, gpus = resources.workers, resources.gpus_per_worker
+    if resources.strategy == "fsdp2" and workers == 1:
+        message = "got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or resources.workers 2 or more"
+        yield ("resources", "strategy"), message
     for key in ("cpus_per_worker", "gpus_per_worker"):
         amount = getattr(resources, key)
         if amount > 1 and amount != int(amount):
             yield (
                 ("resources", key),
                 f"got {amount:g}, must be a whole number where it is above 1, for each of resources.workers "
-                f"({resources.workers}); use {int(amount)} or {int(amount) + 1}",
+                f"({workers}); use {int(amount)} or {int(amount) + 1}",
             )
-    if 0 < resources.gpus_per_worker < 1 < resources.workers:
+    if 0 < gpus < 1 < workers:
         yield (
             ("resources", "gpus_per_worker"),
-            f"got {resources.gpus_per_worker:g}, must be whole with resources.workers {resources.workers}, "
-            "as two workers cannot "
-            "share a GPU in one collective call; use 1, or resources.workers 1",
+            f"got {gpus:g}, must be whole with resources.workers {workers}, as two workers cannot share a GPU in one "
+            "collective call; use 1, or resources.workers 1",
         )
 
 
@@ -170,7 +141,7 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Conflict]:
     assert isinstance(dataset, DatasetPlugin)
     assert isinstance(task, TaskPlugin)
     assert isinstance(backbone, BackbonePlugin)
-    names = {str(path[0]): resolved.found.name for path, (resolved, _) in parts.items() if len(path) == 1}
+    names = {kind: parts[(kind,)][0].found.name for kind in ("dataset", "task", "backbone")}
     common = tuple(target for target in dataset.targets if target in task.targets)
     if not common:
         yield (
@@ -190,16 +161,11 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Conflict]:
             f"got {names['backbone']!r}, which takes {_listed(backbone.inputs)}, does not fit dataset "
             f"{names['dataset']!r}, of {dataset.inputs!r}",
         )
-    for path in _mixer_places(parts):
-        entry = next((one for number, one in enumerate(experiment.mixers) if path == ("mixers", number)), None)
-        yield from _mixer(path, entry, parts, backbone, names["backbone"])
+    entries: dict[KeyPath, MixerEntry] = {("mixers", number): one for number, one in enumerate(experiment.mixers)}
+    for path in (("mixer",), *entries):
+        yield from _mixer(path, entries.get(path), parts, backbone, names["backbone"])
     yield from _entries(experiment.mixers, _size(parts[("backbone",)][1], "num_layers"))
     yield from _untrimmable(experiment.train, parts)
-
-
-def _mixer_places(parts: Parts) -> list[KeyPath]:
-    """Where the mixers stand: `("mixer",)`, and an entry of `mixers` each."""
-    return [path for path in parts if path[0] in ("mixer", "mixers")]
 
 
 def _facts(resolved: Resolved, config: Config) -> Facts:
@@ -218,10 +184,8 @@ def _mixer(
             "decoder, which must not; use a mixer that is causal (`subquad list mixers`)",
         )
     if entry and entry.role == "cross" and not facts.cross:
-        message = (
-            f"got {name!r}, which cannot let one sequence see another; use one with the fact cross, or another role"
-        )
-        yield (*path, "name"), message
+        without = f"got {name!r}, which cannot let one sequence see another"
+        yield (*path, "name"), f"{without}; use one with the fact cross, or another role"
     yield from _width(path, parts[("backbone",)][1], config)
 
 
@@ -287,21 +251,17 @@ def _untrimmable(train: Train, parts: Parts) -> Iterator[Conflict]:
     if not train.bucket_batches:
         return
     start = f"got {train.bucket_batches}, trims padding, and "
-    for path in _mixer_places(parts):
-        resolved, config = parts[path]
-        if _facts(resolved, config).padding_invariant:
-            continue
-        yield (
-            _TRIMMING,
-            f"{start}mixer {resolved.found.name!r} with these parameters does not claim to be padding "
-            "invariant; use 0, or a mixer that does (`subquad show mixer NAME` lists its facts)",
-        )
+    for path, (resolved, config) in parts.items():
+        if path[0] in ("mixer", "mixers") and not _facts(resolved, config).padding_invariant:
+            yield (
+                _TRIMMING,
+                f"{start}mixer {resolved.found.name!r} with these parameters does not claim to be padding "
+                "invariant; use 0, or a mixer that does (`subquad show mixer NAME` lists its facts)",
+            )
     name = parts[("backbone",)][0].found.name
     if (reason := _reason(parts)) is None:
-        yield (
-            _TRIMMING,
-            f"{start}backbone {name!r} does not say whether it minds (BackboneConfig.padding_reason); use 0",
-        )
+        unsaid = "does not say whether it minds (BackboneConfig.padding_reason)"
+        yield _TRIMMING, f"{start}backbone {name!r} {unsaid}; use 0"
     elif reason:
         yield _TRIMMING, f"{start}backbone {name!r} depends on padding: {reason}, or train.bucket_batches 0"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,12 +24,11 @@ from subquad.experiment.settings import (
     Marks,
     absolute,
     absolute_mixer,
-    absolute_params,
     dotted,
     folder_of,
     get,
-    one_line,
     origin_of,
+    path_fields,
 )
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
@@ -119,7 +119,7 @@ class Run:
 
     def plain(self) -> dict[str, Any]:
         """The run as plain values that travel to another process or machine, its plugins by name."""
-        names = dict(components(self.experiment))
+        names = dict(_components(self.experiment))
         return {
             "experiment": self.experiment.model_dump(mode="python"),
             "sources": {names[path].name: dict(vars(source)) for path, source in self.sources.items()},
@@ -162,7 +162,7 @@ def parse(data: Mapping[str, Any], marks: Marks | None = None, *, resolve: Resol
     Raises:
         ConfigError: the first of what is wrong, with file, line and key.
     """
-    experiment, faults = validated(Experiment, data, (), marks, lambda: _all_keys(data, marks, resolve))
+    experiment, faults = validated(Experiment, data, (), marks, lambda: _keys(data, marks, resolve or registry.resolve))
     if experiment is None:
         raise refusal(faults, marks)
     return experiment
@@ -198,8 +198,8 @@ def check(
     """
     base, resolve = base or Path.cwd(), resolve or registry.resolve
     experiment = _absolute(experiment, marks, base)
-    plugins = {path: _resolved(path, one, marks, base, resolve) for path, one in components(experiment)}
-    configs = _configs(experiment, plugins, marks, base)
+    plugins = {path: _resolved(path, one, marks, base, resolve) for path, one in _components(experiment)}
+    configs = _configs(experiment, plugins, marks, base, resolve)
     parts: Parts = {path: (plugins[path], configs[path]) for path in plugins}
     for path, message in misfits(experiment, parts):
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
@@ -219,7 +219,7 @@ def check(
     )
 
 
-def components(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
+def _components(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
     """The plugins that an experiment names, by their places."""
     entries = ((("mixers", number), entry) for number, entry in enumerate(experiment.mixers))
     return [*(((kind,), getattr(experiment, kind)) for kind in COMPONENTS), *entries]
@@ -227,7 +227,7 @@ def components(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
 
 def _with(experiment: Experiment, changes: Mapping[KeyPath, Mapping[str, Any]]) -> Experiment:
     """The experiment with some fields of its components changed."""
-    made = {path: one.model_copy(update=changes.get(path, {})) for path, one in components(experiment)}
+    made = {path: one.model_copy(update=changes.get(path, {})) for path, one in _components(experiment)}
     mixers = tuple(one for path, one in made.items() if path[0] == "mixers")
     return experiment.model_copy(update={**{kind: made[(kind,)] for kind in COMPONENTS}, "mixers": mixers})
 
@@ -238,7 +238,7 @@ def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experi
     if init is not None:
         source = absolute(init.source, folder_of(("init", "from"), marks, base))
         experiment = experiment.model_copy(update={"init": init.model_copy(update={"from": source})})
-    mixers = {path: one.name for path, one in components(experiment) if path[0] in ("mixer", "mixers")}
+    mixers = {path: one.name for path, one in _components(experiment) if path[0] in ("mixer", "mixers")}
     folders = {path: folder_of((*path, "name"), marks, base) for path in mixers}
     return _with(experiment, {path: {"name": absolute_mixer(mixers[path], folders[path])} for path in mixers})
 
@@ -260,61 +260,51 @@ def _place(error: UserError, path: KeyPath, marks: Marks | None) -> NoReturn:
     origin = origin_of(path, marks)
     if not origin.source:
         raise error
-    raise type(error)(one_line(f"{origin}: {dotted(path)}: {error}")) from error
+    raise type(error)(f"{origin}: {dotted(path)}: {error}") from error
 
 
 def _configs(
-    experiment: Experiment, plugins: Mapping[KeyPath, Resolved], marks: Marks | None, base: Path
+    experiment: Experiment, plugins: Mapping[KeyPath, Resolved], marks: Marks | None, base: Path, resolve: Resolve
 ) -> dict[KeyPath, Config]:
     """The plugins' parameters; everything that is wrong with them or with the experiment itself is one refusal."""
     found: dict[KeyPath, Config] = {}
     faults: list[Fault] = []
-    for path, component in components(experiment):
-        config, wrong = _config(path, component, plugins, marks, base)
+    for place, component in _components(experiment):
+        path, schema = (*place, "params"), plugins[place].plugin.config
+        params = _absolute_params(schema, component.params, path, marks, base)
+        try:
+            with blamed(f"{plugins[place].found} cannot check its parameters", passing=(ConfigError,)):
+                config, wrong = validated(
+                    schema, params, path, marks, lambda: _keys(experiment.model_dump(mode="json"), marks, resolve)
+                )
+        except PluginError as error:
+            _place(error, path, marks)
         faults += wrong
         if config is not None:
-            found[path] = config
+            found[place] = config
     faults += [Fault(4, path, said, blamed_key(said, path, marks)) for path, said in conflicts(experiment)]
     if faults:
         raise refusal(faults, marks)
     return found
 
 
-def _config(
-    place: KeyPath, component: Component, plugins: Mapping[KeyPath, Resolved], marks: Marks | None, base: Path
-) -> tuple[Config | None, list[Fault]]:
-    path: KeyPath = (*place, "params")
-    plugin = plugins[place].plugin
-    params = absolute_params(plugin.config, component.params, path, marks, base)
-    try:
-        with blamed(f"{plugins[place].found} cannot check its parameters", passing=(ConfigError,)):
-            return validated(plugin.config, params, path, marks, lambda: _keys(plugins))
-    except PluginError as error:
-        _place(error, path, marks)
-
-
-def _keys(plugins: Mapping[KeyPath, Resolved]) -> Known:
-    """Every key an experiment with these plugins may have."""
-    known = known_keys(Experiment)
-    for path, resolved in plugins.items():
-        if path[0] == "mixers":
-            known |= known_keys(MixerEntry, path)
-        known |= known_keys(resolved.plugin.config, (*path, "params"))
+def _keys(data: Mapping[str, Any], marks: Marks | None, resolve: Resolve) -> Known:
+    """Every key that an experiment with these plugins may have; plugins that cannot be found add nothing."""
+    known, entries = known_keys(Experiment), data.get("mixers")
+    numbers = range(len(entries)) if isinstance(entries, list) else ()
+    for path in (*((kind,) for kind in COMPONENTS), *(("mixers", number) for number in numbers)):
+        known |= known_keys(MixerEntry, path) if path[0] == "mixers" else {}
+        name = get(data, (*path, "name"))
+        with suppress(UserError):
+            if isinstance(name, str):
+                config = resolve(_kind(path), name, base=folder_of(path, marks, Path.cwd())).plugin.config
+                known |= known_keys(config, (*path, "params"))
     return known
 
 
-def _all_keys(data: Mapping[str, Any], marks: Marks | None, resolve: Resolve | None) -> Known:
-    """The same for an experiment that may be wrong: plugins that cannot be found add nothing."""
-    entries = data.get("mixers")
-    numbers = range(len(entries)) if isinstance(entries, list) else ()
-    known = {key: value for number in numbers for key, value in known_keys(MixerEntry, ("mixers", number)).items()}
-    plugins: dict[KeyPath, Resolved] = {}
-    for path in (*((kind,) for kind in COMPONENTS), *(("mixers", number) for number in numbers)):
-        name = get(data, (*path, "name"))
-        if not isinstance(name, str):
-            continue
-        try:
-            plugins[path] = (resolve or registry.resolve)(_kind(path), name, base=folder_of(path, marks, Path.cwd()))
-        except UserError:
-            continue
-    return {**_keys(plugins), **known}
+def _absolute_params(
+    config: type[Config], params: Mapping[str, Any], path: KeyPath, marks: Marks | None, base: Path
+) -> dict[str, Any]:
+    """`params`, which stand at `path`, with every path absolute, against the folder of whoever gave it, else `base`."""
+    given = {name: params[name] for name in path_fields(config) if isinstance(params.get(name), str)}
+    return {**params, **{name: absolute(one, folder_of((*path, name), marks, base)) for name, one in given.items()}}

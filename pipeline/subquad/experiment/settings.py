@@ -16,8 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from subquad.errors import ConfigError
-from subquad.registry.foreign import plain
+from subquad.errors import ConfigError, plain
 
 KeyPath = tuple[str | int, ...]
 
@@ -28,9 +27,6 @@ class _Default(str):
 
 DEFAULT = _Default("default")
 """What the plain word `default` means as a value: the setting as if nobody had given it. In quotes it is text."""
-
-
-_LONGEST_MESSAGE = 600
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ def shorten(text: str, limit: int) -> str:
 
 def one_line(message: str) -> str:
     """`message` with line breaks and control characters shown as escapes, and not endlessly long."""
-    return plain(message, _LONGEST_MESSAGE)
+    return plain(message, ConfigError.longest)
 
 
 def shown_target(target: str) -> str:
@@ -94,7 +90,7 @@ def shown_target(target: str) -> str:
 def problem(path: KeyPath, message: str, marks: Marks | None = None) -> ConfigError:
     """The error for one setting: `file:line: key.path: message`."""
     parts = [str(origin_of(path, marks)), dotted(path), message]
-    return ConfigError(one_line(": ".join(part for part in parts if part)))
+    return ConfigError(": ".join(part for part in parts if part))
 
 
 def mark_all(value: Any, path: KeyPath, origin: Origin) -> dict[KeyPath, Origin]:
@@ -148,13 +144,6 @@ class Setting:
     origin: Origin
 
 
-def extended(below: Tree, above: Tree) -> Tree:
-    """The settings of a file over those of the file that it extends; each keeps the line where it was given."""
-    tree = overlay(below, [Setting((key,), one, origin_of((key,), above.marks)) for key, one in above.data.items()])
-    marks = {**tree.marks, **{path: origin for path, origin in above.marks.items() if stands(tree.data, path)}}
-    return Tree(tree.data, marks)
-
-
 def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     """The tree with one layer of settings over it; whole components first, then single keys in the order given.
 
@@ -187,15 +176,12 @@ def key_path(key: str) -> KeyPath:
 
 def single(layer: Sequence[Setting]) -> list[Setting]:
     """The layer with sections (`train: {lr: 1}`) as settings of their keys, so that they add to what is there."""
-    return [
-        Setting((*setting.path, key), value, setting.origin) if key else setting
-        for setting in layer
-        for key, value in (setting.value.items() if _is_section(setting) else [("", None)])
-    ]
-
-
-def _is_section(setting: Setting) -> bool:
-    return len(setting.path) == 1 and setting.path[0] in SECTIONS and isinstance(setting.value, dict)
+    found: list[Setting] = []
+    for one in layer:
+        is_section = len(one.path) == 1 and one.path[0] in SECTIONS and isinstance(one.value, dict)
+        inner = one.value.items() if is_section else ()
+        found += [Setting((*one.path, key), value, one.origin) for key, value in inner] if is_section else [one]
+    return found
 
 
 def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
@@ -278,25 +264,6 @@ def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
     """The parameters of a plugin that are declared as paths."""
     extras = ((name, field.json_schema_extra) for name, field in config.model_fields.items())
     return tuple(name for name, extra in extras if isinstance(extra, dict) and extra.get("path"))
-
-
-def absolute_params(
-    config: type[BaseModel], params: Mapping[str, Any], path: KeyPath, marks: Marks | None, base: Path
-) -> dict[str, Any]:
-    """`params` with every path absolute, against the folder of whoever gave it.
-
-    Args:
-        config: the plugin's parameters.
-        params: what was given.
-        path: where `params` stands in the experiment.
-        marks: origins.
-        base: for values whose origin has no folder.
-    """
-    fields = {name for name in path_fields(config) if isinstance(params.get(name), str)}
-    return {
-        name: absolute(value, folder_of((*path, name), marks, base)) if name in fields else value
-        for name, value in params.items()
-    }
 
 
 def absolute_mixer(name: str, folder: Path) -> str:

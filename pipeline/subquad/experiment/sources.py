@@ -16,7 +16,6 @@ from subquad.experiment.settings import (
     Tree,
     folder_of,
     key_path,
-    one_line,
     problem,
     shorten,
     shown_target,
@@ -37,10 +36,7 @@ Recipes = Callable[[], "Mapping[str, Recipe]"]
 def read_layers(target: str, cwd: Path, recipes: Recipes) -> tuple[list[Tree], str]:
     """What a file or recipe says, after the files that it `extends`; and what messages call it.
 
-    Args:
-        target: a path that holds a separator or ends in .yaml or .yml, or a recipe's name.
-        cwd: what a relative path, and paths in a recipe, are relative to.
-        recipes: finds recipes.
+    Paths in a recipe are relative to `cwd`.
 
     Raises:
         ConfigError: there is no such file or recipe, or it is not strict YAML with a mapping in it.
@@ -66,14 +62,14 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
     if "/" in target or "\\" in target or target.endswith((".yaml", ".yml")):
         path = cwd / target
         if not _exists(path):
-            raise ConfigError(one_line(f"{name}: no such file{_near(target, path, recipes)}"))
+            raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
         return _checked(parse_yaml(read_text(path, name), name, path.parent.absolute()), name), name
     known = recipes()
     found = known.get(target) or next((one for one in known.values() if one.full_name == target), None)
     if found is None:
         hint = did_you_mean(target, known) or (f"; there is {', '.join(known)}" if known else "")
         also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
-        raise ConfigError(one_line(f"{shown(target)}: no such recipe, and no such file{hint}{also}"))
+        raise ConfigError(f"{shown(target)}: no such recipe, and no such file{hint}{also}")
     name = f"recipe {target}"
     return _checked(parse_yaml(found.text(), name, cwd), name), name
 
@@ -102,7 +98,7 @@ def _checked(tree: Tree, source: str) -> Tree:
     if tree.data is None:
         raise ConfigError(f"{source}: is empty; it must say dataset, task, backbone and mixer")
     if not isinstance(tree.data, dict):
-        raise ConfigError(one_line(f"{source}:1: got {shown(tree.data)}, must be a mapping of settings"))
+        raise ConfigError(f"{source}:1: got {shown(tree.data)}, must be a mapping of settings")
     return tree
 
 
@@ -120,13 +116,13 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
     for text in overrides:
         setting = _parse(text, cwd)
         if any(setting.path == other.path for other in settings):
-            raise ConfigError(one_line(f"{setting.origin}: {'.'.join(map(str, setting.path))}: given twice"))
+            raise ConfigError(f"{setting.origin}: {'.'.join(map(str, setting.path))}: given twice")
         settings.append(setting)
     return settings
 
 
 def _parse(text: str, cwd: Path) -> Setting:
-    name = one_line(f"override {shorten(text, 80)!r}")
+    name = f"override {shorten(text, 80)!r}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")

@@ -19,7 +19,7 @@ import yaml
 from yaml import events
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import DEFAULT, KeyPath, Origin, Tree, one_line, shorten, shown_key
+from subquad.experiment.settings import DEFAULT, KeyPath, Origin, Tree, shorten, shown_key
 
 MAX_BYTES = 1_000_000
 
@@ -32,34 +32,30 @@ def read_text(path: Path, name: str) -> str:
     """
     try:
         if path.is_dir():
-            raise ConfigError(one_line(f"{name}: a directory, must be a YAML file"))
+            raise ConfigError(f"{name}: a directory, must be a YAML file")
         if path.exists() and not path.is_file():  # a pipe or a device could block for ever
-            raise ConfigError(one_line(f"{name}: not a regular file"))
+            raise ConfigError(f"{name}: not a regular file")
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(one_line(f"{name}: no such file")) from None
+        raise ConfigError(f"{name}: no such file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise ConfigError(one_line(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}")) from None
+        raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return _decode(content, name)
 
 
 def _decode(content: bytes, name: str) -> str:
-    """UTF-8 text, without its byte-order mark.
-
-    Raises:
-        ConfigError: too large, another encoding, or not text.
-    """
+    """UTF-8 text, without its byte-order mark."""
     if len(content) > MAX_BYTES:
-        raise ConfigError(one_line(f"{name}: larger than {MAX_BYTES:,} bytes, which no experiment file is"))
+        raise ConfigError(f"{name}: larger than {MAX_BYTES:,} bytes, which no experiment file is")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ConfigError(one_line(f"{name}: UTF-16 text; save it as UTF-8"))
+        raise ConfigError(f"{name}: UTF-16 text; save it as UTF-8")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         byte = content[error.start] if error.start < len(content) else 0
-        raise ConfigError(one_line(f"{name}:{line}: not UTF-8 text (byte 0x{byte:02x})")) from None
+        raise ConfigError(f"{name}:{line}: not UTF-8 text (byte 0x{byte:02x})") from None
 
 
 Scalar = str | int | float | bool | None
@@ -84,28 +80,14 @@ def _plain_value(text: str) -> Scalar:
         raise ValueError(f"{text} is not a finite number")
     if not _NUMBER.fullmatch(text):
         return text
+    cut = shorten(text, 30)
     if _LEADING_ZERO.match(text):
-        cut = shorten(text, 30)
-        raise ValueError(f"{cut} has a leading zero: write {_plain(text)} for the number, '{cut}' for text")
-    return _integer(text) if _INTEGER.fullmatch(text) else _float(text)
-
-
-def _integer(text: str) -> int:
-    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-        raise ValueError(f"{shorten(text, 30)} does not fit 64 bits")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"{shorten(text, 30)} does not fit 64 bits")
-    return value
-
-
-def _plain(text: str) -> str:
-    sign = "-" if text.startswith("-") else ""
-    return shorten(sign + re.sub(r"^0+(?=[0-9])", "", text.lstrip("+-")), 30)
+        bare = shorten(re.sub(r"^[+]?(-?)0+(?=[0-9])", r"\1", text), 30)
+        raise ValueError(f"{cut} has a leading zero: write {bare} for the number, '{cut}' for text")
+    whole = _INTEGER.fullmatch(text)
+    if math.isinf(float(text)) or (whole and (len(text) > 20 or not -(2**63) <= int(text) < 2**63)):
+        raise ValueError(f"{cut} does not fit 64 bits")
+    return int(text) if whole else float(text)
 
 
 MAX_DEPTH = 20
@@ -141,10 +123,7 @@ class _Refused(yaml.MarkedYAMLError):
 def parse_yaml(text: str, name: str, folder: Path | None = None) -> Tree:
     """Parse one YAML document; its data are None where it is empty.
 
-    Args:
-        text: the document.
-        name: what messages call it.
-        folder: what relative paths in it are relative to.
+    Messages call it by `name`, and relative paths in it are relative to `folder`.
 
     Raises:
         ConfigError: it is not strict YAML.
@@ -154,7 +133,7 @@ def parse_yaml(text: str, name: str, folder: Path | None = None) -> Tree:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
-        raise ConfigError(one_line(f"{name}:{place}: {_reason(error)}")) from None
+        raise ConfigError(f"{name}:{place}: {_reason(error)}") from None
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -170,7 +149,7 @@ def parse_value(text: str, name: str) -> Any:
         return _plain_value(text.strip())
     except (yaml.MarkedYAMLError, ValueError) as error:
         said = _reason(error) if isinstance(error, yaml.MarkedYAMLError) else error
-        raise ConfigError(one_line(f"{name}: {said}")) from None
+        raise ConfigError(f"{name}: {said}") from None
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:

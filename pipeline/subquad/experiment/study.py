@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from subquad import registry
 from subquad.errors import UserError
 from subquad.experiment.axes import CASE
 from subquad.experiment.canonical import dump
 from subquad.experiment.run import Resolve, Run, check, parse
-from subquad.experiment.settings import Tree, one_line, problem
+from subquad.experiment.settings import Tree, problem
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
@@ -92,7 +91,7 @@ def load_study(
     """
     cwd = cwd or Path.cwd()
     layers, source = read_layers(target, cwd, recipes or registry.recipes)
-    remembered = _remember(resolve or registry.resolve)
+    remembered = cache(resolve or registry.resolve)  # each plugin of a study is asked for once
     asked = read_study([*layers[:-1], _named(layers[-1], target)], parse_overrides(overrides, cwd), remembered)
     return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 
@@ -108,7 +107,7 @@ def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
         try:
             run = _checked(asked.experiment_of(combination), cwd, resolve)
         except UserError as error:
-            raise type(error)(one_line(f"{error} (run {label})")) from error
+            raise type(error)(f"{error} (run {label})") from error
         base = asked.base_label(combination)
         if base is None or not _is_base(run, found.get(base), combination):
             found[label] = replace(run, label=label, axes=asked.coordinates(combination))
@@ -133,16 +132,6 @@ def _is_base(run: Run, base: Run | None, combination: Combination) -> bool:
 
 def _checked(tree: Tree, cwd: Path, resolve: Resolve) -> Run:
     return check(parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=cwd, resolve=resolve)
-
-
-def _remember(resolve: Resolve) -> Resolve:
-    """`resolve`, asked once for each plugin of a study."""
-
-    @cache
-    def remembered(kind: str, name: str, *, base: Path | None = None) -> Any:
-        return resolve(kind, name, base=base)
-
-    return remembered
 
 
 def _named(tree: Tree, target: str) -> Tree:

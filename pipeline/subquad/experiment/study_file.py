@@ -35,7 +35,7 @@ from subquad.experiment.settings import (
     Setting,
     Tree,
     dotted,
-    extended,
+    get,
     key_path,
     mark_all,
     origin_of,
@@ -141,11 +141,18 @@ class StudyFile:
 
     def coordinates(self, combination: Combination) -> dict[str, Any]:
         """A run's choice on each axis: a component's label, else the value; under `case` what its case changes."""
-        return {axis.key: _told(axis, combination[axis.key]) for axis in self.axes}
+        told: dict[str, Any] = {}
+        for axis in self.axes:
+            choice = combination[axis.key]
+            told[axis.key] = choice.label if axis.is_component else choice.value
+            if axis.key == CASE:
+                told[CASE] = choice.value.told if choice.value else {}
+        return told
 
     def base_label(self, combination: Combination) -> str | None:
         """Label of the run that one of a labelled case stands beside; None where there is none, or it is left out."""
-        base = next((one for axis in self.axes if axis.key == CASE for one in axis.choices if one.value is None), None)
+        cases = _axis(self.axes, CASE)
+        base = next((one for one in cases.choices if one.value is None), None) if cases else None
         return _label_of({**combination, CASE: base}) if base and combination[CASE].value is not None else None
 
     def experiment_of(self, combination: Combination) -> Tree:
@@ -167,18 +174,16 @@ class StudyFile:
         return tree
 
 
+def _axis(axes: Sequence[Axis], key: str) -> Axis | None:
+    return next((axis for axis in axes if axis.key == key), None)
+
+
 def _label_of(combination: Combination) -> str:
-    """The labels of a run's choices, joined."""
     return "-".join(choice.label for choice in combination.values())
 
 
 def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Resolve) -> StudyFile:
-    """Read `matrix`, `cases`, `exclude` and `baseline`, and the overrides that belong to them.
-
-    Args:
-        layers: a file, after those that it extends.
-        overrides: from the command line.
-        resolve: finds plugins.
+    """Read `matrix`, `cases`, `exclude` and `baseline` of a file, after those that it extends, and of the command line.
 
     Raises:
         ConfigError: what is wrong, with file, line and key.
@@ -186,20 +191,23 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     base, axes = Tree({}, {}), tuple[Axis, ...]()
     for tree in layers:
         below = {key: value for key, value in base.data.items() if key != "name"}
-        base = extended(Tree(below, base.marks), replace(tree, data=_without_study_keys(tree.data)))
+        above = {key: value for key, value in tree.data.items() if key not in STUDY_KEYS}
+        base = _extended(Tree(below, base.marks), Tree(above, tree.marks))
         if "matrix" in tree.data:
             axes = parse_axes(tree.data["matrix"], tree.marks, axes, resolve=resolve)
     own, axes, scoped, marks = _overridden(overrides, axes, layers[-1].marks, resolve)
-    cases = [_case(item, axes, path, tree.marks) for tree, path, item in _items(layers, "cases", _CASE_EXAMPLE)]
+    example = "when: {seed: 0}, set: {train.lr: 0.1}"
+    cases = [_case(item, axes, path, tree.marks) for tree, path, item in _items(layers, "cases", example)]
     _refuse_same_labels(cases)
     axes = _with_cases(axes, [case for case in cases if case.label], marks)
     exclude = [_when(item, axes, path, tree.marks) for tree, path, item in _items(layers, "exclude", "seed: 0")]
+    everywhere = tuple(one for one in own if one.path[0] not in ("name", "format"))
     study = StudyFile(
-        base=overlay(base, [one for one in own if one.path[0] in ("name", "format")]),
+        base=overlay(base, [one for one in own if one not in everywhere]),
         axes=axes,
         cases=tuple(case for case in cases if not case.label),
         exclude=tuple(exclude),
-        last=(*_for_all([one for one in own if one.path[0] not in ("name", "format")]), *scoped),
+        last=(*([StudyCase(When({}, (), {}), everywhere)] if everywhere else []), *scoped),
         baseline=_baseline(layers, overrides, axes, base),
         marks=marks,
     )
@@ -208,19 +216,18 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     return study
 
 
-_CASE_EXAMPLE = "when: {seed: 0}, set: {train.lr: 0.1}"
-
-
-def _without_study_keys(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key not in STUDY_KEYS}
+def _extended(below: Tree, above: Tree) -> Tree:
+    """The settings of a file over those of the file that it extends; each keeps the line where it was given."""
+    tree = overlay(below, [Setting((key,), one, origin_of((key,), above.marks)) for key, one in above.data.items()])
+    marks = {**tree.marks, **{path: origin for path, origin in above.marks.items() if stands(tree.data, path)}}
+    return Tree(tree.data, marks)
 
 
 def _overridden(
     overrides: Sequence[Setting], axes: tuple[Axis, ...], marks: Marks, resolve: Resolve
 ) -> tuple[list[Setting], tuple[Axis, ...], list[StudyCase], Marks]:
     """The overrides that are settings, the axes with those that the command line gives, and settings of one choice."""
-    own: list[Setting] = []
-    deferred: list[Setting] = []
+    own, deferred = list[Setting](), list[Setting]()
     for setting in overrides:
         head = setting.path[0]
         if head in ("extends", "cases", "exclude"):
@@ -244,8 +251,8 @@ def _choice_of(setting: Setting, axes: Sequence[Axis]) -> tuple[Axis, str, str] 
     """
     kind, _, rest = str(setting.path[-1]).partition(".")
     label, params, name = f"{rest}.".rpartition(".params.")
-    axis = next((axis for axis in axes if axis.key == kind and axis.is_component), None)
-    return (axis, label, name) if axis and params and len(setting.path) == 2 else None
+    axis = _axis(axes, kind)
+    return (axis, label, name) if axis and axis.is_component and params and len(setting.path) == 2 else None
 
 
 def _scoped(setting: Setting, axes: Sequence[Axis]) -> StudyCase:
@@ -256,20 +263,15 @@ def _scoped(setting: Setting, axes: Sequence[Axis]) -> StudyCase:
     labels = [choice.label for choice in axis.choices]
     if label not in labels:
         hint = did_you_mean(label, labels) or f"; there is {', '.join(map(shown_key, labels[:10]))}"
-        path: KeyPath = ("matrix", axis.key, label)
-        raise problem(path, f"no value of the axis has this label{hint}", {(): setting.origin})
+        raise problem(("matrix", axis.key, label), f"no value of the axis has this label{hint}", {(): setting.origin})
     one = Setting((axis.key, "params", *name.split(".")[:-1]), setting.value, setting.origin)
     _refuse_owned(one, axes, None)
     return StudyCase(When({axis.key: (label,)}, setting.path, {(): setting.origin}), (one,))
 
 
-def _for_all(settings: Sequence[Setting]) -> list[StudyCase]:
-    return [StudyCase(When({}, (), {}), tuple(settings))] if settings else []
-
-
 def _with_cases(axes: Sequence[Axis], cases: Sequence[StudyCase], marks: Marks) -> tuple[Axis, ...]:
     """The axes with that of the labelled cases, the base first; before the seed's where that is the last one."""
-    asked = next((axis for axis in axes if axis.key == CASE), None)
+    asked = _axis(axes, CASE)
     others = [axis for axis in axes if axis.key != CASE]
     if not cases:
         if asked:
@@ -380,10 +382,9 @@ def _baseline(layers: Sequence[Tree], overrides: Sequence[Setting], axes: Sequen
     if given is None or given[0] is None or given[0] == DEFAULT:
         return ""
     label, marks = given
-    axis = next((axis for axis in axes if axis.key == "mixer"), None)
-    mixer = base.data.get("mixer")
-    only = [plugin_label(mixer["name"])] if isinstance(mixer, dict) and isinstance(mixer.get("name"), str) else []
-    known = [choice.label for choice in axis.known] if axis else only
+    axis, only = _axis(axes, "mixer"), get(base.data, ("mixer", "name"))
+    known = [plugin_label(only)] if isinstance(only, str) else []
+    known = [choice.label for choice in axis.known] if axis else known
     if label not in known:
         there = f"there is {', '.join(map(shown_key, known[:10]))}" if known else "there is none"
         raise problem(("baseline",), f"got {shown(label)}, must be the label of a run's mixer; {there}", marks)
@@ -413,20 +414,20 @@ def _refuse(study: StudyFile, cases: Sequence[StudyCase], own: Sequence[Setting]
             raise problem(when.path, "is empty and leaves no run; name an axis", when.marks)
     for setting in own:
         _refuse_owned(setting, [axis for axis in study.axes if axis.key != CASE], None)
-    _refuse_malformed(study.base)
+    for kind in COMPONENTS:
+        if kind in study.base.data:
+            _refuse_malformed(kind, study.base)
     _refuse_idle(study, cases)
 
 
-def _refuse_malformed(base: Tree) -> None:
+def _refuse_malformed(kind: str, base: Tree) -> None:
     """Refuse a component that is none, though an axis stands above it."""
-    for kind in COMPONENTS:
-        if kind in base.data:
-            value = base.data[kind]
-            if not isinstance(value, dict):
-                raise problem((kind,), f"got {shown(value)}, must be {allowed(Experiment, (kind,))}", base.marks)
-            _, faults = validated(Component, value, (kind,), base.marks, lambda: known_keys(Experiment))
-            if faults:
-                raise refusal(faults, base.marks)
+    value = base.data[kind]
+    if not isinstance(value, dict):
+        raise problem((kind,), f"got {shown(value)}, must be {allowed(Experiment, (kind,))}", base.marks)
+    _, faults = validated(Component, value, (kind,), base.marks, lambda: known_keys(Experiment))
+    if faults:
+        raise refusal(faults, base.marks)
 
 
 def _refuse_idle(study: StudyFile, cases: Sequence[StudyCase]) -> None:
@@ -449,9 +450,3 @@ def _refuse_dropped(tree: Tree, case: StudyCase, last: Sequence[StudyCase]) -> N
         if not stands(tree.data, setting.path) and setting.value != DEFAULT:
             message = f"is dropped by the case {case.label}, which gives what is above it anew; leave one of them out"
             raise problem(setting.path, message, {(): setting.origin})
-
-
-def _told(axis: Axis, choice: Choice) -> Any:
-    if axis.key == CASE:
-        return choice.value.told if choice.value else {}
-    return choice.label if axis.is_component else choice.value

@@ -35,10 +35,7 @@ _SURELY_READABLE = 4 * MAX_NODES
 def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
     """The study with defaults filled in and paths absolute; files that it extends and overrides are part of it.
 
-    Args:
-        study: what was read.
-        runs: its checked runs, which know the plugins.
-        cwd: for values whose origin has no folder.
+    The checked runs know the plugins; `cwd` is for values whose origin has no folder.
 
     Raises:
         ConfigError: with its defaults it is larger than what `load_study` reads.

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from subquad.errors import PluginError
+from subquad.errors import PluginError, plain
 from subquad.plugin import (
     API_VERSION,
     CHANGES,
@@ -20,7 +20,6 @@ from subquad.plugin import (
     Plugin,
     TaskPlugin,
 )
-from subquad.registry.foreign import plain
 from subquad.registry.found import Found, Kind
 
 DESCRIPTORS: dict[Kind, type[Plugin]] = {
@@ -32,30 +31,21 @@ DESCRIPTORS: dict[Kind, type[Plugin]] = {
 
 
 def check_plugin(found: Found, thing: Any) -> Plugin:
-    """The descriptor that an entry point stands for; a mixer class is given one.
+    """The descriptor that an entry point stands for, with values of the right types; a mixer class is given one.
 
     Raises:
-        PluginError: it breaks the contract.
+        PluginError: it breaks the contract; what is wrong, in one line.
     """
     if found.kind == "mixer" and isinstance(thing, type):
-        plugin = _check_descriptor(found, _described(found, thing))
+        plugin = check_plugin(found, _described(found, thing))
         check_class(found, thing)
         return plugin
-    return _check_descriptor(found, thing)
-
-
-def _check_descriptor(found: Found, thing: Any) -> Plugin:
-    """`thing`, once it is known to be the right descriptor with values of the right types.
-
-    Raises:
-        PluginError: what is wrong, in one line.
-    """
     _check_api(found, getattr(thing, "api", API_VERSION))
     wanted = DESCRIPTORS[found.kind]
     if not isinstance(thing, wanted):
         also = " or a TokenMixer or AttentionCore class" if found.kind == "mixer" else ""
         given = thing.__name__ if isinstance(thing, type) else type(thing).__name__
-        raise PluginError(f"{found}: {plain(found.target)} is a {plain(given)}, not a {wanted.__name__}{also}")
+        raise PluginError(f"{found}: {found.target} is a {given}, not a {wanted.__name__}{also}")
     _check_config(found, thing.config)
     _check_fields(found, thing, wanted)
     if isinstance(thing, MixerPlugin):
@@ -66,26 +56,18 @@ def _check_descriptor(found: Found, thing: Any) -> Plugin:
 
 
 def _check_api(found: Found, api: Any) -> None:
-    """Refuse a plugin written for another version of the plugin contract.
-
-    Raises:
-        PluginError: which version it needs, which there is, and what to upgrade.
-    """
+    """Refuse a plugin written for another version of the plugin contract."""
     if type(api) is not int:
-        raise PluginError(f"{found}: api is {plain(api)!r}, not a whole number")
+        raise PluginError(f"{found}: api is {str(api)!r}, not a whole number")
     if api != API_VERSION:
-        hint = "upgrade subquad" if api > API_VERSION else f"upgrade {plain(found.distribution)} ({CHANGES})"
+        hint = "upgrade subquad" if api > API_VERSION else f"upgrade {found.distribution} ({CHANGES})"
         raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: {hint}")
 
 
 def _check_config(found: Found, config: Any) -> None:
-    """Refuse a parameter schema that would let unknown keys or later changes through.
-
-    Raises:
-        PluginError: it is not a `Config` subclass, frozen, with extra keys forbidden.
-    """
+    """Refuse a parameter schema that would let unknown keys or later changes through."""
     if not (isinstance(config, type) and issubclass(config, Config)):
-        raise PluginError(f"{found}: config is {plain(repr(config))}, not a subclass of subquad.plugin.Config")
+        raise PluginError(f"{found}: config is {config!r}, not a subclass of subquad.plugin.Config")
     settings = config.model_config
     if not settings.get("frozen") or settings.get("extra") != "forbid":
         raise PluginError(f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does")
@@ -109,7 +91,7 @@ _CALLS: dict[Kind, str] = {
 }
 
 
-def bases(kind: Kind) -> tuple[type, ...]:
+def _bases(kind: Kind) -> tuple[type, ...]:
     """The classes one of which a plugin of this kind must extend. Imports torch, except for data sets."""
     if kind == "dataset":
         from subquad.data import Dataset
@@ -127,7 +109,7 @@ def check_class(found: Found, cls: Any) -> type:
         PluginError: what is wrong, naming the method.
     """
     base = _base_of(found, cls)
-    label = f"{found}: {plain(cls.__name__)}"
+    label = f"{found}: {cls.__name__}"
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         raise PluginError(f"{label} does not implement {', '.join(_wanted(base, name) for name in missing)}")
     for name in sorted(getattr(base, "__abstractmethods__", ())):
@@ -137,17 +119,13 @@ def check_class(found: Found, cls: Any) -> type:
 
 
 def _described(found: Found, cls: Any) -> MixerPlugin:
-    """The descriptor of a mixer that was given as a class with `Config` and `facts` of its own.
-
-    Raises:
-        PluginError: it is no mixer, or one of the two is missing.
-    """
+    """The descriptor of a mixer that was given as a class with `Config` and `facts` of its own."""
     _base_of(found, cls)
     for attribute, example in (("Config", "a subquad.plugin.MixerConfig"), ("facts", "a subquad.plugin.Facts")):
         if not hasattr(cls, attribute):
-            raise PluginError(f"{found}: {plain(cls.__name__)} has no class attribute {attribute} ({example})")
+            raise PluginError(f"{found}: {cls.__name__} has no class attribute {attribute} ({example})")
     if not isinstance(cls.facts, Facts):
-        raise PluginError(f"{found}: {plain(cls.__name__)}.facts is {plain(repr(cls.facts))}, not a Facts")
+        raise PluginError(f"{found}: {cls.__name__}.facts is {cls.facts!r}, not a Facts")
     own_words = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n")[0]
     return MixerPlugin(
         config=cls.Config,
@@ -161,18 +139,14 @@ def _described(found: Found, cls: Any) -> MixerPlugin:
 
 
 def _base_of(found: Found, cls: Any) -> type:
-    allowed = bases(found.kind)
+    allowed = _bases(found.kind)
     for base in allowed:
         if isinstance(cls, type) and issubclass(cls, base):
             return base
-    names = " or ".join(f"{_public_module(base)}.{base.__name__}" for base in allowed)
+    # Plugins import it from subquad.nn, which is where subquad.nn.mixer is public.
+    names = " or ".join(".".join([*base.__module__.split(".")[:2], base.__name__]) for base in allowed)
     given = cls.__name__ if isinstance(cls, type) else repr(cls)
-    raise PluginError(f"{found}: {plain(given)} is not a subclass of {names}")
-
-
-def _public_module(base: type) -> str:
-    """subquad.nn of subquad.nn.mixer: where plugins import it from."""
-    return ".".join(base.__module__.split(".")[:2])
+    raise PluginError(f"{found}: {given} is not a subclass of {names}")
 
 
 def _check_method(label: str, cls: type, base: type, name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from subquad.errors import PluginError
-from subquad.registry.foreign import cause, plain
+from subquad.registry.foreign import cause
 from subquad.registry.found import Found, blocked, canonical, find_plugins
 from subquad.suggest import did_you_mean
 
@@ -41,7 +41,7 @@ class Recipe:
         try:
             return self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise PluginError(f"{self.found.kind} {plain(self.name)!r} ({self.found.owner}): {cause(error)}") from None
+            raise PluginError(f"{self.found.kind} {self.name!r} ({self.found.owner}): {cause(error)}") from None
 
     @property
     def summary(self) -> str:
@@ -73,12 +73,10 @@ def recipe(name: str, kind: FileKind = "recipe") -> Recipe:
     if not rows:
         hint = did_you_mean(name, recipes(kind))
         broken = "".join(f"; {problem}" for problem in folder_faults(kind))
-        raise PluginError(
-            plain(f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed){broken}")
-        )
+        raise PluginError(f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed){broken}")
     choices = " or ".join(sorted({row.full_name for row in rows}))
     offered = " and ".join(sorted({row.found.owner for row in rows}))
-    raise PluginError(plain(f"{kind} {name!r} is offered by {offered}: write {choices}"))
+    raise PluginError(f"{kind} {name!r} is offered by {offered}: write {choices}")
 
 
 def yaml_files(kind: FileKind = "recipe") -> list[Recipe]:
@@ -90,7 +88,7 @@ def yaml_files(kind: FileKind = "recipe") -> list[Recipe]:
 
 def folder_faults(kind: FileKind) -> list[str]:
     """Entry points whose package cannot be found, one line each."""
-    return [f"{found}: no package {plain(found.target)}" for found, folder in _folders(kind) if folder is None]
+    return [f"{found}: no package {found.target}" for found, folder in _folders(kind) if folder is None]
 
 
 def _folders(kind: FileKind) -> list[tuple[Found, Path | None]]:

@@ -1,4 +1,4 @@
-"""Foreign text made safe to print, and guards around foreign code: what it raises, prints or changes stays its own."""
+"""Guards around foreign code: what it raises, prints or changes stays its own."""
 
 from __future__ import annotations
 
@@ -9,28 +9,15 @@ import signal
 import sys
 import threading
 import traceback
-import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from subquad.errors import Interrupted, PluginError
+from subquad.errors import Interrupted, PluginError, plain
 
-# Control, format (bidirectional overrides), surrogate, private, line and paragraph separators.
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Frames that say nothing about where a plugin is wrong: the import system, this package, the libraries it calls.
 _ELSEWHERE = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 _LIBRARIES = {"importlib", "torch", "numpy", "pydantic"}
-
-
-def plain(text: object, limit: int = 400) -> str:
-    """`text` with every character that could steer a terminal or break a line shown as an escape; cut at `limit`."""
-    shown = "".join(_escape(char) if unicodedata.category(char) in _HIDDEN else char for char in str(text))
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def cause(error: BaseException) -> str:

@@ -11,8 +11,7 @@ from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from typing import Literal
 
-from subquad.errors import PluginError
-from subquad.registry.foreign import plain
+from subquad.errors import PluginError, plain
 from subquad.suggest import did_you_mean
 
 Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe", "published"]
@@ -95,7 +94,9 @@ def _scan(path_state: tuple[tuple[str, int], ...]) -> tuple[tuple[Found, ...], t
     faults: list[str] = []
     for offering in _offering(faults):
         try:
-            found.update(_entries(offering))
+            owner, version = canonical(offering.metadata["Name"]), offering.metadata["Version"] or "?"
+            entries = [entry for entry in offering.entry_points if entry.group in _KINDS]
+            found.update(Found(_KINDS[one.group], one.name, owner, version, one.value) for one in entries)
         except Exception as error:  # malformed metadata of one distribution must not hide the others
             faults.append(plain(f"{offering.locate_file('')}: entry points cannot be read ({error})"))
     kinds = list(GROUPS)
@@ -123,15 +124,6 @@ def _offering(faults: list[str]) -> Iterator[Distribution]:
                 yield candidate
 
 
-def _entries(offering: Distribution) -> list[Found]:
-    owner, version = canonical(offering.metadata["Name"]), offering.metadata["Version"] or "?"
-    return [
-        Found(_KINDS[entry.group], entry.name, owner, version, entry.value)
-        for entry in offering.entry_points
-        if entry.group in _KINDS
-    ]
-
-
 _ALLOWED, _DISABLED = "SUBQUAD_PLUGINS", "SUBQUAD_DISABLE_PLUGINS"
 _SWITCH = {"": False, "0": False, "false": False, "1": True, "true": True}
 
@@ -146,7 +138,7 @@ def blocked(distribution: str) -> str | None:
     """
     switch = os.environ.get(_DISABLED, "")
     if switch.lower() not in _SWITCH:
-        raise PluginError(f"{_DISABLED}={plain(switch)}: write 1 or 0")
+        raise PluginError(f"{_DISABLED}={switch}: write 1 or 0")
     if canonical(distribution) == "subquad":
         return None
     if _SWITCH[switch.lower()]:
@@ -200,10 +192,10 @@ def _ambiguous(rows: Sequence[Found]) -> str:
     """One line about plugins that share a name: who offers it, and what to write instead."""
     first, owners = rows[0], sorted({row.distribution for row in rows})
     if len(owners) == 1:
-        targets = " and ".join(plain(row.target) for row in rows)
+        targets = " and ".join(row.target for row in rows)
         return f"{first} is declared more than once, as {targets}: its distribution must be repaired"
     offered = " and ".join(sorted({row.owner for row in rows}))
-    choices = " or ".join(sorted({plain(row.full_name) for row in rows}))
+    choices = " or ".join(sorted({row.full_name for row in rows}))
     return plain(f"{first.kind} {first.name!r} is offered by {offered}: write {choices}")
 
 
@@ -214,4 +206,4 @@ def _unknown(kind: Kind, name: str) -> str:
     hint = did_you_mean(name, known) or "".join(elsewhere[:1])
     if kind == "mixer" and (name.endswith(".py") or "/" in name):
         hint = "; a mixer in a file is written ./file.py:Class"
-    return plain(f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed)")
+    return f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed)"

@@ -24,7 +24,6 @@ from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, Literal
 
 from subquad.errors import SubquadError
-from subquad.registry.contract import bases
 from subquad.registry.files import package_folder
 from subquad.registry.foreign import flush_output, plain, process_state
 from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
@@ -171,8 +170,8 @@ def _main(description: str, pipe_number: str) -> None:
     """Probe the plugin that is described, and leave without running its exit handlers."""
     found, pipe = Found(**json.loads(description)), Connection(int(pipe_number), readable=False)
     os.set_inheritable(pipe.fileno(), False)
-    import_module("numpy")  # so that its random state can be compared
-    bases(found.kind)
+    for base in ("numpy", "subquad.data" if found.kind == "dataset" else "subquad.nn"):
+        import_module(base)  # their time is not the plugin's, and random states can be compared
     pipe.send_bytes(b"the plugin's time begins")
     findings = _probe(found)
     flush_output()

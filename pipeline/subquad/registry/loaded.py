@@ -11,12 +11,12 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.registry.foreign import blamed, plain, state_kept
+from subquad.registry.foreign import blamed, state_kept
 from subquad.registry.found import Found, Kind, blocked, canonical, choose_plugin, find_plugins
 from subquad.registry.source import SourceFile
 
@@ -29,7 +29,7 @@ def _import(found: Found, target: str) -> Any:
     """What "module:attribute" of a plugin stands for, not checked yet."""
     module, _, attributes = target.partition("[")[0].strip().partition(":")
     if not module or not attributes:
-        raise PluginError(f"{found} cannot be loaded: {plain(target)!r} is not of the form module:attribute")
+        raise PluginError(f"{found} cannot be loaded: {target!r} is not of the form module:attribute")
     with blamed(f"{found} cannot be loaded"):
         thing = importlib.import_module(module)
         for attribute in attributes.split("."):
@@ -186,28 +186,28 @@ def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         PluginError: names this node and all that it lacks, or has in another version.
     """
-    problems = [problem for one in expected if not one.get("source") for problem in _differences(one)]
-    if problems:
-        raise PluginError(f"node {plain(platform.node())}: {'; '.join(dict.fromkeys(problems))}")
+    problems = dict.fromkeys(_difference(one) for one in expected if not one.get("source"))
+    if told := "; ".join(filter(None, problems)):
+        raise PluginError(f"node {platform.node()}: {told}")
 
 
-def _differences(expected: Mapping[str, Any]) -> list[str]:
+def _difference(expected: Mapping[str, Any]) -> str:
+    """What this node lacks of a plugin; "" where it has it."""
     owner, version = expected["distribution"], expected["version"]
-    label = plain(f"{expected['kind']} {expected['name']!r} ({owner} {version})")
-    here = [one for one in find_plugins(expected["kind"]) if one.name == expected["name"]]
-    same = [one for one in here if one.distribution == canonical(owner)]
+    label = f"{expected['kind']} {expected['name']!r} ({owner} {version})"
+    wanted = (expected["name"], canonical(owner))
+    same = [one for one in find_plugins(expected["kind"]) if (one.name, one.distribution) == wanted]
     if not same:
-        return [f"{label} is not installed here"]
+        return f"{label} is not installed here"
     if reason := blocked(owner):
-        return [f"{label} is blocked here: {reason}"]
+        return f"{label} is blocked here: {reason}"
     if same[0].version != version:
-        return [f"{label} is here in version {plain(same[0].version)}"]
+        return f"{label} is here in version {same[0].version}"
     installed = _installed(owner)
     if expected.get("editable") or installed["editable"] or not expected.get("sha256"):
-        return []  # an editable installation's RECORD does not list its code
-    if installed["sha256"] != expected["sha256"]:
-        return [f"{label} has other files here under the same version"]
-    return []
+        return ""  # an editable installation's RECORD does not list its code
+    same_files = installed["sha256"] == expected["sha256"]
+    return "" if same_files else f"{label} has other files here under the same version"
 
 
 def _installed(name: str) -> dict[str, Any]:
@@ -215,23 +215,14 @@ def _installed(name: str) -> dict[str, Any]:
         owner = distribution(name)
     except PackageNotFoundError:
         return {"editable": False, "sha256": None}
-    return {"editable": _is_editable(owner), "sha256": _record_hash(owner)}
-
-
-def _is_editable(owner: Distribution) -> bool:
     try:
         origin = json.loads(owner.read_text("direct_url.json") or "{}")
     except ValueError:
-        return False
-    return bool(origin.get("dir_info", {}).get("editable", False))
-
-
-def _record_hash(owner: Distribution) -> str | None:
+        origin = {}
     record = owner.read_text("RECORD")
-    if record is None:
-        return None
-    rows = sorted(row for row in record.splitlines() if _is_own(row.split(",")[0]))
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    rows = sorted(row for row in (record or "").splitlines() if _is_own(row.split(",")[0]))
+    sha256 = None if record is None else hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    return {"editable": bool(origin.get("dir_info", {}).get("editable", False)), "sha256": sha256}
 
 
 def _is_own(path: str) -> bool:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from subquad.errors import PluginError
-from subquad.registry.foreign import blamed, plain
+from subquad.registry.foreign import blamed
 from subquad.registry.found import Found
 from subquad.suggest import did_you_mean
 
@@ -53,14 +53,12 @@ class SourceFile:
         """
         path, _, attribute = name.rpartition(":")
         if not attribute.isidentifier():
-            raise PluginError(f"mixer {plain(name)!r}: {plain(attribute)!r} is not a class name, write ./file.py:Class")
+            raise PluginError(f"mixer {name!r}: {attribute!r} is not a class name, write ./file.py:Class")
         content = _read(name, (base or Path.cwd()) / path)
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PluginError(
-                f"mixer {plain(name)!r}: the file is not UTF-8 ({error.reason} at byte {error.start})"
-            ) from None
+            raise PluginError(f"mixer {name!r}: the file is not UTF-8 ({error.reason} at byte {error.start})") from None
         return SourceFile(path, attribute, hashlib.sha256(content).hexdigest(), text)
 
     def run(self) -> Any:
@@ -76,20 +74,20 @@ class SourceFile:
             return getattr(module, self.attribute)
         except AttributeError:
             hint = did_you_mean(self.attribute, [name for name in vars(module) if not name.startswith("_")])
-            raise PluginError(f"{self.found}: {plain(self.path)} defines no {self.attribute}{hint}") from None
+            raise PluginError(f"{self.found}: {self.path} defines no {self.attribute}{hint}") from None
 
 
 def _read(name: str, path: Path) -> bytes:
     if not path.is_file():
         problem = "is not a file" if path.exists() else "does not exist"
-        raise PluginError(f"mixer {plain(name)!r}: {plain(path)} {problem}")
+        raise PluginError(f"mixer {name!r}: {path} {problem}")
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise PluginError(f"mixer {plain(name)!r}: {plain(path)} cannot be read ({error.strerror})") from None
+        raise PluginError(f"mixer {name!r}: {path} cannot be read ({error.strerror})") from None
     if len(content) > MAX_BYTES:
-        raise PluginError(f"mixer {plain(name)!r}: {plain(path)} has more than {MAX_BYTES} bytes: not a mixer's source")
+        raise PluginError(f"mixer {name!r}: {path} has more than {MAX_BYTES} bytes: not a mixer's source")
     return content
 
 
@@ -100,19 +98,14 @@ def _module(source: SourceFile) -> ModuleType:
         return sys.modules[name]
     module = ModuleType(name)
     module.__file__ = source.path
+    # Tracebacks show lines without the file.
+    linecache.cache[source.path] = (len(source.text), None, source.text.splitlines(keepends=True), source.path)
     # Registered first: pydantic and dataclasses look annotations up in sys.modules while the class is being made.
     sys.modules[name] = module
     try:
         with blamed(f"{source.found} cannot be loaded"):
-            exec(_compiled(source), module.__dict__)
+            exec(compile(source.text.removeprefix("\ufeff"), source.path, "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
     return module
-
-
-def _compiled(source: SourceFile) -> Any:
-    filename = f"{source.path}"
-    lines = source.text.splitlines(keepends=True)
-    linecache.cache[filename] = (len(source.text), None, lines, filename)  # tracebacks show lines without the file
-    return compile(source.text.removeprefix("\ufeff"), filename, "exec", dont_inherit=True)
