@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from subquad.report.document import ReportDocument, document_of
-from subquad.report.formats import FORMATS, parse_formats, write_document
+from subquad.report.formats import FORMATS, parse_formats, print_document, write_document
 from subquad.report.report import Report, read_report
 from subquad.report.search import search_document
-from subquad.report.terminal import print_document
 
 __all__ = [
     "FORMATS",

@@ -9,9 +9,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, Literal
 
 from subquad.report.curves import Curve
@@ -19,14 +19,21 @@ from subquad.report.published import printed_values, published_beside
 from subquad.report.report import Report
 from subquad.report.rows import TableRow, in_order
 from subquad.report.text import Metric, Spread
-from subquad.runs import Record, read_records
+from subquad.runs import read_records
 
 MAX_POINTS = 240
 _COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
 _BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
+_STYLES: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.3},
+    "dashed": {"linewidth": 1.3, "linestyle": "--"},
+    "full marks": {"linestyle": "none", "marker": "D", "markersize": 6},
+    "marks": {"linestyle": "none", "marker": "D", "markersize": 6, "fillstyle": "none"},
+    "ring": {"linestyle": "none", "marker": "o", "markersize": 12, "fillstyle": "none"},
+}
 
-Point = tuple[float, float]
+_Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class _Line:
 
     name: str
     colour: str
-    points: tuple[Point, ...]
+    points: tuple[_Point, ...]
     errors: tuple[float, ...] = ()
     style: Literal["line", "dashed", "full marks", "marks", "ring"] = "line"
 
@@ -96,89 +103,80 @@ class Chart:
 def training_charts(report: Report) -> list[Chart]:
     """For each data set the metric over epochs and the training loss over steps, a line for every run."""
     names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
-    colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
-    found = []
+    colours = dict(zip(names, cycle(_COLOURS), strict=False))
+    charts = []
     for dataset in dict.fromkeys(row.dataset for row in report.rows):
         rows = [row for row in report.rows if row.dataset == dataset]
         scores, losses = _training_lines(rows, colours)
         metric = Metric(rows[0].metric).with_unit
         dashed = " (dashed: on the test split)" if any(line.style == "dashed" for line in scores) else ""
-        found += [
-            Chart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, tuple(scores)),
-            Chart(f"{dataset}: training loss by step", "step", "loss", tuple(losses)),
-        ]
-    return [chart for chart in found if chart.lines]
+        charts.append(Chart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, scores))
+        charts.append(Chart(f"{dataset}: training loss by step", "step", "loss", losses))
+    return [chart for chart in charts if chart.lines]
 
 
-def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[list[_Line], list[_Line]]:
+def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
     """Scores and losses."""
     several = len({row.protocol for row in rows}) > 1
     scores, losses = list[_Line](), list[_Line]()
     for row in rows:
         name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours.get(row.name, _BASELINE_COLOUR)
-        for records in (list(read_records(run.folder)) for run in row.runs):
-            for split in dict.fromkeys(record.split for record in records if record.kind == "eval"):
-                points = _points(records, split, row.metric)
-                scores += _line(name, colour, points, style="dashed" if split == "test" else "line")
-            losses += _line(name, colour, [(float(one.step), one.metrics["loss"]) for one in _losses(records)])
-    return scores, losses
+        for run in row.runs:
+            by_split, loss = dict[str, list[_Point]](), list[_Point]()
+            for record in read_records(run.folder):
+                if record.kind == "eval" and row.metric in record.metrics:
+                    score = Metric(row.metric).scaled(record.metrics[row.metric])
+                    by_split.setdefault(record.split, []).append((record.epoch, score))
+                elif record.kind == "train" and "loss" in record.metrics:
+                    loss.append((float(record.step), record.metrics["loss"]))
+            for split, points in by_split.items():
+                scores.append(_Line(name, colour, _thin(points), style="dashed" if split == "test" else "line"))
+            losses.append(_Line(name, colour, _thin(loss)))
+    return _drawable(scores), _drawable(losses)
 
 
-def _points(records: Sequence[Record], split: str, metric: str) -> list[Point]:
-    return [
-        (record.epoch, Metric(metric).scaled(record.metrics[metric]))
-        for record in records
-        if record.kind == "eval" and record.split == split and metric in record.metrics
-    ]
+def _drawable(lines: Iterable[_Line]) -> tuple[_Line, ...]:
+    return tuple(line for line in lines if line.points)
 
 
-def _losses(records: Sequence[Record]) -> list[Record]:
-    return [one for one in records if one.kind == "train" and "loss" in one.metrics]
-
-
-def _line(name: str, colour: str, points: Sequence[Point], **style: Any) -> Iterator[_Line]:
+def _thin(points: Iterable[_Point], limit: int = MAX_POINTS) -> tuple[_Point, ...]:
+    """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
     finite = sorted(point for point in points if math.isfinite(point[1]))
-    if finite:
-        yield _Line(name, colour, tuple(_thin(finite)), **style)
-
-
-def _thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """At most `limit` points: means of neighbours, so that a noisy loss keeps its level."""
-    if len(points) <= limit:
-        return list(points)
-    edges = [index * len(points) // limit for index in range(limit + 1)]
-    groups = [points[start:end] for start, end in pairwise(edges)]
-    return [tuple(math.fsum(column) / len(group) for column in zip(*group, strict=True)) for group in groups]  # pyright: ignore[reportReturnType]
+    if len(finite) <= limit:
+        return tuple(finite)
+    edges = [index * len(finite) // limit for index in range(limit + 1)]
+    groups = [finite[start:end] for start, end in pairwise(edges)]
+    return tuple(
+        (math.fsum(x for x, _ in group) / len(group), math.fsum(y for _, y in group) / len(group)) for group in groups
+    )
 
 
 def curve_chart(curve: Curve) -> Chart:
     """Test means with bars of one standard deviation, validation means, and all published values, evenly spaced."""
     first, metric = curve.rows[0], curve.metric
-    printed = printed_values(first, curve.key)
     own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
-    texts = {curve.value(row) for row in curve.rows} | {own.get(value, f"{value:g}") for value, _ in printed}
-    names = sorted(texts, key=in_order)
+    printed = [(own.get(value, f"{value:g}"), one) for value, one in printed_values(first, curve.key)]
+    names = sorted({*map(curve.value, curve.rows), *(name for name, _ in printed)}, key=in_order)
     place = {name: float(index) for index, name in enumerate(names)}
 
-    def means(rows: Iterable[tuple[TableRow, Spread | None]]) -> tuple[Point, ...]:
+    def means(rows: Iterable[tuple[TableRow, Spread | None]]) -> tuple[_Point, ...]:
         return tuple((place[curve.value(row)], metric.scaled(one.mean)) for row, one in rows if one)
 
     scores = [(row, row.score) for row in curve.rows]
     errors = tuple(metric.scaled(score.std or 0.0) for _, score in scores if score)
     fair = {id(one.published) for row in curve.rows for one in published_beside(row, curve.key) if not one.reasons}
-    marks = [(id(row) in fair, (place[own.get(value, f"{value:g}")], row.value)) for value, row in printed]
+    full, empty = (
+        tuple((place[name], one.value) for name, one in printed if (id(one) in fair) is is_fair)
+        for is_fair in (True, False)
+    )
     lines = (
         _Line("test ± sd", _COLOURS[0], means(scores), errors),
         _Line("validation", _BASELINE_COLOUR, means((row, row.validation) for row in curve.rows), style="dashed"),
         _Line("base", _COLOURS[0], means((row, score) for row, score in scores if row.is_base), style="ring"),
-        _Line("published", _COLOURS[1], tuple(point for full, point in marks if full), style="full marks"),
-        _Line("published, not comparable", _COLOURS[1], tuple(one for full, one in marks if not full), style="marks"),
+        _Line("published", _COLOURS[1], full, style="full marks"),
+        _Line("published, not comparable", _COLOURS[1], empty, style="marks"),
     )
-    return Chart(curve.title, curve.key, f"test {metric.with_unit}", tuple(filter(_has_points, lines)), tuple(names))
-
-
-def _has_points(line: _Line) -> bool:
-    return bool(line.points)
+    return Chart(curve.title, curve.key, f"test {metric.with_unit}", _drawable(lines), tuple(names))
 
 
 def _draw_axes(axes: Any, chart: Chart) -> None:
@@ -198,15 +196,6 @@ def _draw_axes(axes: Any, chart: Chart) -> None:
     if chart.names:
         axes.set_xticks(range(len(chart.names)), chart.names)
         axes.margins(x=0.5 / len(chart.names))
-
-
-_STYLES: dict[str, dict[str, Any]] = {
-    "line": {"linewidth": 1.3},
-    "dashed": {"linewidth": 1.3, "linestyle": "--"},
-    "full marks": {"linestyle": "none", "marker": "D", "markersize": 6},
-    "marks": {"linestyle": "none", "marker": "D", "markersize": 6, "fillstyle": "none"},
-    "ring": {"linestyle": "none", "marker": "o", "markersize": 12, "fillstyle": "none"},
-}
 
 
 def _draw_legend(figure: Any, lines: Sequence[_Line]) -> None:

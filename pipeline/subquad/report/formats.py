@@ -1,4 +1,4 @@
-"""A document as files: Markdown, LaTeX, CSV, and one HTML page that loads nothing."""
+"""A document on a terminal, and as files: Markdown, LaTeX, CSV, and one HTML page that loads nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import csv
 import hashlib
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
 
 from subquad.errors import ConfigError
 from subquad.report.charts import Chart
-from subquad.report.document import ReportDocument, Table
+from subquad.report.document import NEVER, ReportDocument, Table
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
 
@@ -50,20 +55,29 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
         the files written, in the order of `formats`; with the page, charts along settings after them.
     """
     texts = {folder / f"report.{name}": FORMATS[name](document) for name in formats}
-    if "html" in formats:
-        texts |= {folder / _PICTURES / name: chart.drawn() for name, chart in _named(document)}
+    charts = [chart for section in document.sections for chart in section.charts if chart.names]
+    names = Counter[str]()
+    for chart in charts if "html" in formats else ():
+        names[chart.file_name] += 1
+        again = f"~{names[chart.file_name]}" if names[chart.file_name] > 1 else ""
+        texts[folder / _PICTURES / f"{chart.file_name}{again}.svg"] = chart.drawn()
     for path, content in texts.items():
         write_text(path, content)
     return list(texts)
 
 
-def _named(document: ReportDocument) -> list[tuple[str, Chart]]:
-    """Charts along settings with their files' names, each once."""
-    found = dict[str, Chart]()
-    for chart in (chart for section in document.sections for chart in section.charts if chart.names):
-        again = sum(re.fullmatch(rf"{re.escape(chart.file_name)}(~\d+)?\.svg", name) is not None for name in found)
-        found[f"{chart.file_name}{f'~{again + 1}' if again else ''}.svg"] = chart
-    return list(found.items())
+def _filled(template: str, document: ReportDocument, escape: Callable[[str], str] | None = None, **more: Any) -> str:
+    """A template of this package; `escape` is for every value but those marked as safe, None for HTML."""
+    environment = Environment(
+        loader=FunctionLoader(_file),
+        autoescape=escape is None,
+        finalize=escape and (lambda value: value if isinstance(value, Markup) else escape(value)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(document=document, **more)
 
 
 def _in_markdown(text: str) -> str:
@@ -72,51 +86,9 @@ def _in_markdown(text: str) -> str:
     return _ACTIVE.sub(r"\\\1", plain)
 
 
-def _markdown(document: ReportDocument) -> str:
-    parts = [f"# {_in_markdown(document.title)}", *([_bullets(document.lead)] if document.lead else [])]
-    for section in document.sections:
-        content = [_markdown_table(section.table)] if section.table and section.table.lines else []
-        content += [_bullets(lines) for lines in (section.lines, section.headlines, section.notes) if lines]
-        parts += [f"## {_in_markdown(section.title)}", *content] if content else []
-    return "\n\n".join(parts) + "\n"
-
-
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {_in_markdown(line)}" for line in lines)
-
-
-def _markdown_table(table: Table) -> str:
-    head = [_in_markdown(one.header) for one in table.columns]
-    marks = ["---:" if one.numeric else "---" for one in table.columns]
-    body = [[_in_markdown(cell) for cell in line] for line in table.lines]
-    for index in table.italic:
-        body[index] = [f"*{cell}*" for cell in body[index]]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, marks, *body))
-
-
 def _in_latex(text: str) -> str:
     """`text` so that LaTeX sets it as it is."""
     return "".join(_LATEX.get(one, one) for one in text)
-
-
-def _latex(document: ReportDocument) -> str:
-    """A tabular for each table; needs the package booktabs."""
-    parts = [f"% {document.title}. Needs \\usepackage{{booktabs}}."]
-    for section in document.sections:
-        if section.table and section.table.lines:
-            parts += [f"% {section.title}\n{_tabular(section.table)}"]
-    return "\n\n".join(parts) + "\n"
-
-
-def _tabular(table: Table) -> str:
-    kinds = "".join("r" if one.numeric else "l" for one in table.columns)
-    body = [[_in_latex(cell) for cell in line] for line in table.lines]
-    for index in table.italic:
-        body[index] = [rf"\textit{{{cell}}}" for cell in body[index]]
-    head = " & ".join(_in_latex(one.header) for one in table.columns)
-    lines = [f"{' & '.join(cells)} \\\\" for cells in body]
-    start = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", rf"{head} \\", r"\midrule"]
-    return "\n".join([*start, *lines, r"\bottomrule", r"\end{tabular}"])
 
 
 def _neutral(value: Any) -> Any:
@@ -126,42 +98,99 @@ def _neutral(value: Any) -> Any:
 
 def _sheet(document: ReportDocument) -> str:
     """RFC 4180: records under the columns that any of them has, in the order in which they come up."""
-    stream = io.StringIO()
-    columns = list(dict.fromkeys(name for record in document.records for name in record))
+    records, stream = [_flat(record) for record in document.records], io.StringIO()
+    columns = list(dict.fromkeys(name for record in records for name in record))
     writer = csv.DictWriter(stream, columns, restval=None, lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows({name: _neutral(value) for name, value in record.items()} for record in document.records)
+    writer.writerows({name: _neutral(value) for name, value in record.items()} for record in records)
     return stream.getvalue()
 
 
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """One level of nested values: `score_mean`; lists as text, those of mappings key by key."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if key in ("setting", "at"):
+            found[name] = "; ".join(f"{one}={other}" for one, other in value.items())
+        elif isinstance(value, Mapping):
+            found |= _flat(value, f"{name}_")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            found |= {f"{name}_{one}": _listed(each[one] for each in value) for one in value[0]}
+        else:
+            found[name] = _listed(value) if isinstance(value, list) else value
+    return found
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return "; ".join(_listed(one) if isinstance(one, list) else "" if one is None else str(one) for one in values)
+
+
 def _page(document: ReportDocument) -> str:
-    """The page: style and charts are inside as data, scripts are forbidden by its policy; every value is escaped."""
+    """The page: style and charts are inside as data, scripts are forbidden by its policy; every value is escaped.
+
+    By that policy nothing may load or run, except this very style sheet and pictures inside the page.
+    """
     css = _file("page.css")
-    environment = Environment(loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined)
-    drawn = [_images(section.charts) for section in document.sections]
-    pictures = [(name, _data(content, "png")) for name, content in document.pictures.items()]
-    template = environment.get_template("page.html.j2")
-    return template.render(document=document, css=Markup(css), policy=_policy(css), drawn=drawn, pictures=pictures)
-
-
-def _images(charts: Sequence[Chart]) -> list[tuple[str, Markup]]:
-    """(description, address) of each chart."""
-    return [(one.description, _data(one.drawn().encode(), "svg+xml")) for one in charts]
-
-
-def _data(content: bytes, kind: str) -> Markup:
-    return Markup(f"data:image/{kind};base64,{base64.b64encode(content).decode()}")
-
-
-def _policy(css: str) -> str:
-    """Content security policy: nothing may load or run, except this very style sheet and pictures inside the page."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return _filled("page.html.j2", document, css=Markup(css), policy=policy, picture=_picture)
+
+
+def _picture(content: bytes | Chart) -> Markup:
+    """The address of a picture that lies in the page: a PNG file, or a chart."""
+    kind, data = ("svg+xml", content.drawn().encode()) if isinstance(content, Chart) else ("png", content)
+    return Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
 
 
 def _file(name: str) -> str:
     return (files("subquad.report") / name).read_text(encoding="utf-8")
 
 
-FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {"md": _markdown, "csv": _sheet, "html": _page, "tex": _latex}
+FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {
+    "md": partial(_filled, "report.md.j2", escape=_in_markdown),
+    "csv": _sheet,
+    "html": _page,
+    "tex": partial(_filled, "report.tex.j2", escape=_in_latex),
+}
 """Format -> what renders it."""
+
+
+def print_document(document: ReportDocument, console: Console) -> None:
+    """Print the sections, then the headlines. Names are plain text: no markup, no escape sequences."""
+
+    def say(lines: Iterable[str], style: str = "") -> None:
+        for line in lines:
+            console.print(Text(line, style=style), soft_wrap=True)
+
+    say(document.lead)
+    for number, section in enumerate(document.sections):
+        if section.brief is not None:
+            say(section.brief, "dim")
+            continue
+        if number:
+            console.print()
+            say([section.title], "bold")
+        if section.table:
+            console.print(_grid(section.table, console.width))
+        say(section.lines)
+        say(section.notes, "dim")
+    say((line for section in document.sections for line in section.headlines), "bold")
+
+
+def _grid(table: Table, width: int) -> Grid:
+    """The columns that fit; cells are broken over lines where even the most important ones do not."""
+    cells = dict(zip(table.columns, zip(*table.lines, strict=True), strict=True))
+    least = {name: max(map(len, (*name.split(), *cells[name]))) for name in table.columns}
+    shown = [name for name in table.columns if table.ranks.get(name) != NEVER]
+    for name in sorted(shown, key=lambda name: -table.ranks.get(name, 0)):
+        if name in table.ranks and sum(least[one] + 2 for one in shown) > width:
+            shown.remove(name)
+    fits = sum(least[one] + 2 for one in shown) <= width
+    grid = Grid(box=None, header_style="bold", pad_edge=False)
+    for name in shown:
+        side = "right" if name in table.numeric else "left"
+        grid.add_column(Text(name), justify=side, overflow="fold", min_width=least[name] if fits else None)
+    for number, line in enumerate(zip(*(cells[name] for name in shown), strict=True)):
+        grid.add_row(*map(Text, line), style="italic" if number in table.italic else "")
+    return grid

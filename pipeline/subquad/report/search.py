@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from subquad.report.document import NEVER, Column, ReportDocument, Section, Table, document_of
+from subquad.report.document import NEVER, ReportDocument, Section, Table, document_of
+from subquad.report.formats import print_document
 from subquad.report.report import read_report
-from subquad.report.terminal import print_document
 from subquad.report.text import DASH, Metric, printable
-from subquad.report.values import flat_record
 from subquad.runs import FINAL, is_study, runs_below
 
-_OPEN = ("waiting", "running")
-"""Of trials that are to come, run right now, or were interrupted: a folder cannot tell which."""
 _TOLD = ("finished", "pruned", "failed", "infeasible")
 _UNITS = {"seconds": "s", "flops": "FLOPs"}
 
@@ -34,25 +31,25 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
         RunError: a result of the final study cannot be read.
     """
     place, folder = folder / FINAL, folder.resolve()
-    report = read_report([place], baseline=baseline) if is_study(place) and runs_below(place) else None
-    final = document_of(report) if report else None
-    done = [run.status == "finished" for run in report.runs] if report else None
-    left = _left(summary, done)
+    begun = is_study(place) and bool(runs_below(place))
+    final = document_of(read_report([place], baseline=baseline)) if begun else ReportDocument(title="", sections=())
+    left = _left(summary, [run.status == "finished" for run in final.runs])
     pictures = sorted(folder.glob("plots/*.png"), key=lambda path: (not path.stem.startswith("best-so-far"), path))
-    values = {"format": 1, "search": summary, "finished": not left, "final": final and final.values}
     return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=(_asked(summary), *left),
-        sections=(_candidates(summary), *map(_of_final, final.sections if final else ())),
-        runs=final.runs if final else (),
+        sections=(_candidates(summary), *(replace(one, title=f"Final study: {one.title}") for one in final.sections)),
+        runs=final.runs,
         pictures={printable(path.stem): path.read_bytes() for path in pictures},
-        records=(*map(_record, summary["candidates"]), *(final.records if final else ())),
-        values={**values, "pictures": [str(path) for path in pictures]},
+        records=(*map(_record, summary["candidates"]), *final.records),
+        values={
+            "format": 1,
+            "search": summary,
+            "finished": not left,
+            "final": final.values or None,
+            "pictures": [str(path) for path in pictures],
+        },
     )
-
-
-def _of_final(section: Section) -> Section:
-    return replace(section, title=f"Final study: {section.title}")
 
 
 def print_candidates(summary: Mapping[str, Any], console: Console) -> None:
@@ -70,19 +67,20 @@ def _asked(summary: Mapping[str, Any]) -> str:
     return printable(f"space {settings['space']}, {', '.join(parts)}; selected on the validation split")
 
 
-def _left(summary: Mapping[str, Any], done: Sequence[bool] | None) -> list[str]:
+def _left(summary: Mapping[str, Any], done: Sequence[bool]) -> list[str]:
     """What is left to do; a folder cannot tell whether somebody is at it. `done`: the runs of the final study."""
     if open_ones := [one["label"] for one in summary["candidates"] if not one["over"] or _unended(one)]:
         return [printable(f"unfinished, still running or interrupted: trials of {', '.join(open_ones)}")]
-    if not any(one["best"] for one in summary["candidates"]):
-        return []  # the final study never comes
-    if done is None:
+    if all(done) and (done or not any(one["best"] for one in summary["candidates"])):
+        return []  # without a best trial the final study never comes
+    if not done:
         return ["unfinished: all trials ended, the final study has not begun"]
-    return [] if all(done) else [f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"]
+    return [f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"]
 
 
 def _unended(candidate: Mapping[str, Any]) -> int:
-    return sum(candidate["trials"][state] for state in _OPEN)
+    """Trials that are to come, run right now, or were interrupted: a folder cannot tell which."""
+    return candidate["trials"]["waiting"] + candidate["trials"]["running"]
 
 
 def _candidates(summary: Mapping[str, Any]) -> Section:
@@ -100,28 +98,21 @@ def _candidates(summary: Mapping[str, Any]) -> Section:
             "FLOPs": f"{one['flops']:.4g}" if one["flops"] else DASH,
             "seconds": f"{one['seconds']:.1f}",
             "best validation": _best(one) if one["best"] else DASH,
-            "winning point": _winner(one) if one["best"] else DASH,
+            "winning point": f"trial {one['best']['number']}: {point_text(one['best']['point'])}"
+            if one["best"]
+            else DASH,
         }
         for one in candidates
     ]
-    numeric = ("dims", *states, "steps", "FLOPs", "seconds")
-    columns = (
-        *(Column("candidate"), Column("sampler", rank=NEVER), Column("pruner", rank=NEVER)),
-        *(Column(name, numeric=True) for name in numeric),
-        Column("best validation", numeric=True, rank=NEVER),
-        Column("winning point", rank=NEVER),
-    )
-    lines = [printable(f"{one['label']}: {line}") for one in candidates for line in _lines(one)]
-    return Section(title="Candidates", table=Table.of(columns, cells), lines=tuple(lines))
+    numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
+    ranks: dict[str, int] = dict.fromkeys(("sampler", "pruner", "best validation", "winning point"), NEVER)
+    lines = tuple(printable(f"{one['label']}: {line}") for one in candidates for line in _lines(one))
+    return Section(title="Candidates", table=Table.of(cells, numeric, ranks), lines=lines)
 
 
 def _best(one: Mapping[str, Any]) -> str:
     metric = Metric(one["metric"])
     return f"{printable(metric.name)} {metric.score(one['best']['value'])}{' %' if metric.is_percent else ''}"
-
-
-def _winner(one: Mapping[str, Any]) -> str:
-    return f"trial {one['best']['number']}: {point_text(one['best']['point'])}"
 
 
 def point_text(point: Mapping[str, Any]) -> str:
@@ -130,26 +121,23 @@ def point_text(point: Mapping[str, Any]) -> str:
     return printable(" ".join(told)) or "nothing was searched"
 
 
-def _lines(candidate: Mapping[str, Any]) -> list[str]:
+def _lines(candidate: Mapping[str, Any]) -> Iterator[str]:
     """The best trial, the front of two objectives, why trials did not run, and why there were no more."""
     best, metric = candidate["best"], candidate["metric"]
-    lines = []
     if best:
         where = f"best trial {best['number']}, validation {metric} {best['value']:.4g} at step {best['step']}"
-        lines.append(f"{where}: {point_text(best['point'])}")
+        yield f"{where}: {point_text(best['point'])}"
     for one in candidate["front"] or ():
         cost = f"{one['cost']:.4g} {_UNITS[candidate['cost']]}"
-        lines.append(
-            f"front: trial {one['number']}, {metric} {one['value']:.4g} for {cost}: {point_text(one['point'])}"
-        )
+        yield f"front: trial {one['number']}, {metric} {one['value']:.4g} for {cost}: {point_text(one['point'])}"
     if candidate["front"] == []:
-        lines.append("front: no finished trial has both a value and a cost")
-    over = [candidate["over"]] if candidate["over"] not in ("", "budget used") else []
-    return [*lines, *candidate["reasons"], *over]
+        yield "front: no finished trial has both a value and a cost"
+    yield from candidate["reasons"]
+    if candidate["over"] not in ("", "budget used"):
+        yield candidate["over"]
 
 
 def _record(one: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: one[name] for name in ("dimensions", "trials", "steps", "flops", "seconds", "metric")}
     best = one["best"] and {**one["best"], "point": point_text(one["best"]["point"])}
-    told = ("dimensions", "trials", "steps", "flops", "seconds", "metric")
-    values = {**{name: one[name] for name in told}, "best": best or {}, "over": one["over"]}
-    return {"kind": "search", "candidate": one["label"], **flat_record(values)}
+    return {"kind": "search", "candidate": one["label"], **told, "best": best or {}, "over": one["over"]}

@@ -8,7 +8,7 @@ Holm, 1979.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -23,10 +23,9 @@ _CHUNK = 4_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A difference, first minus second.
+    """A difference, first minus second, in units of the metric.
 
     Attributes:
-        difference: in units of the metric.
         low: lower end of the 95 % interval.
         high: upper end.
         p_value: two-sided, of no difference; below 0.05 exactly where the interval excludes 0.
@@ -58,9 +57,13 @@ def paired_bootstrap(first: np.ndarray, second: np.ndarray, *, resamples: int = 
     if first.shape != second.shape or first.ndim != 2 or first.shape[1] < 2:
         raise ValueError(f"need two equal (S, N) arrays with N >= 2, got {first.shape} and {second.shape}")
     gaps = first.astype(np.float64) - second.astype(np.float64)
-    draws = _bootstrap_means(gaps, resamples=resamples, seed=seed)
     floor = 1.0 / gaps.shape[1] ** 2
-    return _interval(float(gaps.mean()), float(draws.var()) + floor, _few_seeds(gaps, floor))
+    # Satterthwaite's degrees of freedom, but no more than two groups of S seeds have: without that cap a pair of seeds
+    # that happen to agree passes for certainty, and two seeds then cover 88 %, not 95 %.
+    most = 2.0 * (len(gaps) - 1) if len(gaps) > 1 else np.inf
+    freedom = min(_freedom(_mean_squares(gaps, floor)), most)
+    draws = _bootstrap_means(gaps, resamples=resamples, seed=seed)
+    return _interval(float(gaps.mean()), float(draws.var()) + floor, freedom)
 
 
 def _bootstrap_means(gaps: np.ndarray, *, resamples: int, seed: int) -> np.ndarray:
@@ -77,28 +80,14 @@ def _bootstrap_means(gaps: np.ndarray, *, resamples: int, seed: int) -> np.ndarr
     seeds, samples = gaps.shape
     patterns, counts = np.unique(gaps, axis=1, return_counts=True)
     generator = np.random.Generator(np.random.Philox(seed))
-    drawn_seeds = max(1, seeds - 1)
+    drawn_seeds, chunk = max(1, seeds - 1), max(1, _CHUNK // len(counts))
     chunks = []
-    for size in _chunks(resamples, len(counts)):
+    for start in range(0, resamples, chunk):
+        size = min(chunk, resamples - start)
         seed_counts = generator.multinomial(drawn_seeds, np.full(seeds, 1.0 / seeds), size=size)
         pattern_counts = generator.multinomial(samples, counts / samples, size=size)
         chunks.append(((seed_counts @ patterns) * pattern_counts).sum(1) / (drawn_seeds * samples))
     return np.concatenate(chunks)
-
-
-def _chunks(total: int, width: int) -> Iterable[int]:
-    size = max(1, min(total, _CHUNK // max(1, width)))
-    return [size] * (total // size) + ([total % size] if total % size else [])
-
-
-def _few_seeds(gaps: np.ndarray, floor: float) -> float:
-    """Degrees of freedom: Satterthwaite's, but no more than two groups of S seeds have.
-
-    Without that cap a pair of seeds that happen to agree passes for certainty: two seeds then cover 88 %, not 95 %.
-    """
-    seeds = len(gaps)
-    freedom = _freedom(_mean_squares(gaps, floor))
-    return freedom if seeds == 1 else min(freedom, 2.0 * (seeds - 1))
 
 
 def _mean_squares(gaps: np.ndarray, floor: float) -> list[tuple[float, float]]:
@@ -128,9 +117,8 @@ def welch(first: Sequence[float], second: Sequence[float], *, floor: float = 0.0
     return _interval(difference, sum(term for term, _ in terms), _freedom(terms))
 
 
-def _freedom(terms: Iterable[tuple[float, float]]) -> float:
+def _freedom(terms: Sequence[tuple[float, float]]) -> float:
     """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""
-    terms = list(terms)
     total = sum(term for term, _ in terms)
     spread = sum(term * term / freedom for term, freedom in terms)
     return total * total / spread if spread > 0 else 1.0
@@ -140,12 +128,9 @@ def _interval(difference: float, variance: float, freedom: float) -> Estimate:
     error = variance**0.5
     half = t_quantile(freedom) * error
     ratio = difference / error if error > 0 else (0.0 if difference == 0 else float("inf"))
+    p_value = 2.0 * float(stdtr(freedom, -abs(ratio)))
     return Estimate(
-        difference=difference,
-        low=difference - half,
-        high=difference + half,
-        p_value=2.0 * float(stdtr(freedom, -abs(ratio))),
-        freedom=freedom,
+        difference=difference, low=difference - half, high=difference + half, p_value=p_value, freedom=freedom
     )
 
 
@@ -165,9 +150,7 @@ def wilson(share: float, samples: int) -> tuple[float, float]:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment: reject where the adjusted value is below the level, for all pairs at once."""
-    adjusted = [0.0] * len(p_values)
-    running = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda item: p_values[item])):
-        running = max(running, (len(p_values) - rank) * p_values[index])
-        adjusted[index] = min(1.0, running)
-    return adjusted
+    values = np.asarray(p_values, dtype=np.float64)
+    order, adjusted = np.argsort(values, kind="stable"), np.empty_like(values)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)))
+    return adjusted.tolist()

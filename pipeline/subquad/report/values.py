@@ -1,12 +1,9 @@
-"""The report as plain values: nested for JSON, a flat record per row of the tables for CSV.
-
-Metrics are as in the runs' files: fractions, not percent, and not rounded.
-"""
+"""The report as plain values, for JSON and CSV. Metrics are as in the runs' files: fractions, not rounded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -42,26 +39,6 @@ def report_values(report: Report) -> dict[str, Any]:
     }
 
 
-def flat_record(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """One level of nested values: `score_mean`; lists as text, those of mappings key by key."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if key in ("setting", "at"):
-            found[name] = "; ".join(f"{one}={other}" for one, other in value.items())
-        elif isinstance(value, Mapping):
-            found.update(flat_record(value, f"{name}_"))
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            found.update({f"{name}_{one}": _listed(each[one] for each in value) for one in value[0]})
-        else:
-            found[name] = _listed(value) if isinstance(value, list) else value
-    return found
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return "; ".join(_listed(one) if isinstance(one, list) else "" if one is None else str(one) for one in values)
-
-
 def _picked(thing: Any, names: Iterable[str]) -> dict[str, Any]:
     """Attributes by name, as JSON has them."""
     return {name: _plain(getattr(thing, name)) for name in names}
@@ -74,9 +51,9 @@ def _plain(value: Any) -> Any:
 
 
 def _row(row: TableRow) -> dict[str, Any]:
-    runs = [_picked(run, ("name", "seed", "status", "reason")) for run in row.runs]
     named = {"mixer": row.label, "setting": dict(row.setting), "status": row.status()}
-    return {"kind": "mixer", **{name: named.get(name, _plain(getattr(row, name))) for name in _ROW}, "runs": runs}
+    runs = [_picked(run, ("name", "seed", "status", "reason")) for run in row.runs]
+    return {"kind": "mixer", **_picked(row, _ROW), **named, "runs": runs}
 
 
 def _reference(one: Reference) -> dict[str, Any]:
@@ -112,21 +89,14 @@ def _curve(one: Curve) -> dict[str, Any]:
 
 def _beside(found: Iterable[Beside]) -> list[dict[str, Any]]:
     return [
-        {
-            **{name: _plain(value) for name, value in one.published.model_dump().items()},
-            "comparable": not one.reasons,
-            "reasons": list(one.reasons),
-        }
+        {**one.published.model_dump(mode="json"), "comparable": not one.reasons, "reasons": list(one.reasons)}
         for one in found
     ]
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
-    estimate = asdict(one.estimate) if one.estimate else None
-    finite = estimate and {key: value if math.isfinite(value) else None for key, value in estimate.items()}
-    said = {"first": one.first.name, "second": one.second.name, "estimate": finite, "p_holm": one.adjusted}
-    return {
-        **_picked(one.first, ("dataset", "protocol")),
-        **said,
-        **_picked(one, ("seeds", "basis", "verdict", "notes")),
-    }
+    estimate = asdict(one.estimate) if one.estimate else {}
+    finite = {key: value if math.isfinite(value) else None for key, value in estimate.items()}
+    said = {"first": one.first.name, "second": one.second.name, "estimate": finite or None, "p_holm": one.adjusted}
+    about = _picked(one.first, ("dataset", "protocol"))
+    return {**about, **said, **_picked(one, ("seeds", "basis", "verdict", "notes"))}
