@@ -16,11 +16,12 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -108,6 +109,58 @@ def read_records(run: Path, *, skip: int = 0) -> Iterator[Record]:
         for number, line in enumerate(lines):
             if number >= skip and line.endswith("\n"):
                 yield Record.parse(line)
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a reader of a metrics.jsonl that grows is.
+
+    Attributes:
+        offset, lines: bytes and lines that were read.
+        length, last: bytes and digest of the last line read, which tell whether the file was cut since.
+        cut: the newest reading began anew for that reason.
+        attempt: the highest one read.
+        unreadable: number of the first line that is no record, as a crash of the machine may leave it.
+    """
+
+    offset: int = 0
+    lines: int = 0
+    length: int = 0
+    last: str = ""
+    cut: bool = False
+    attempt: int = 0
+    unreadable: int | None = None
+
+
+def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
+    """Complete records of a run's metrics.jsonl after a place; all of them where the file was cut since, by a resume.
+
+    Counting lines would not tell records written anew from those read before, as system metrics come by the clock.
+    """
+    if not (run / METRICS).exists():
+        return [], place
+    with (run / METRICS).open("rb") as stream:
+        stream.seek(place.offset - place.length)
+        cut = _digest(stream.read(place.length)) != place.last and place.offset > 0
+        before = Place(attempt=place.attempt) if cut else place
+        stream.seek(before.offset)
+        lines = [line for line in stream if line.endswith(b"\n")]
+    records, unreadable = list[Record](), before.unreadable
+    for number, line in enumerate(lines, before.lines + 1):
+        try:
+            records.append(Record.parse(line.decode("utf-8")))
+        except (ValueError, TypeError, AttributeError):
+            unreadable = unreadable or number
+    attempt = max([before.attempt, *(one.attempt for one in records)])
+    after = replace(before, cut=cut, attempt=attempt, unreadable=unreadable)
+    if lines:
+        offset, last = before.offset + sum(map(len, lines)), lines[-1]
+        after = replace(after, offset=offset, lines=before.lines + len(lines), length=len(last), last=_digest(last))
+    return records, after
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:16]
 
 
 def write_text(path: Path, text: str) -> None:

@@ -150,7 +150,7 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     assert names == {"experiment.yaml", "environment.json", "result.json", "metrics.jsonl", "plots"}
     plots = {one.path for one in store.list_artifacts(found.info.run_id, "plots")}
     assert plots == {"plots/loss.png", "plots/accuracy.png", "plots/learning_rate.png"}
-    assert {"run_id", "experiment_id", "sent", "done", "uri"} <= read_json(run.path / TRACKING).keys()
+    assert {"run_id", "experiment_id", "place", "closed", "uri"} <= read_json(run.path / TRACKING).keys()
 
 
 def test_sending_again_changes_nothing(root: Path, run: Folder):
@@ -158,7 +158,7 @@ def test_sending_again_changes_nothing(root: Path, run: Folder):
     run.result()
     first = deliver(upload_for(root, run.path))
     (run.path / TRACKING).write_text(
-        json.dumps({**read_json(run.path / TRACKING), "sent": 0, "last": "", "steps": {}, "done": False})
+        json.dumps({**read_json(run.path / TRACKING), "place": {}, "steps": {}, "closed": ""})
     )
     second = deliver(upload_for(root, run.path))
     store = client(root)
@@ -265,6 +265,7 @@ def test_a_failed_run_that_is_tried_again_runs_until_it_ends_anew(root: Path, ru
     assert store.get_run(run_id).info.status == "FAILED"
     deliver(plan, final=False)
     assert store.get_run(run_id).info.status == "FAILED"
+    (run.path / RESULT).unlink()  # as each start does
     for step in (5, 6):
         run.train(range(step, step + 1), attempt=2)
         deliver(plan, final=False)
@@ -311,7 +312,7 @@ def test_a_database_that_was_moved_with_its_runs_is_recognised(root: Path, run: 
 def test_a_creation_whose_answer_was_lost_makes_no_second_run(root: Path, run: Folder):
     run.train(range(1, 3))
     first = deliver(upload_for(root, run.path))
-    lost = {**read_json(run.path / TRACKING), "run_id": None, "sent": 0, "last": "", "done": False, "described": ""}
+    lost = {**read_json(run.path / TRACKING), "run_id": None, "place": {}, "closed": ""}
     (run.path / TRACKING).write_text(json.dumps(lost))
     assert deliver(upload_for(root, run.path)).run_ids == first.run_ids
 
@@ -394,11 +395,10 @@ def test_a_database_whose_making_was_interrupted_is_made_anew(tmp_path: Path):
     (tmp_path / "odd %20#name").mkdir()
     database = tmp_path / "odd %20#name" / DATABASE
     database.with_name(f"{DATABASE}.new").write_bytes(b"half a database")
-    store = connect(sqlite_uri(database), "demo", database.parent / "mlartifacts")
-    run_id = store.create("label", "key", None, 1.0)
-    store.send_text(run_id, "hello", "note.txt")
+    run = connect(sqlite_uri(database), "demo", database.parent / "mlartifacts").create("label", "key", 1.0)
+    run.client.log_text(run.id, "hello", "note.txt")
     assert database.read_bytes()[:15] == b"SQLite format 3"
-    assert (database.parent / "mlartifacts" / run_id / "artifacts" / "note.txt").read_text() == "hello"
+    assert (database.parent / "mlartifacts" / run.id / "artifacts" / "note.txt").read_text() == "hello"
     assert sorted(path.name for path in database.parent.glob("mlruns*")) == [DATABASE, f"{DATABASE}.lock"]
 
 

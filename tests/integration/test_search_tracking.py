@@ -282,10 +282,11 @@ def test_a_resumed_search_goes_on_in_the_same_runs(search: Folder):
     assert steps == [1, 2, 3, 4]
 
 
-def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder):
+@pytest.mark.parametrize("status", ["finished", "failed"])
+def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder, status: str):
     run = search.trial(0)
     train(run, range(1, 3))
-    end(run)
+    end(run, status)
     delivery = Uploader(upload_for(search))
     assert delivery.look(final=False) is None
     (run / TRACKING).unlink()
@@ -293,6 +294,10 @@ def test_a_trial_that_was_sent_whole_is_not_looked_at_again(search: Folder):
     assert delivery.look(final=False) is None
     assert not (run / TRACKING).exists()
     assert "agf-00001" in runs_by_name(search)
+    (run / RESULT).unlink()
+    train(run, range(3, 5))
+    assert delivery.look(final=False) is None
+    assert runs_by_name(search)["agf-00000"].info.status == "RUNNING"
 
 
 @pytest.mark.ci

@@ -82,7 +82,7 @@ def _stopping_rank(rank: int, world_size: int, rendezvous: str, plain: dict[str,
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
     calls = iter(range(1, 10**6))
     group = Group(rank, world_size)
-    work(rebuilt([plain], group), group, Signals(lambda: 15 if next(calls) >= step else 0), restarts=True)
+    work(rebuilt([plain], group), group, lambda: 15 if next(calls) >= step else 0, restarts=True)
     dist.destroy_process_group()
 
 

@@ -56,7 +56,7 @@ def _ray(rounds: int, steps: int, as_json: bool) -> int:
     \b
     subquad bench ray
     """
-    from subquad.ray.worker import call_in_worker
+    from subquad.ray.train import call_in_worker
 
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as folder:
         found = call_in_worker(_hooks, {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"})

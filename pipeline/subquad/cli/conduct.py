@@ -20,7 +20,6 @@ from subquad.engine.checkpoint import newest_step
 from subquad.engine.parts import make_plan
 from subquad.errors import Interrupted, RunError
 from subquad.experiment import Run, Study
-from subquad.experiment.schema import Experiment
 from subquad.report import ReportDocument, document_of, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, CHECKPOINTS, read_result
 from subquad.search.materials import Materials
@@ -153,26 +152,18 @@ def show_costs(study: Study, *, as_json: bool) -> None:
 
 
 def _costs(study: Study) -> list[dict]:
-    """A row per run. Runs that differ in nothing but their seed cost the same, and are counted once."""
+    """A row per run; what has the same model and batch is counted once."""
     materials, rows = Materials(), list[dict]()
-    counted: dict[str, dict] = {}
     for run in study.runs:
-        key = _without_seed(run.experiment)
-        if key not in counted:
-            with naming(run, study):
-                counted[key] = _count(run, materials)
-        rows.append({"label": run.label, **counted[key]})
+        with naming(run, study):
+            rows.append(_count(run, materials))
     return rows
 
 
-def _without_seed(experiment: Experiment) -> str:
-    return experiment.model_dump_json(exclude={"name": True, "train": {"seed"}, "tracking": True})
-
-
 def _count(run: Run, materials: Materials) -> dict:
-    dataset, _ = materials.data(run)
-    plan, cost = make_plan(run.experiment, dataset), materials.cost(run)
+    plan, cost = make_plan(run.experiment, materials.data(run)[0]), materials.cost(run)
     return {
+        "label": run.label,
         "samples": plan.num_samples,
         "steps": plan.total_steps,
         "steps_per_epoch": plan.steps_per_epoch,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
-from subquad.experiment import Run, Study
-from subquad.experiment.schema import Resources
+from subquad.experiment import Study
 from subquad.runs import read_result
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary
@@ -59,15 +58,8 @@ def drive(study: Study, display: Display, executor: Executor) -> Outcome:
 
 
 def _run(study: Study, executor: Executor) -> int:
-    for resources, runs in _same_resources(study.pending):
-        system = any(one.experiment.tracking.system_metrics for one in runs)
-        signum = executor.train(runs, resources, study.folder, system=system)
-        if signum:
+    """Neighbours that ask for the same workers share one group of them."""
+    for resources, runs in groupby(study.pending, key=lambda one: one.experiment.resources):
+        if signum := executor.train(list(runs), resources, study.folder):
             return signum
     return 0
-
-
-def _same_resources(runs: Iterable[Run]) -> Iterator[tuple[Resources, list[Run]]]:
-    """Neighbours that ask for the same workers; they share one group of them."""
-    for resources, group in groupby(runs, key=lambda one: one.experiment.resources):
-        yield resources, list(group)

@@ -38,14 +38,13 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool) -> int:
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> int:
         """Do runs that ask for the same workers, one after the other. Returns the signal that stopped them, else 0.
 
         Args:
             runs: what is done.
             resources: number of workers and what each gets.
             folder: the run's or study's folder.
-            system: sample system metrics.
 
         Raises:
             UserError: the only run cannot start.

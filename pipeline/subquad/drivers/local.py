@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +17,15 @@ import torch
 import torch.distributed as dist
 
 from subquad.drivers.executor import Ended, Executor, NextRun, failed
-from subquad.drivers.signals import Received, listening, stop_file_watch
-from subquad.drivers.system import SystemSampler
+from subquad.drivers.signals import Signum, listening, stop_file_watch
 from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
 from subquad.engine.group import Group
-from subquad.engine.loop import Judge, Signals
+from subquad.engine.loop import Judge
 from subquad.errors import RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.runs import STOP, read_result, write_text
-
-
-def _train(runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool, judge: Judge | None = None) -> int:
-    """Do the runs without Ray. Returns the signal that stopped them, 0 where none did.
-
-    Args:
-        runs: what is done.
-        resources: number of workers and their devices.
-        folder: the run's or study's folder.
-        system: sample system metrics.
-        judge: of trials, see `Signals`; it is pickled where there are several workers.
-    """
-    if resources.workers == 1:
-        with listening() as received:
-            sampler = SystemSampler().latest if system else dict
-            group = Group(device=device_of(0, resources))
-            work(runs, group, Signals(lambda: received.signum, sampler, judge), restarts=False)
-        return received.signum
-    stop = folder / STOP
-    stop.unlink(missing_ok=True)
-    with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
-        _run_processes(runs, resources, stop, system, judge, received)
-    return received.signum
+from subquad.runs import STOP, read_result
 
 
 class LocalExecutor(Executor):
@@ -60,30 +37,33 @@ class LocalExecutor(Executor):
     def check(self) -> None:
         pass
 
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool) -> int:
-        return _train(runs, resources, folder, system=system)
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, judge: Judge | None = None) -> int:
+        stop = folder / STOP if resources.workers > 1 else None
+        with listening(stop) as signum:
+            if stop is None:
+                work(runs, Group(device=device_of(0, resources)), signum, judge=judge, restarts=False)
+            else:
+                _run_processes(runs, resources, stop, judge, signum)
+        return signum()
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         with listening() as between:  # of a signal while no trial runs
-            while not between.signum and (run := next_run()):
-                signum = _trial(run, judge)
+            while not between() and (run := next_run()):
+                signum = self._trial(run, judge)
                 if read_result(run.folder) is not None:
                     ended(run)
                 if signum:
                     return signum
-        return between.signum
+        return between()
 
-
-def _trial(run: Run, judge: Judge | None) -> int:
-    experiment = run.experiment
-    system = experiment.tracking.enabled and experiment.tracking.system_metrics
-    try:
-        return _train([run], experiment.resources, run.folder, system=system, judge=judge)
-    except RunError:  # another process writes this trial
-        raise
-    except SubquadError as error:
-        failed(run, str(error))
-        return 0
+    def _trial(self, run: Run, judge: Judge | None) -> int:
+        try:
+            return self.train([run], run.experiment.resources, run.folder, judge=judge)
+        except RunError:  # another process writes this trial
+            raise
+        except SubquadError as error:
+            failed(run, str(error))
+            return 0
 
 
 def device_of(rank: int, resources: Resources) -> torch.device:
@@ -91,9 +71,7 @@ def device_of(rank: int, resources: Resources) -> torch.device:
     return torch.device("cuda", rank) if resources.gpus_per_worker else torch.device("cpu")
 
 
-def _run_processes(
-    runs: Sequence[Run], resources: Resources, stop: Path, system: bool, judge: Judge | None, received: Received
-) -> None:
+def _run_processes(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judge | None, signum: Signum) -> None:
     """Start the ranks, and start them again when one dies, as long as that leads to new attempts.
 
     A run that does not get on ends itself (resources.max_failures); what is left is ranks that die before they begin.
@@ -102,8 +80,8 @@ def _run_processes(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     while True:
         before = _attempts(runs)
-        broken = _run_once(runs, resources, stop, system, judge)
-        if not broken or received.signum:
+        broken = _run_once(runs, resources, stop, judge)
+        if not broken or signum():
             return
         if _attempts(runs) == before:
             raise TrainingFailed(f"{broken} before it could begin; `subquad resume` tries again")
@@ -113,11 +91,12 @@ def _attempts(runs: Sequence[Run]) -> int:
     return sum(len(attempts.read(run.folder)) for run in runs)
 
 
-def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, system: bool, judge: Judge | None) -> str:
+def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judge | None) -> str:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         failures = context.SimpleQueue()
-        arguments = ([run.plain() for run in runs], resources, scratch, str(stop), os.getpid(), system, judge, failures)
+        plain, rendezvous = [run.plain() for run in runs], f"file://{scratch}/rendezvous"
+        arguments = (plain, resources, rendezvous, stop, os.getpid(), judge, failures)
         processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.workers)]
         for process in processes:
             process.start()
@@ -154,12 +133,11 @@ def _rank_main(
     rank: int,
     plain: Sequence[Mapping[str, Any]],
     resources: Resources,
-    scratch: str,
-    stop: str,
+    rendezvous: str,
+    stop: Path,
     parent: int,
-    system: bool,
     judge: Judge | None,
-    failures,
+    failures: SimpleQueue[SubquadError],
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C, through the stop file
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -168,20 +146,14 @@ def _rank_main(
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{scratch}/rendezvous",
+        init_method=rendezvous,
         rank=rank,
         world_size=resources.workers,
         timeout=timedelta(seconds=resources.hang_timeout_s),
     )
-    sampler = SystemSampler().latest if system and rank == 0 else dict
     group = Group(rank, resources.workers, device)
     try:
-        work(
-            rebuilt(plain, group),
-            group,
-            Signals(stop_file_watch(Path(stop), parent), sampler, judge),
-            restarts=True,
-        )
+        work(rebuilt(plain, group), group, stop_file_watch(stop, parent), judge=judge, restarts=True)
     except SubquadError as error:  # every rank raises it alike
         if group.first:
             failures.put(error)

@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from subquad.experiment import Run
-from subquad.runs import METRICS, PLAN, Record, read_json, read_result
+from subquad.runs import PLAN, Place, Record, read_json, read_new, read_result
 
-INTERVAL_SECONDS = 0.5
-LINE_SECONDS = 5.0  # between plain lines about evaluations
-
-
-class Tail:
-    """New records of a metrics.jsonl that grows, and that is replaced by a shorter one when its run goes on.
-
-    Args:
-        path: the file, which need not be there yet.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._file, self._offset, self._attempt = 0, 0, 0
-
-    def new(self) -> list[Record]:
-        """Records since the last call; of a replaced file those of a later attempt."""
-        try:
-            with self._path.open("rb") as stream:
-                return self._read(stream)
-        except FileNotFoundError:
-            return []
-
-    def _read(self, stream: BinaryIO) -> list[Record]:
-        seen, file = self._attempt, os.fstat(stream.fileno()).st_ino
-        if file != self._file:
-            self._file, self._offset = file, 0
-        start = self._offset
-        stream.seek(start)
-        lines = [line for line in stream if line.endswith(b"\n")]
-        self._offset += sum(map(len, lines))
-        records = [Record.parse(line.decode()) for line in lines]
-        self._attempt = max([seen, *(one.attempt for one in records)])
-        return records if start else [one for one in records if one.attempt > seen]
+_INTERVAL_SECONDS = 0.5
+_LINE_SECONDS = 5.0  # between plain lines about evaluations
 
 
 class Display:
@@ -62,7 +28,7 @@ class Display:
 
     def __init__(self, console: Console | None):
         self._console = console
-        self._tails: dict[Path, Tail] = {}
+        self._places: dict[Path, Place] = {}
         self._line_due = 0.0
 
     @contextmanager
@@ -71,9 +37,7 @@ class Display:
         if self._console is None or not runs:
             yield
             return
-        for run in runs:
-            self._tails[run.folder] = Tail(run.folder / METRICS)
-            self._tails[run.folder].new()
+        self._places |= {run.folder: read_new(run.folder, Place())[1] for run in runs}
         over = threading.Event()
         thread = threading.Thread(target=self._follow, args=(runs, over), name="progress", daemon=True)
         thread.start()
@@ -90,7 +54,7 @@ class Display:
         with Progress(*columns, console=self._console, **options) as bar:
             shown = bar.add_task("starting", total=None)
             ended: set[Path] = set()
-            while not over.wait(INTERVAL_SECONDS):
+            while not over.wait(_INTERVAL_SECONDS):
                 self._look(runs, bar, shown, ended)
             self._look(runs, bar, shown, ended)
 
@@ -98,7 +62,7 @@ class Display:
         for run in runs:
             if run.folder in ended:
                 continue
-            records = self._tails[run.folder].new()
+            records = self._new(run.folder)
             self._lines(run, records, bar)
             if records:
                 plan = read_json(run.folder / PLAN) or {}
@@ -108,12 +72,19 @@ class Display:
                 ended.add(run.folder)
                 _print(bar.console, _result_line(run.label, result))
 
+    def _new(self, folder: Path) -> list[Record]:
+        """Records since the last look; of a file that was cut those of a later attempt."""
+        before = self._places[folder]
+        records, after = read_new(folder, before)
+        self._places[folder] = after
+        return [one for one in records if one.attempt > before.attempt] if after.cut else records
+
     def _lines(self, run: Run, records: Sequence[Record], bar: Progress) -> None:
         for record in records:
             if record.kind == "event":
                 _print(bar.console, f"{run.label}: {record.text}")
             elif record.kind == "eval" and not bar.console.is_terminal and time.monotonic() >= self._line_due:
-                self._line_due = time.monotonic() + LINE_SECONDS
+                self._line_due = time.monotonic() + _LINE_SECONDS
                 _print(bar.console, f"{run.label}  epoch {record.epoch:g}  {record.split} {_values(record)}")
 
 

@@ -7,52 +7,45 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-POLL_SECONDS = 0.2
+from subquad.runs import write_text
 
-
-@dataclass
-class Received:
-    """Signals received so far.
-
-    Attributes:
-        signum: the first one's number, 0 before.
-        count: how many.
-    """
-
-    signum: int = 0
-    count: int = 0
+_POLL_SECONDS = 0.2
+Signum = Callable[[], int]
+"""Gives the number of the signal that asks to stop, 0 where none does."""
 
 
 @contextmanager
-def listening(*, on_first: Callable[[int], None] = lambda signum: None) -> Iterator[Received]:
-    """Catch SIGINT and SIGTERM in the main thread while the block runs.
+def listening(stop: Path | None = None) -> Iterator[Signum]:
+    """Catch SIGINT and SIGTERM in the main thread while the block runs; yields what gives the first one's number.
 
     Args:
-        on_first: called in the handler with the first signal's number.
+        stop: file that the first signal's number is written to, for ranks in other processes.
     """
-    received = Received()
+    first = 0
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        received.count += 1
-        if received.count > 1:
+        nonlocal first
+        if first:
             raise KeyboardInterrupt
-        received.signum = signum
-        on_first(signum)
+        first = signum
+        if stop is not None:
+            write_text(stop, str(signum))
 
+    if stop is not None:
+        stop.unlink(missing_ok=True)
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield received
+        yield lambda: first
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def stop_file_watch(path: Path, parent: int | None = None) -> Callable[[], int]:
-    """For a rank in another process: a function that gives the signal number written to a stop file, else 0.
+def stop_file_watch(path: Path, parent: int | None = None) -> Signum:
+    """For a rank in another process: what gives the signal number written to a stop file.
 
     The file is looked at five times a second at most, so that a call costs a clock reading.
 
@@ -66,7 +59,7 @@ def stop_file_watch(path: Path, parent: int | None = None) -> Callable[[], int]:
         now = time.monotonic()
         if seen or now < due:
             return seen
-        due = now + POLL_SECONDS
+        due = now + _POLL_SECONDS
         if parent is not None and os.getppid() != parent:
             seen = int(signal.SIGTERM)
         elif path.exists():

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
+from subquad.drivers.signals import Signum
+from subquad.drivers.system import SystemSampler
 from subquad.engine.group import Group
-from subquad.engine.loop import Signals
+from subquad.engine.loop import Judge, Signals
 from subquad.engine.result import fail
 from subquad.engine.run import Status, train_run
 from subquad.errors import RunError, SubquadError
@@ -18,7 +20,7 @@ from subquad.experiment import Run
 from subquad.runs import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.
-TAKEOVER_SECONDS = 60.0
+_TAKEOVER_SECONDS = 60.0
 
 
 def rebuilt(plain: Sequence[Mapping[str, Any]], group: Group) -> list[Run]:
@@ -30,19 +32,25 @@ def rebuilt(plain: Sequence[Mapping[str, Any]], group: Group) -> list[Run]:
     return group.together(lambda: [Run.rebuild(one) for one in plain])
 
 
-def work(runs: Sequence[Run], group: Group, signals: Signals, *, restarts: bool) -> None:
+def work(
+    runs: Sequence[Run], group: Group, asked_to_stop: Signum, *, judge: Judge | None = None, restarts: bool
+) -> None:
     """Do the runs in order; a failed one does not keep the next from starting, a stop does.
 
     Args:
+        asked_to_stop, judge: see `engine.loop.Signals`.
         restarts: the driver starts ranks again that end with an unexpected error, so raise it; otherwise it is
             recorded as the run's failure.
 
     Raises:
         SubquadError: on every rank alike: the only run cannot start.
     """
+    sampler = SystemSampler()
     for run in runs:
         if group.device.type == "cpu":
             torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
+        sampled = group.first and run.experiment.tracking.system_metrics
+        signals = Signals(asked_to_stop, sampler.latest if sampled else dict, judge)
         lock = group.together(partial(_writer_lock, run, group))
         try:
             if _done(run, group, signals, restarts, alone=len(runs) == 1) == "stopped":
@@ -72,7 +80,7 @@ def _writer_lock(run: Run, group: Group) -> BaseFileLock | None:
         return None
     lock = FileLock(run.folder / "writer.lock")
     try:
-        lock.acquire(timeout=TAKEOVER_SECONDS)
+        lock.acquire(timeout=_TAKEOVER_SECONDS)
     except Timeout as error:
         raise RunError(f"{run.folder}: another process is still writing this run") from error
     return lock

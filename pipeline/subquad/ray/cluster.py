@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 
 
-def free_port() -> int:
+def _free_port() -> int:
     """A TCP port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -72,7 +72,7 @@ def local_cluster(resources: Resources) -> Iterator[None]:
     check_room(resources, cpus=True)
     if os.environ.get("RAY_ADDRESS"):
         click.echo("RAY_ADDRESS is set, but subquad does not use it yet: Ray starts on this machine", err=True)
-    port = free_port()
+    port = _free_port()
     ours = _SETTINGS | {
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",

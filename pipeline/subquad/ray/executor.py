@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import subquad.errors
 from subquad.drivers.executor import Ended, Executor, NextRun
+from subquad.drivers.signals import Signum, listening
 from subquad.engine.loop import Judge
-from subquad.errors import UserError
+from subquad.errors import TrainingFailed, UserError
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
+from subquad.ray.cluster import local_cluster
 from subquad.ray.search import run_trials
-from subquad.ray.train import run_ray
+from subquad.ray.train import fitted, in_thread
+from subquad.runs import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
@@ -31,8 +37,28 @@ class RayExecutor(Executor):
             what = "Ray is not installed" if "ray" in lacking else f"Ray needs {', '.join(lacking)}"
             raise UserError(f"{what}: pip install 'subquad[ray]', or go without Ray by --local")
 
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, system: bool) -> int:
-        return run_ray([one.plain() for one in runs], resources, folder, system=system)
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> int:
+        stop, plain = folder / STOP, [one.plain() for one in runs]
+        with (
+            listening(stop) as signum,
+            tempfile.TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as storage,
+            local_cluster(resources),
+        ):
+            outcome = in_thread(lambda: fitted(plain, resources, stop, storage), signum)
+        _raise(outcome, signum)
+        return signum()
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         return run_trials(next_run, judge, ended)
+
+
+def _raise(outcome: dict[str, Any], signum: Signum) -> None:
+    returned, raised = outcome.get("returned"), outcome.get("raised")
+    if returned and "error" in returned:
+        raise getattr(subquad.errors, returned["kind"], UserError)(returned["error"])
+    if raised is not None and not signum():
+        last = str(raised).strip().splitlines()
+        raise TrainingFailed(
+            f"Ray Train gave up: {type(raised).__name__}: {last[-1] if last else ''}; `subquad resume` goes on from "
+            "the newest checkpoint"
+        ) from raised

@@ -16,13 +16,13 @@ from typing import Any
 
 from subquad.drivers.executor import Ended, NextRun
 from subquad.drivers.preflight import available_cpus
-from subquad.drivers.signals import Received, listening, stop_file_watch
+from subquad.drivers.signals import Signum, listening, stop_file_watch
 from subquad.engine.loop import Judge
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import local_cluster
 from subquad.ray.queue import TrialQueue
-from subquad.ray.train import in_thread, trainer
+from subquad.ray.train import fitted, in_thread
 from subquad.runs import write_text
 
 MEMORY_OF_A_DRIVER = 1e6
@@ -40,14 +40,14 @@ def run_trials(next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
     """
     with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
         stop = Path(storage) / "stop"
-        with listening(on_first=lambda signum: write_text(stop, str(signum))) as received:
+        with listening(stop) as signum:
             queue = TrialQueue(next_run, ended, available_cpus(), _gpus())
-            while not received.signum and queue.more():
+            while not signum() and queue.more():
                 with local_cluster(Resources()):
-                    outcome = _fit(queue, judge, stop, received)
-                if not received.signum:
+                    outcome = _fit(queue, judge, stop, signum)
+                if not signum():
                     _take_back(queue, outcome)
-        return received.signum
+        return signum()
 
 
 def _gpus() -> int:
@@ -56,7 +56,7 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received) -> dict[str, Any]:
+def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> dict[str, Any]:
     """Let Tune train until the queue is empty.
 
     Raises:
@@ -75,7 +75,7 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received)
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(_trial, judge=judge, stop=str(stop)), _resources),
         tune_config=tune.TuneConfig(
-            search_alg=QueueSearcher(queue, lambda: bool(received.signum or broken), give_up),
+            search_alg=QueueSearcher(queue, lambda: bool(signum() or broken), give_up),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,
@@ -83,7 +83,7 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, received: Received)
         run_config=tune.RunConfig(name="search", storage_path=str(stop.parent), verbose=0),
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it tells of trials that died, which go again
-    outcome = in_thread(tuner.fit, received)
+    outcome = in_thread(tuner.fit, signum)
     if broken:
         raise broken[0]
     return outcome
@@ -126,25 +126,15 @@ def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, 
 
 def _train_here(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict[str, str]:
     from subquad.drivers.local import device_of
-    from subquad.drivers.system import SystemSampler
     from subquad.drivers.work import rebuilt, work
     from subquad.engine.group import Group
-    from subquad.engine.loop import Signals
 
-    sampler = SystemSampler().latest if _sampled(run) else dict
-    signals = Signals(stop_file_watch(stop), sampler, judge)
     group = Group(device=device_of(0, _resources_of(run)))
-    work(rebuilt([run], group), group, signals, restarts=False)
+    work(rebuilt([run], group), group, stop_file_watch(stop), judge=judge, restarts=False)
     return {"error": "", "kind": ""}
 
 
 def _train_ranks(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict[str, str]:
     """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
     storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
-    fitted = trainer([run], _resources_of(run), stop, storage, _sampled(run), judge).fit()
-    return {"error": "", "kind": ""} | (fitted.return_value or {})
-
-
-def _sampled(run: Mapping[str, Any]) -> bool:
-    tracking = run["experiment"]["tracking"]
-    return tracking["enabled"] and tracking["system_metrics"]
+    return {"error": "", "kind": ""} | fitted([run], _resources_of(run), stop, storage, judge)

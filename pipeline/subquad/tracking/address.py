@@ -46,7 +46,23 @@ def store_uri(uri: str | None, root: Path, *, key: str = "tracking.uri") -> str:
     """
     if uri is None and (uri := os.environ.get(VARIABLE) or None):
         key = VARIABLE
-    return sqlite_uri(root.resolve() / DATABASE) if uri is None else _absolute(uri, root, key)
+    if uri is None:
+        return sqlite_uri(root.resolve() / DATABASE)
+    scheme, known = _scheme(uri), (*_SERVERS, *_DATABASES)
+    if scheme in ("", "file"):
+        raise ConfigError(
+            f"{key}: {mask(uri)!r} is a folder, which MLflow 3 no longer writes to; "
+            "give sqlite:///FILE or a server's http(s) address"
+        )
+    if scheme not in known:
+        raise ConfigError(
+            f"{key}: {scheme!r} is no MLflow store; known: {', '.join(known)}{did_you_mean(scheme, known)}"
+        )
+    database = sqlite_path(uri)
+    if database is not None and (":///" not in uri or str(database) in (".", ":memory:")):
+        raise ConfigError(f"{key}: {uri!r} names no file; give sqlite:///FILE")
+    query = uri.partition("?")[1:]
+    return sqlite_uri(root.resolve() / database) + "".join(query) if database else uri
 
 
 def sqlite_uri(path: Path) -> str:
@@ -108,22 +124,3 @@ def _scheme(uri: str) -> str:
     if uri == "databricks":
         return uri
     return uri.split(":", 1)[0].split("+", 1)[0].lower() if ":" in uri else ""
-
-
-def _absolute(uri: str, root: Path, key: str) -> str:
-    scheme = _scheme(uri)
-    if scheme in ("", "file"):
-        raise ConfigError(
-            f"{key}: {mask(uri)!r} is a folder, which MLflow 3 no longer writes to; "
-            "give sqlite:///FILE or a server's http(s) address"
-        )
-    if scheme not in (*_SERVERS, *_DATABASES):
-        known = (*_SERVERS, *_DATABASES)
-        raise ConfigError(
-            f"{key}: {scheme!r} is no MLflow store; known: {', '.join(known)}{did_you_mean(scheme, known)}"
-        )
-    database = sqlite_path(uri)
-    if database is not None and (":///" not in uri or str(database) in (".", ":memory:")):
-        raise ConfigError(f"{key}: {uri!r} names no file; give sqlite:///FILE")
-    query = uri.partition("?")[1:]
-    return sqlite_uri(root.resolve() / database) + "".join(query) if database else uri

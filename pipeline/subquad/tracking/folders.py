@@ -7,9 +7,9 @@ trial below its folder is a child of that, found while the folder grows. A searc
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import yaml
 from subquad import runs
 from subquad.runs import read_json, read_result
 from subquad.tracking.address import mask
+from subquad.tracking.plots import draw_run, draw_study
 from subquad.tracking.values import TAG_LIMIT, Point, points_under
 
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
@@ -26,12 +27,12 @@ _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: what MLflow is told at the end.
+    """How a folder ended: what MLflow is told at the end.
 
     Attributes:
         status: MLflow's FINISHED, FAILED or KILLED.
         time: seconds since 1970.
-        digest: tells this end from another one of the same run.
+        digest: tells this end from another one of the same folder.
         tags: last tags.
         points: final metrics.
     """
@@ -43,61 +44,52 @@ class Ending:
     points: Sequence[Point] = ()
 
 
-class TrackedFolder(ABC):
-    """A folder that is one MLflow run. Made by `tracked`."""
+@dataclass(frozen=True)
+class Mirror:
+    """What MLflow shall show of a folder.
 
-    is_parent = False
+    Attributes:
+        label: the MLflow run's name.
+        began: seconds since 1970.
+        params, tags: as they are when it begins; a tag that is None is none.
+        end: how it ended; None while it goes on.
+        texts: files that MLflow gets at the end, of those that are there.
+        plots: pictures that MLflow gets at the end; new ones are made in the folder it is given.
+    """
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    @property
-    def label(self) -> str:
-        """The MLflow run's name."""
-        return self.folder.name
-
-    @abstractmethod
-    def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Parameters and tags, as they are when it begins; a tag that is None is none."""
-
-    @abstractmethod
-    def ending(self, *, final: bool, closed: str = "") -> Ending | None:
-        """How it ended; None while it goes on.
-
-        Args:
-            final: nothing comes after this look, so what has no end was killed.
-            closed: digest of the end that MLflow was told.
-        """
-
-    @abstractmethod
-    def texts(self) -> Sequence[str]:
-        """Files that MLflow gets at the end, of those that are there."""
-
-    @abstractmethod
-    def plots(self, out: Path) -> Sequence[Path]:
-        """Pictures that MLflow gets at the end; new ones are made in `out`."""
-
-    def started(self) -> bool:
-        """Whether there is anything to send yet."""
-        return self.folder.exists()
-
-    def began(self) -> float:
-        """Seconds since 1970."""
-        return self.folder.stat().st_mtime
-
-    def is_over(self) -> bool:
-        """Whether nothing can come any more."""
-        return False
-
-    def children(self) -> list[Path]:
-        """Folders that are MLflow runs below this one."""
-        return []
+    label: str
+    began: float
+    params: Mapping[str, Any]
+    tags: Mapping[str, Any]
+    end: Ending | None
+    texts: Sequence[str]
+    plots: Callable[[Path], Sequence[Path]]
 
 
-def tracked(folder: Path) -> TrackedFolder:
-    """A folder as MLflow sees it."""
-    kinds = {runs.SEARCH: _Search, runs.STUDY: _Study, runs.TRIAL: _Trial}
-    return next((kind for name, kind in kinds.items() if (folder / name).exists()), _Run)(folder)
+def mirror(folder: Path, *, final: bool) -> Mirror:
+    """A folder as MLflow sees it.
+
+    Args:
+        final: nothing comes after this look, so what has no end was killed.
+    """
+    kinds = {runs.SEARCH: _search, runs.STUDY: _study, runs.TRIAL: _trial}
+    return next((kind for name, kind in kinds.items() if (folder / name).exists()), _run)(folder, final)
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is anything to send yet. A study writes the settings of all its runs first."""
+    if any((folder / name).exists() for name in (runs.SEARCH, runs.STUDY, runs.ATTEMPTS, runs.METRICS, runs.RESULT)):
+        return True
+    if (folder / runs.TRIAL).exists():
+        return "state" in (read_json(folder / runs.TRIAL) or {})
+    return runs.is_run(folder) and parent_of(folder) is None
+
+
+def folders_below(folder: Path) -> list[Path] | None:
+    """Folders that are MLflow runs below a study or search; a run has none."""
+    if (folder / runs.SEARCH).exists():
+        return sorted(path.parent for path in folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}"))
+    return runs.runs_below(folder) if runs.is_study(folder) else None
 
 
 def parent_of(folder: Path) -> Path | None:
@@ -132,197 +124,61 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-class _Run(TrackedFolder):
+def _run(folder: Path, final: bool) -> Mirror:
     """A run, alone or in a study."""
-
-    @property
-    def label(self) -> str:
-        alone = None if parent_of(self.folder) else read_yaml(self.folder / runs.EXPERIMENT).get("name")
-        return str(alone or self.folder.name)
-
-    def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        settings = runs.flatten(read_yaml(self.folder / runs.EXPERIMENT))
-        return settings, {
+    settings, first = runs.flatten(read_yaml(folder / runs.EXPERIMENT)), next(runs.read_records(folder), None)
+    alone = settings.get("name") if parent_of(folder) is None else None
+    return Mirror(
+        label=str(alone or folder.name),
+        began=first.time if first else folder.stat().st_mtime,
+        params=settings,
+        tags={
             "subquad.protocol": settings.get("protocol"),
             "subquad.dataset": settings.get("dataset.name"),
             "subquad.mixer": settings.get("mixer.name"),
-            "subquad.experiment": (read_json(self.folder / runs.IDENTITY) or {}).get("digest"),
-            **_in_search(parent_of(self.folder), "final"),
-        }
-
-    def ending(self, *, final: bool, closed: str = "") -> Ending | None:
-        result, environment = read_result(self.folder), _environment(self.folder)
-        if result is None:
-            killed = Ending("KILLED", self._last_change(), "killed", {**environment, "subquad.status": "killed"})
-            return killed if final else None
-        path = self.folder / runs.RESULT
-        time, digest = path.stat().st_mtime, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        keys = ("status", "protocol", "protocol_label", "reason", "dataset")
-        said = {f"subquad.{key}": mask(str(result[key]))[:TAG_LIMIT] for key in keys if result.get(key)}
-        test, time_ms = result.get("test") or {}, int(time * 1000)
-        points = points_under("final", test.get("metrics") or {}, time_ms, int(test.get("step") or 0))
-        return Ending(_STATUS.get(str(result.get("status")), "KILLED"), time, digest, {**environment, **said}, points)
-
-    def texts(self) -> Sequence[str]:
-        return (runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT)
-
-    def plots(self, out: Path) -> Sequence[Path]:
-        from subquad.tracking.plots import draw_run
-
-        return draw_run(self.folder, out)
-
-    def started(self) -> bool:
-        # A study writes the settings of all its runs first.
-        alone = runs.is_run(self.folder) and parent_of(self.folder) is None
-        return alone or any((self.folder / name).exists() for name in (runs.ATTEMPTS, runs.METRICS, runs.RESULT))
-
-    def began(self) -> float:
-        first = next(runs.read_records(self.folder), None)
-        return first.time if first else super().began()
-
-    def is_over(self) -> bool:
-        return (read_result(self.folder) or {}).get("status") in ("finished", "pruned")
-
-    def _last_change(self) -> float:
-        path = self.folder / runs.METRICS
-        return (path if path.exists() else self.folder).stat().st_mtime
+            "subquad.experiment": (read_json(folder / runs.IDENTITY) or {}).get("digest"),
+            **_in_search(parent_of(folder), "final"),
+        },
+        end=_end_of_run(folder, final),
+        texts=(runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT),
+        plots=partial(draw_run, folder),
+    )
 
 
-class _Trial(_Run):
+def _end_of_run(folder: Path, final: bool) -> Ending | None:
+    result, environment = read_result(folder), _environment(folder)
+    if result is None:
+        changed = folder / runs.METRICS if (folder / runs.METRICS).exists() else folder
+        tags = {**environment, "subquad.status": "killed"}
+        return Ending("KILLED", changed.stat().st_mtime, "killed", tags) if final else None
+    path = folder / runs.RESULT
+    time, digest = path.stat().st_mtime, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    keys = ("status", "protocol", "protocol_label", "reason", "dataset")
+    said = {f"subquad.{key}": mask(str(result[key]))[:TAG_LIMIT] for key in keys if result.get(key)}
+    test, time_ms = result.get("test") or {}, int(time * 1000)
+    points = points_under("final", test.get("metrics") or {}, time_ms, int(test.get("step") or 0))
+    return Ending(_STATUS.get(str(result.get("status")), "KILLED"), time, digest, {**environment, **said}, points)
+
+
+def _trial(folder: Path, final: bool) -> Mirror:
     """A trial of a search. Where the plugin or the data refused its point, nothing ran and nothing failed."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.folder.parent.name}-{self.folder.name}"
-
-    @property
-    def _said(self) -> Mapping[str, Any]:
-        return read_json(self.folder / runs.TRIAL) or {}
-
-    def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        said, (settings, tags) = self._said, super().describe()
-        tags |= {"subquad.candidate": self.folder.parent.name, "subquad.trial": int(self.folder.name)}
-        tags |= _tags_of(self.folder.parents[2], "trial")
-        return {**settings, **(said.get("settings") or {}), **(said.get("point") or {})}, tags
-
-    def ending(self, *, final: bool, closed: str = "") -> Ending | None:
-        if state := self._said.get("state"):
-            tags = {"subquad.status": state, "subquad.reason": str(self._said.get("reason") or "")[:TAG_LIMIT]}
-            return Ending("KILLED", (self.folder / runs.TRIAL).stat().st_mtime, state, tags)
-        end, result = super().ending(final=final), read_result(self.folder)
-        return replace(end, points=(*end.points, *_scored(result, int(end.time * 1000)))) if end and result else end
-
-    def texts(self) -> Sequence[str]:
-        return (runs.TRIAL, *super().texts())
-
-    def plots(self, out: Path) -> Sequence[Path]:
-        return ()  # drawing curves of every trial would take time that training needs
-
-    def started(self) -> bool:
-        return super().started() or "state" in self._said
-
-    def is_over(self) -> bool:
-        return super().is_over() or "state" in self._said
-
-
-class _Study(TrackedFolder):
-    """The parent of a study's runs."""
-
-    is_parent = True
-
-    def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {}, {**_in_search(self.folder, "study"), "subquad.kind": "study"}
-
-    def ending(self, *, final: bool, closed: str = "") -> Ending | None:
-        ends = [_Run(run).ending(final=final) for run in self.children()]
-        known = [end for end in ends if end]
-        if len(known) < len(ends) or not (ends or final):
-            return None
-        statuses = {end.status for end in known} or {"KILLED"}
-        status = next((name for name in ("KILLED", "FAILED") if name in statuses), "FINISHED")
-        time = max((end.time for end in known), default=self.began())
-        return Ending(status, time, _digest(end.digest for end in known), {"subquad.status": status.lower()})
-
-    def texts(self) -> Sequence[str]:
-        return (runs.STUDY,)
-
-    def plots(self, out: Path) -> Sequence[Path]:
-        from subquad.tracking.plots import draw_study
-
-        return draw_study(self.children(), self.folder.name, out)
-
-    def children(self) -> list[Path]:
-        return runs.runs_below(self.folder) if runs.is_study(self.folder) else []
-
-
-class _Search(TrackedFolder):
-    """The parent of a search's trials. It is closed with the driver, when winners and plots are there."""
-
-    is_parent = True
-
-    @property
-    def label(self) -> str:
-        return f"{self.folder.parent.name}/{self.folder.name}"  # what `subquad tune --resume` is given, below runs/
-
-    def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        said = read_yaml(self.folder / runs.SEARCH)
-        params = {"name": (said.get("experiment") or {}).get("name"), **(said.get("settings") or {})}
-        return params, _tags_of(self.folder, "search")
-
-    def ending(self, *, final: bool, closed: str = "") -> Ending | None:
-        end = self._standing()
-        told = closed == end.digest and end.status != "KILLED"  # one that was killed goes on again
-        return end if final or told else None
-
-    def texts(self) -> Sequence[str]:
-        best = sorted(path.relative_to(self.folder).as_posix() for path in self.folder.glob("best/*.yaml"))
-        return (runs.SEARCH, runs.SUMMARY, f"{runs.FINAL}.yaml", *best)
-
-    def plots(self, out: Path) -> Sequence[Path]:
-        return sorted(self.folder.glob("plots/*.png"))
-
-    def began(self) -> float:
-        return (self.folder / runs.SEARCH).stat().st_mtime
-
-    def children(self) -> list[Path]:
-        return sorted(path.parent for path in self.folder.glob(f"{runs.TRIALS}/*/*/{runs.TRIAL}"))
-
-    def _standing(self) -> Ending:
-        """FINISHED where no further trial will start, FAILED where then a candidate has no winner, KILLED otherwise."""
-        summary = read_json(self.folder / runs.SUMMARY) or {}
-        candidates = summary.get("candidates") or []
-        over = bool(candidates) and all(one["over"] and not _unfinished(one) for one in candidates)
-        status = "KILLED" if not over else "FINISHED" if all(one["best"] for one in candidates) else "FAILED"
-        files = [path for name in self.texts()[1:] if (path := self.folder / name).is_file()] + [*self.plots(Path())]
-        seen = (f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
-        time = max((path.stat().st_mtime for path in files), default=self.folder.stat().st_mtime)
-        tags = {f"subquad.winner.{one['label']}": _winner(one) for one in candidates if one["best"]}
-        points = [point for one in candidates for point in _consumed(one, int(time * 1000))]
-        return Ending(status, time, _digest([status, *seen]), {"subquad.status": status.lower(), **tags}, points)
-
-
-def _digest(words: Iterable[str]) -> str:
-    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
-
-
-def _tags_of(search: Path, kind: str) -> dict[str, str]:
-    """What names the search that something is a part of."""
-    return {"subquad.kind": kind, "subquad.search": _Search(search).label}
-
-
-def _in_search(study: Path | None, kind: str) -> dict[str, str]:
-    search = parent_of(study) if study else None
-    return _tags_of(search, kind) if search else {}
-
-
-def _environment(run: Path) -> dict[str, str]:
-    """Tags for the commit and the plugins' distributions, from a run's environment.json."""
-    environment = read_json(run / runs.ENVIRONMENT) or {}
-    git = environment.get("git") or {}
-    tags = {"mlflow.source.git.commit": str(git["commit"]), "git.dirty": str(git.get("dirty"))} if git else {}
-    for plugin in environment.get("plugins") or []:
-        tags[f"plugin.{plugin.get('kind')}"] = f"{plugin.get('distribution')} {plugin.get('version')}"
-    return tags
+    run, said, result = _run(folder, final), read_json(folder / runs.TRIAL) or {}, read_result(folder)
+    candidate, number, end = folder.parent.name, folder.name, run.end
+    if state := said.get("state"):
+        tags = {"subquad.status": state, "subquad.reason": str(said.get("reason") or "")[:TAG_LIMIT]}
+        end = Ending("KILLED", (folder / runs.TRIAL).stat().st_mtime, state, tags)
+    elif end and result:
+        end = replace(end, points=(*end.points, *_scored(result, int(end.time * 1000))))
+    tags = {"subquad.candidate": candidate, "subquad.trial": int(number), **_tags_of(folder.parents[2], "trial")}
+    return replace(
+        run,
+        label=f"{candidate}-{number}",
+        params={**run.params, **(said.get("settings") or {}), **(said.get("point") or {})},
+        tags={**run.tags, **tags},
+        end=end,
+        texts=(runs.TRIAL, *run.texts),
+        plots=lambda _out: (),  # drawing curves of every trial would take time that training needs
+    )
 
 
 def _scored(result: Mapping[str, Any], time_ms: int) -> list[Point]:
@@ -335,6 +191,52 @@ def _scored(result: Mapping[str, Any], time_ms: int) -> list[Point]:
     if result.get("status") == "finished" and value is not None:
         points.append(Point("objective", float(value), time_ms, int(best.get("step") or 0)))
     return points
+
+
+def _study(folder: Path, final: bool) -> Mirror:
+    """The parent of a study's runs. It ends with the last of them."""
+    below = runs.runs_below(folder)
+    ends = [end for run in below if (end := _end_of_run(run, final))]
+    began, end = folder.stat().st_mtime, None
+    if final or (below and len(ends) == len(below)):
+        statuses = {one.status for one in ends} or {"KILLED"}
+        status = next((name for name in ("KILLED", "FAILED") if name in statuses), "FINISHED")
+        time = max((one.time for one in ends), default=began)
+        end = Ending(status, time, _digest(one.digest for one in ends), {"subquad.status": status.lower()})
+    tags = {**_in_search(folder, "study"), "subquad.kind": "study"}
+    return Mirror(folder.name, began, {}, tags, end, (runs.STUDY,), partial(draw_study, below, folder.name))
+
+
+def _search(folder: Path, final: bool) -> Mirror:
+    """The parent of a search's trials: FINISHED where no further one will start, FAILED where then a candidate has no
+    winner. What is drawn or written after that is sent anew."""
+    said, summary = read_yaml(folder / runs.SEARCH), read_json(folder / runs.SUMMARY) or {}
+    candidates = summary.get("candidates") or []
+    over = bool(candidates) and all(one["over"] and not _unfinished(one) for one in candidates)
+    status = "KILLED" if not over else "FINISHED" if all(one["best"] for one in candidates) else "FAILED"
+    plots = sorted(folder.glob("plots/*.png"))
+    written = [folder / runs.SUMMARY, folder / f"{runs.FINAL}.yaml", *sorted(folder.glob("best/*.yaml"))]
+    files = [path.stat() for path in (*written, *plots) if path.is_file()]
+    time = max((file.st_mtime for file in files), default=folder.stat().st_mtime)
+    end = Ending(
+        status,
+        time,
+        _digest([status, *(f"{file.st_size} {file.st_mtime_ns}" for file in files)]),
+        {
+            "subquad.status": status.lower(),
+            **{f"subquad.winner.{one['label']}": _winner(one) for one in candidates if one["best"]},
+        },
+        [point for one in candidates for point in _consumed(one, int(time * 1000))],
+    )
+    return Mirror(
+        label=_name(folder),
+        began=(folder / runs.SEARCH).stat().st_mtime,
+        params={"name": (said.get("experiment") or {}).get("name"), **(said.get("settings") or {})},
+        tags=_tags_of(folder, "search"),
+        end=end if final or over else None,
+        texts=(runs.SEARCH, *(path.relative_to(folder).as_posix() for path in written)),
+        plots=lambda _out: plots,
+    )
 
 
 def _unfinished(candidate: Mapping[str, Any]) -> int:
@@ -352,3 +254,31 @@ def _consumed(candidate: Mapping[str, Any], time_ms: int) -> list[Point]:
     values = {key: candidate[key] for key in ("steps", "flops", "seconds", "dimensions")}
     values |= {f"trials_{state}": count for state, count in candidate["trials"].items()}
     return points_under(candidate["label"], {**values, "objective": (candidate["best"] or {}).get("value")}, time_ms, 0)
+
+
+def _name(search: Path) -> str:
+    return f"{search.parent.name}/{search.name}"  # what `subquad tune --resume` is given, below runs/
+
+
+def _tags_of(search: Path, kind: str) -> dict[str, str]:
+    """What names the search that something is a part of."""
+    return {"subquad.kind": kind, "subquad.search": _name(search)}
+
+
+def _in_search(study: Path | None, kind: str) -> dict[str, str]:
+    search = parent_of(study) if study else None
+    return _tags_of(search, kind) if search else {}
+
+
+def _environment(run: Path) -> dict[str, str]:
+    """Tags for the commit and the plugins' distributions, from a run's environment.json."""
+    environment = read_json(run / runs.ENVIRONMENT) or {}
+    git = environment.get("git") or {}
+    tags = {"mlflow.source.git.commit": str(git["commit"]), "git.dirty": str(git.get("dirty"))} if git else {}
+    for plugin in environment.get("plugins") or []:
+        tags[f"plugin.{plugin.get('kind')}"] = f"{plugin.get('distribution')} {plugin.get('version')}"
+    return tags
+
+
+def _digest(words: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]

@@ -1,10 +1,11 @@
-"""The one module that imports MLflow: a store with an experiment, opened safely, and the few calls subquad makes.
+"""The one module that imports MLflow: a store with an experiment, opened safely, and what its runs are sent.
 
 Only the sending process imports it, so a user's own MLflow code keeps its settings.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import TypeVar
 from filelock import FileLock
 
 from subquad.tracking.address import sqlite_path, sqlite_uri
-from subquad.tracking.values import Point
+from subquad.tracking.values import Point, nonfinite_tags
 
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -32,80 +33,88 @@ for _name, _value in _SETTINGS.items():
 
 # MLflow reads some settings when it is imported, hence the order.
 from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param, RunTag  # noqa: E402
+from mlflow.entities import Metric, Param, Run, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
-_KEY, _PARENT = "subquad.key", "mlflow.parentRunId"
+_KEY = "subquad.key"
 _METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
 _LOCK_SECONDS = 120
 _Row = TypeVar("_Row")
+_Pairs = Mapping[str, str]
+_NONE: _Pairs = {}
+
+
+class StoredRun:
+    """A run of a store.
+
+    Attributes:
+        id: MLflow's.
+        status: MLflow's RUNNING, FINISHED, FAILED or KILLED.
+        params, tags: what it has.
+    """
+
+    def __init__(self, client: MlflowClient, run: Run):
+        self.client, self.id, self.status = client, run.info.run_id, run.info.status
+        self.params, self.tags = dict(run.data.params), dict(run.data.tags)
+
+    def send(self, points: Sequence[Point] = (), params: _Pairs = _NONE, tags: _Pairs = _NONE) -> None:
+        """Send what is new: metric values, of which a repeated one changes nothing, parameters it lacks, other tags.
+
+        MLflow would turn an infinity into 1.8e308, so none is sent; the first value that is not finite is a tag.
+        """
+        added = {key: value for key, value in params.items() if key not in self.params}
+        changed = {key: value for key, value in nonfinite_tags(points).items() if key not in self.tags}
+        changed |= {key: value for key, value in tags.items() if self.tags.get(key) != value}
+        finite = [Metric(*point) for point in points if not math.isinf(point.value)]
+        for metrics in _batches(finite, _METRICS_PER_CALL):
+            self.client.log_batch(self.id, metrics=metrics)
+        for pairs in _batches([Param(*pair) for pair in added.items()], _PAIRS_PER_CALL):
+            self.client.log_batch(self.id, params=pairs)
+        for pairs in _batches([RunTag(*pair) for pair in changed.items()], _PAIRS_PER_CALL):
+            self.client.log_batch(self.id, tags=pairs)
+        self.params |= added
+        self.tags |= changed
+
+    def reopen(self) -> None:
+        """Mark it as running."""
+        self.client.update_run(self.id, status="RUNNING")
+        self.status = "RUNNING"
+
+    def close(self, status: str, ended: float) -> None:
+        """Mark it as FINISHED, FAILED or KILLED; `ended` is in seconds since 1970."""
+        self.client.set_terminated(self.id, status, end_time=int(ended * 1000))
+        self.status = status
 
 
 class Store:
     """One experiment of one MLflow store. Made by `connect`."""
 
     def __init__(self, client: MlflowClient, experiment_id: str):
-        self._client = client
-        self.experiment_id = experiment_id
+        self._client, self.experiment_id = client, experiment_id
 
-    def run(self, run_id: str) -> tuple[dict[str, str], str | None] | None:
-        """A run's parameters and its parent's id; None where the store has no such run or its user deleted it."""
+    def run(self, run_id: str | None, key: str) -> StoredRun | None:
+        """A run by its id, else by the key it was made with; None where there is none or its user deleted it."""
+        if run_id and (found := self._by_id(run_id)):
+            return found
+        made = self._client.search_runs([self.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
+        return StoredRun(self._client, made[0]) if made else None
+
+    def _by_id(self, run_id: str) -> StoredRun | None:
         try:
             found = self._client.get_run(run_id)
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        if found.info.lifecycle_stage != "active" or found.info.experiment_id != self.experiment_id:
-            return None
-        return dict(found.data.params), found.data.tags.get(_PARENT)
+        here = found.info.lifecycle_stage == "active" and found.info.experiment_id == self.experiment_id
+        return StoredRun(self._client, found) if here else None
 
-    def find(self, key: str) -> str | None:
-        """Id of the run that was made with this key."""
-        found = self._client.search_runs([self.experiment_id], f"tags.`{_KEY}` = '{key}'", max_results=1)
-        return found[0].info.run_id if found else None
-
-    def create(self, label: str, key: str, parent_run_id: str | None, started: float) -> str:
-        """Make a run and return its id; `started` is in seconds since 1970."""
+    def create(self, label: str, key: str, started: float) -> StoredRun:
+        """Make a run; `started` is in seconds since 1970."""
         tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL"}
-        if parent_run_id:
-            tags[_PARENT] = parent_run_id
-        made = self._client.create_run(self.experiment_id, start_time=int(started * 1000), tags=tags, run_name=label)
-        return made.info.run_id
-
-    def send_points(self, run_id: str, points: Sequence[Point]) -> None:
-        """Metric values; sending one again changes nothing."""
-        metrics = [Metric(point.key, point.value, point.time_ms, point.step) for point in points]
-        for some in _batches(metrics, _METRICS_PER_CALL):
-            self._client.log_batch(run_id, metrics=some)
-
-    def send_params(self, run_id: str, params: Mapping[str, str]) -> None:
-        """Parameters that the run does not have."""
-        for some in _batches([Param(key, value) for key, value in params.items()], _PAIRS_PER_CALL):
-            self._client.log_batch(run_id, params=some)
-
-    def send_tags(self, run_id: str, tags: Mapping[str, str], parent_run_id: str | None = None) -> None:
-        """Tags; an existing one is replaced."""
-        tags = {**tags, _PARENT: parent_run_id} if parent_run_id else tags
-        for some in _batches([RunTag(key, value) for key, value in tags.items()], _PAIRS_PER_CALL):
-            self._client.log_batch(run_id, tags=some)
-
-    def reopen(self, run_id: str) -> None:
-        """Mark a run as running."""
-        self._client.update_run(run_id, status="RUNNING")
-
-    def close_run(self, run_id: str, status: str, ended: float) -> None:
-        """Mark a run as FINISHED, FAILED or KILLED; `ended` is in seconds since 1970."""
-        self._client.set_terminated(run_id, status, end_time=int(ended * 1000))
-
-    def send_text(self, run_id: str, text: str, name: str) -> None:
-        """An artefact from a text."""
-        self._client.log_text(run_id, text, name)
-
-    def send_file(self, run_id: str, path: Path, folder: str | None = None) -> None:
-        """An artefact from a file."""
-        self._client.log_artifact(run_id, str(path), folder)
+        began = int(started * 1000)
+        return StoredRun(self._client, self._client.create_run(self.experiment_id, began, tags, label))
 
 
 def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:

@@ -1,4 +1,4 @@
-"""Curves as PNG files, drawn from run directories. Imports matplotlib; no global figure state is used."""
+"""Curves as PNG files, drawn from run directories. No global figure state is used."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
-from subquad.runs import read_records, read_result
+from subquad.runs import Place, read_new, read_result
 
 _Curve = tuple[list[int], list[float]]
 _SIZE, _DPI = (7.2, 4.2), 120
@@ -50,7 +46,7 @@ def draw_study(runs: Sequence[Path], title: str, out: Path) -> list[Path]:
 def _curves_of(run: Path) -> dict[str, _Curve]:
     """Finite values of a run by `train/<metric>` or `<split>/<metric>`: steps and values."""
     curves: dict[str, _Curve] = {}
-    for record in read_records(run):
+    for record in read_new(run, Place())[0]:
         prefix = "train" if record.kind == "train" else record.split or "eval"
         for name, value in record.metrics.items():
             if math.isfinite(value) and record.kind in ("train", "eval"):
@@ -75,6 +71,10 @@ def _draw(path: Path, title: str, ylabel: str, curves: Mapping[str, _Curve | Non
     present = {label: curve for label, curve in curves.items() if curve}
     if not present:
         return None
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=_SIZE, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

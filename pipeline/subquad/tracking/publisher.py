@@ -18,7 +18,7 @@ import click
 
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import Tracking
-from subquad.runs import EXPERIMENT, SEARCH, runs_below
+from subquad.runs import EXPERIMENT, SEARCH, runs_below, runs_root
 from subquad.tracking.address import HIDDEN, VARIABLE, artifact_folder, mask, store_uri
 from subquad.tracking.folders import parts_of, read_yaml
 from subquad.tracking.spool import SyncState
@@ -47,7 +47,7 @@ def check_tracking(tracking: Tracking, root: Path) -> str:
     return uri
 
 
-def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher | NullPublisher:
+def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
     """A publisher for a folder; one that does nothing where tracking is off or MLflow is not installed.
 
     Args:
@@ -59,15 +59,16 @@ def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher 
         ConfigError: `tracking.uri` is no store.
         UserError: `tracking.uri` is given but MLflow is not installed.
     """
-    root = _root(folder.resolve())
+    folder = folder.resolve()
+    root = _root(folder)
     uri = check_tracking(tracking, root)
     if not uri:
-        return NullPublisher()
+        return Publisher(None)
     if find_spec("mlflow") is None:
         click.echo(f"{_EXTRA} (metrics stay in the run directory)", err=True)
-        return NullPublisher()
+        return Publisher(None)
     experiment, artifacts = tracking.experiment or name, artifact_folder(uri, root)
-    return Publisher(Upload(uri=uri, experiment=experiment, artifacts=artifacts, folder=folder.resolve()))
+    return Publisher(Upload(uri=uri, experiment=experiment, artifacts=artifacts, folder=folder))
 
 
 def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Summary:
@@ -86,7 +87,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     parts = parts_of(folder.resolve())
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
-    first, *others = [Publisher(upload_of(part, uri)).close(timeout=timeout) for part in parts]
+    first, *others = [Publisher(_upload_of(part, uri)).close(timeout=timeout) for part in parts]
     for one in others:
         both = {"delivered": first.delivered and one.delivered, "pending": first.pending + one.pending}
         both |= {"run_ids": first.run_ids + one.run_ids, "error": first.error or one.error}
@@ -94,7 +95,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     return first
 
 
-def upload_of(folder: Path, given: str | None) -> Upload:
+def _upload_of(folder: Path, given: str | None) -> Upload:
     """What is to be sent of a run, study or search, from its folder alone.
 
     The store is the given one, else where the folder was tracked, else what its experiment says, else the
@@ -131,34 +132,27 @@ def _with_password(tracked: str, configured: str | None, root: Path) -> str:
 
 def _root(folder: Path) -> Path:
     """The folder that holds `runs/`; the folder's own parent where there is no such."""
-    above = next((parent for parent in folder.parents if parent.name == "runs"), None)
-    return above.parent if above else folder.parent
-
-
-class NullPublisher:
-    """Tracking that is off."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def close(self, *, timeout: float = 20.0) -> Summary:
-        """Nothing was to be delivered."""
-        return Summary(delivered=True)
+    runs = runs_root(folder)
+    return runs.parent if runs.name == "runs" else runs
 
 
 class Publisher:
-    """Runs the sending process. Made by `open_publisher`."""
+    """Runs the sending process. Made by `open_publisher`.
 
-    def __init__(self, upload: Upload):
+    Args:
+        upload: None where nothing is sent.
+    """
+
+    def __init__(self, upload: Upload | None):
         self.upload = upload
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[bytes] | None = None
         self._trouble: str | None = None
-        self._summary: Summary | None = None
+        self._summary: Summary | None = None if upload else Summary(delivered=True)
 
     def start(self) -> None:
         """Start sending; returns at once and never raises for trouble with the server or this machine."""
-        if self._process is not None or self._trouble is not None:
+        if self.upload is None or self._process is not None or self._trouble is not None:
             return
         try:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
@@ -178,8 +172,8 @@ class Publisher:
         """
         self.start()
         if self._summary is None:
-            answer = self._ask_to_close(timeout)
-            self._summary = answer or summarise(self.upload, self._trouble)
+            assert self.upload is not None
+            self._summary = self._ask_to_close(timeout) or summarise(self.upload, self._trouble)
         return self._summary
 
     def _ask_to_close(self, timeout: float) -> Summary | None:
@@ -190,13 +184,15 @@ class Publisher:
             answer, _ = process.communicate(f"close {timeout}\n", timeout=timeout)
             if answer.strip():
                 return Summary.model_validate_json(answer)
-            self._trouble = self._last_words(timeout)
+            self._trouble = self._last_words(process.returncode, timeout)
         except subprocess.TimeoutExpired:
             self._trouble = f"not all was sent within {timeout:g} s"
         except (OSError, ValueError) as error:
             self._trouble = f"the process that sends to MLflow broke off: {error}"
         finally:
-            _end(process)
+            if process.poll() is None:  # leave no process behind
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
             self._forget_errors()
         return None
 
@@ -204,16 +200,15 @@ class Publisher:
         if self._errors is not None:
             self._errors.close()
 
-    def _last_words(self, timeout: float) -> str:
+    def _last_words(self, code: int, timeout: float) -> str:
         """Why the process gave no answer: it reached its limit of time, or the last line it wrote."""
+        if code == 1:
+            return f"not all was sent within {timeout:g} s"
         assert self._errors is not None
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "no reason given")
-        code = self._process.returncode if self._process else None
-        return (
-            f"not all was sent within {timeout:g} s" if code == 1 else f"the process that sends ended ({code}): {said}"
-        )
+        return f"the process that sends ended ({code}): {said}"
 
 
 def _start_child(errors: IO[bytes]) -> subprocess.Popen[str]:
@@ -227,10 +222,3 @@ def _start_child(errors: IO[bytes]) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Leave no process behind."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()

@@ -10,14 +10,10 @@ Standard output: a `Summary`, once, at the end.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,18 +21,18 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
-from subquad.runs import METRICS
+from subquad.runs import METRICS, TRACKING
 from subquad.tracking.address import check_server, mask
-from subquad.tracking.folders import Ending, TrackedFolder, parent_of, tracked
-from subquad.tracking.spool import Batch, SyncState, next_batch, unsent
-from subquad.tracking.values import clean_params, clean_tags, nonfinite_tags, points_of, storable
+from subquad.tracking.folders import Ending, Mirror, begun, folders_below, mirror, parent_of
+from subquad.tracking.spool import SyncState
+from subquad.tracking.values import clean_params, clean_tags, points_of
 
 if TYPE_CHECKING:
-    from subquad.tracking.mlflow import Store
+    from subquad.tracking.mlflow import Store, StoredRun
 
 _LOCK = ".mlflow.lock"
 _LOCK_SECONDS = 5
-_BATCH_METRICS = 1000
+_BATCH_RECORDS = 500
 _ORPHAN_SECONDS = 60.0
 
 
@@ -88,8 +84,7 @@ class Uploader:
     def __init__(self, upload: Upload):
         self._upload = upload
         self._store: Store | None = None
-        self._head = _Sender(tracked(upload.folder), upload)
-        self._runs: dict[Path, _Sender] = {}
+        self._senders: dict[Path, _Sender] = {}
 
     def look(self, *, final: bool) -> str | None:
         """Send what is new; never raises.
@@ -97,38 +92,49 @@ class Uploader:
         Returns:
             Why something could not be sent, None where all could.
         """
+        folder = self._upload.folder
         try:
-            for folder in self._head.tracked.children():
-                self._runs.setdefault(folder, _Sender(tracked(folder), self._upload))
-            for sender in (self._head, *self._waiting()):
-                sender.prepare()
-            return self._send(self._connected(), final)
+            with FileLock(str(folder / _LOCK), timeout=_LOCK_SECONDS):
+                return self._look(final)
+        except Timeout:
+            return f"Busy: {folder}: another process is sending this run"
         except Exception as error:  # whatever a server, a disk or MLflow may raise must not reach training
-            self._store = None
+            self._store, self._senders = None, {}
             return _reason(error)
 
-    def _connected(self) -> Store:
+    def _look(self, final: bool) -> str | None:
+        head = self._upload.folder
+        self._remember(head)
         if self._store is None:
-            check_server(self._upload.uri)
-            from subquad.tracking.mlflow import connect
-
-            self._store = connect(self._upload.uri, self._upload.experiment, self._upload.artifacts)
-        return self._store
-
-    def _waiting(self) -> list[_Sender]:
-        return [one for one in self._runs.values() if not one.settled and one.tracked.started()]
-
-    def _send(self, store: Store, final: bool) -> str | None:
-        if not self._head.tracked.started():
+            self._store = _connect(self._upload)
+        if not begun(head):
             return None
-        above = self._run_above()
-        if not self._runs:
-            return self._try(self._head, store, above, final)
-        head_id = self._head.step(store, above, final=False).run_id
-        errors = [self._try(one, store, head_id, final) for one in self._waiting()]
-        if final:
-            errors.append(self._try(self._head, store, above, final))
-        return next((error for error in errors if error), None)
+        above, below = self._run_above(), [run for run in folders_below(head) or () if begun(run)]
+        head_id = self._sender(head).attached(self._store).id if below else None
+        errors, news = list[str](), False
+        for folder in (*below, head):
+            try:
+                whole = folder == head
+                parent_id, anyway = (above, final or news) if whole else (head_id, False)
+                news |= self._sender(folder).send(self._store, parent_id, final=final, anyway=anyway)
+            except Exception as error:  # one run's trouble does not keep the others back, a server that is gone does
+                check_server(self._upload.uri)
+                del self._senders[folder]
+                errors.append(_reason(error))
+        return next(iter(errors), None)
+
+    def _remember(self, head: Path) -> None:
+        """Write down where the folder is sent to, so that any process can do it later.
+
+        A run that another store has stays with that one until this one has answered.
+        """
+        old = SyncState.load(head)
+        state = SyncState.of(old, mask(self._upload.uri), self._upload.experiment)
+        if state != old and (old is None or old.run_id is None):
+            state.save(head)
+
+    def _sender(self, folder: Path) -> _Sender:
+        return self._senders.setdefault(folder, _Sender(folder, self._upload))
 
     def _run_above(self) -> str | None:
         """MLflow's id of the search that a final study belongs to, where it was sent there too."""
@@ -136,168 +142,120 @@ class Uploader:
         above = _state_at(parent, mask(self._upload.uri)) if parent else None
         return above.run_id if above and above.experiment == self._upload.experiment else None
 
-    def _try(self, sender: _Sender, store: Store, parent_id: str | None, final: bool) -> str | None:
-        """One run's trouble does not keep the others back, a server that is gone does."""
-        try:
-            sender.step(store, parent_id, final=final)
-        except Exception as error:  # as in `look`
-            check_server(self._upload.uri)
-            return _reason(error)
-        return None
+
+def _connect(upload: Upload) -> Store:
+    check_server(upload.uri)
+    from subquad.tracking.mlflow import connect
+
+    return connect(upload.uri, upload.experiment, upload.artifacts)
 
 
 class _Sender:
-    """Sends one folder as one MLflow run."""
+    """Sends one folder as one MLflow run; forgotten after any error, as what counts is in mlflow.json."""
 
-    def __init__(self, folder: TrackedFolder, upload: Upload):
-        self.tracked, self._folder = folder, folder.folder
-        self._uri, self._experiment = mask(upload.uri), upload.experiment
-        self._attached_to: tuple[Store, str | None] | None = None
-        self.settled = False
-        """Whether all of it was sent and nothing can come any more."""
+    def __init__(self, folder: Path, upload: Upload):
+        self._folder, self._uri, self._experiment = folder, mask(upload.uri), upload.experiment
+        self._run: StoredRun | None = None
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._closed = False
 
-    def prepare(self) -> None:
-        """Write down where the folder is sent to, so that any process can do it later.
-
-        A run that another store has stays with that one until this one has answered.
-        """
-        with self._alone():
-            old = SyncState.load(self._folder)
-            if (old is None or old.run_id is None) and old != (state := self._state()):
+    def attached(self, store: Store) -> StoredRun:
+        """The folder's MLflow run, found again or made."""
+        if self._run is None:
+            state, saved = self._state(), SyncState.load(self._folder)
+            self._run = store.run(state.run_id, state.key)
+            if self._run is None:
+                shown = mirror(self._folder, final=False)
+                self._run = store.create(shown.label, state.key, shown.began)
+            if self._run.id != state.run_id:
+                state = state.anew(self._run.id)
+            state = replace(state, experiment_id=store.experiment_id)
+            if state != saved:
                 state.save(self._folder)
+        return self._run
 
-    def step(self, store: Store, parent_run_id: str | None, *, final: bool) -> SyncState:
-        """Send what is new; at the end also artefacts and status.
+    def send(self, store: Store, parent_id: str | None, *, final: bool, anyway: bool) -> bool:
+        """Send what is new, at the end also artefacts and status. Returns whether it had to be looked at.
 
-        Raises:
-            Busy: another process is sending the same run.
+        Args:
+            anyway: look also where no file of the folder itself has changed.
         """
-        with self._alone():
-            over = self.tracked.is_over()
-            try:
-                state = self._step(store, parent_run_id, final)
-            except Exception:
-                self._attached_to = None  # the run may be gone: look for it again
-                raise
-            self.settled = over and state.done
-            return state
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        try:
-            with FileLock(str(self._folder / _LOCK), timeout=_LOCK_SECONDS):
-                yield
-        except Timeout as error:
-            raise Busy(f"{self._folder}: another process is sending this run") from error
+        seen = _files(self._folder)
+        if seen == self._seen and not anyway and (self._closed or not final):
+            return False
+        run, state = self.attached(store), self._state()
+        shown = mirror(self._folder, final=final)
+        _describe(run, shown, parent_id)
+        state = self._send_records(run, state)
+        if shown.end is None and run.status != "RUNNING":  # a run that goes on after its end was told
+            run.reopen()
+            run.send(tags={"subquad.status": "running"})
+            state = replace(state, closed="").save(self._folder)
+        if shown.end and shown.end.digest != state.closed:
+            self._close(run, shown, shown.end)
+            state = replace(state, closed=shown.end.digest).save(self._folder)
+        self._seen, self._closed = seen, bool(state.closed)
+        return True
 
     def _state(self) -> SyncState:
         return SyncState.of(SyncState.load(self._folder), self._uri, self._experiment)
 
-    def _step(self, store: Store, parent_run_id: str | None, final: bool) -> SyncState:
-        state = self._state()
-        if self._attached_to != (store, state.run_id):
-            state = self._attach(store, state, parent_run_id)
-        state = self._describe(store, state)
-        end = self.tracked.ending(final=final, closed=state.closed)
-        if end is None and state.closed and not state.reopened:
-            state = self._reopen(store, state)
-        while batch := next_batch(self._folder, state, _BATCH_METRICS):
-            state = self._send(store, state, batch)
-        if end and _is_news(state, end, final):
-            state = self._close(store, state, end)
-        return state
+    def _send_records(self, run: StoredRun, state: SyncState) -> SyncState:
+        records, place = state.unsent(self._folder)
+        for start in range(0, len(records), _BATCH_RECORDS):
+            some = records[start : start + _BATCH_RECORDS]
+            run.send([point for record in some for point in points_of(record)])
+            state = state.after(some).save(self._folder)
+        if place.unreadable:
+            run.send(tags={"subquad.unreadable_record": f"first in line {place.unreadable} of {METRICS}"})
+        return state if place == state.place else replace(state, place=place).save(self._folder)
 
-    def _attach(self, store: Store, state: SyncState, parent_run_id: str | None) -> SyncState:
-        """Find the run again, or make it."""
-        found = store.run(state.run_id) if state.run_id else None
-        if found is None:
-            label, began = self.tracked.label, self.tracked.began()
-            run_id = store.find(state.key) or store.create(label, state.key, parent_run_id, began)
-            state = state.recreated(run_id, parent_run_id)
-        elif found[1] != parent_run_id:
-            state = replace(state, parent_run_id=parent_run_id, described="")
-        state = replace(state, experiment_id=store.experiment_id).save(self._folder)
-        self._attached_to = (store, state.run_id)
-        return state
-
-    def _describe(self, store: Store, state: SyncState) -> SyncState:
-        """Send parameters and tags. MLflow refuses to change a parameter: a new value becomes a tag."""
-        settings, said = self.tracked.describe()
-        params, cut = clean_params(settings)
-        tags = {**clean_tags({name: str(value) for name, value in said.items() if value is not None}), **cut}
-        digest = hashlib.sha256(json.dumps([params, tags]).encode()).hexdigest()[:16]
-        if state.described == digest:
-            return state
-        run_id = _id(state)
-        known, _ = store.run(run_id) or ({}, None)
-        store.send_params(run_id, {key: value for key, value in params.items() if key not in known})
-        changed = {key: value for key, value in params.items() if known.get(key, value) != value}
-        tags |= clean_tags({f"param_changed.{key}": value for key, value in changed.items()})
-        store.send_tags(run_id, tags, state.parent_run_id)
-        return replace(state, described=digest).save(self._folder)
-
-    def _send(self, store: Store, state: SyncState, batch: Batch) -> SyncState:
-        run_id, after = _id(state), batch.after
-        if state.closed and not state.reopened and batch.records:
-            self._reopen(store, state)
-            after = replace(after, reopened=True, done=False)
-        found = [point for record in batch.records for point in points_of(record)]
-        tags = nonfinite_tags(found)
-        if batch.unreadable is not None:
-            tags["subquad.unreadable_record"] = f"first in line {batch.unreadable} of {METRICS}"
-        new = {name: value for name, value in tags.items() if name not in state.noted}
-        store.send_tags(run_id, new)
-        store.send_points(run_id, storable(found))
-        return replace(after, noted=(*state.noted, *new)).save(self._folder)
-
-    def _reopen(self, store: Store, state: SyncState) -> SyncState:
-        """A run that goes on after its end was told."""
-        store.reopen(_id(state))
-        store.send_tags(_id(state), {"subquad.status": "running"})
-        return replace(state, reopened=True, done=False).save(self._folder)
-
-    def _close(self, store: Store, state: SyncState, end: Ending) -> SyncState:
+    def _close(self, run: StoredRun, shown: Mirror, end: Ending) -> None:
         """Final metrics and status first: artefacts may need a storage that this machine cannot reach."""
-        run_id = _id(state)
-        store.send_points(run_id, storable(end.points))
-        store.send_tags(run_id, {**clean_tags(end.tags), **nonfinite_tags(end.points)})
-        store.close_run(run_id, end.status, end.time)
-        state = replace(state, closed=end.digest, reopened=False, done=False).save(self._folder)
-        self._send_artifacts(store, run_id)
-        return replace(state, done=True).save(self._folder)
-
-    def _send_artifacts(self, store: Store, run_id: str) -> None:
-        for name in self.tracked.texts():
+        run.send(end.points)
+        run.close(end.status, end.time)
+        for name in shown.texts:
             if (path := self._folder / name).exists():  # as text, so that no address in it carries a password
-                store.send_text(run_id, mask(path.read_text(encoding="utf-8")), name)
+                run.client.log_text(run.id, mask(path.read_text(encoding="utf-8")), name)
         if (self._folder / METRICS).exists():
-            store.send_file(run_id, self._folder / METRICS)
+            run.client.log_artifact(run.id, str(self._folder / METRICS))
         with tempfile.TemporaryDirectory() as out:
-            for plot in self.tracked.plots(Path(out)):
-                store.send_file(run_id, plot, "plots")
+            for plot in shown.plots(Path(out)):
+                run.client.log_artifact(run.id, str(plot), "plots")
 
 
-class Busy(Exception):
-    """Another process is sending the same run."""
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of each file, but for our own two."""
+    found = {entry.name: entry.stat() for entry in os.scandir(folder) if entry.name not in (TRACKING, _LOCK)}
+    return {name: (file.st_size, file.st_mtime_ns) for name, file in found.items()}
+
+
+def _describe(run: StoredRun, shown: Mirror, parent_id: str | None) -> None:
+    """Send parameters and tags. MLflow refuses to change a parameter: a new value becomes a tag."""
+    params, cut = clean_params(shown.params)
+    changed = {key: value for key, value in params.items() if run.params.get(key, value) != value}
+    tags = {name: str(value) for name, value in shown.tags.items() if value is not None}
+    tags |= {f"param_changed.{key}": value for key, value in changed.items()}
+    tags |= shown.end.tags if shown.end else {}
+    above = {"mlflow.parentRunId": parent_id} if parent_id else {}
+    run.send(params=params, tags={**clean_tags(tags), **cut, **above})
 
 
 def summarise(upload: Upload, error: str | None) -> Summary:
     """What is delivered, from the folders alone; starts nothing and asks nobody."""
-    uri, head = mask(upload.uri), tracked(upload.folder)
-    below = [tracked(folder) for folder in head.children()]
-    runs = below or [head]
-    states = {run.folder: _state_at(run.folder, uri) for run in (head, *below)}
-    pending = sum(unsent(run.folder, states[run.folder]) for run in runs)
-    begun = [states[run.folder] for run in (head, *below) if run.started()]
-    known = [state for state in states.values() if state and state.experiment_id]
-    parent = states[head.folder] if below or head.is_parent else None
+    head, below, uri = upload.folder, folders_below(upload.folder), mask(upload.uri)
+    states = {folder: _state_at(folder, uri) for folder in (head, *(below or ()))}
+    sent = {folder: state for folder, state in states.items() if state}
+    nothing = SyncState(uri=uri, experiment=upload.experiment)
+    pending = sum(len(sent.get(folder, nothing).unsent(folder)[0]) for folder in below or [head])
+    closed = all(folder in sent and sent[folder].closed for folder in states if begun(folder))
     return Summary(
-        delivered=error is None and not pending and all(state and state.done for state in begun),
+        delivered=error is None and not pending and closed,
         pending=pending,
         uri=uri,
-        experiment_id=known[0].experiment_id if known else None,
-        parent_run_id=parent.run_id if parent else None,
-        run_ids=tuple(state.run_id for run in runs if (state := states[run.folder]) and state.run_id),
+        experiment_id=next((state.experiment_id for state in sent.values() if state.experiment_id), None),
+        parent_run_id=sent[head].run_id if below is not None and head in sent else None,
+        run_ids=tuple(run_id for run in below or [head] if run in sent and (run_id := sent[run].run_id)),
         error=error,
     )
 
@@ -306,16 +264,6 @@ def _state_at(folder: Path, uri: str) -> SyncState | None:
     """A folder's state with this store."""
     found = SyncState.load(folder)
     return found if found and found.uri == uri else None
-
-
-def _is_news(state: SyncState, end: Ending, final: bool) -> bool:
-    """Whether MLflow has to be told this end: not twice, and not that of an attempt before the one that goes on."""
-    return state.closed != end.digest or (not state.done and (final or not state.reopened))
-
-
-def _id(state: SyncState) -> str:
-    assert state.run_id is not None, "attached before anything is sent"
-    return state.run_id
 
 
 def _reason(error: BaseException) -> str:

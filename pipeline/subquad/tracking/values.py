@@ -7,8 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from subquad.runs import Record
 from subquad.tracking.address import HIDDEN, is_secret, mask
@@ -19,8 +18,7 @@ _UPWARDS = re.compile(r"^\.\.")
 """MLflow takes whatever begins so for a path that leads out of its folder."""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One value of one metric; `time_ms` is milliseconds since 1970."""
 
     key: str
@@ -79,11 +77,6 @@ def points_under(prefix: str, metrics: Mapping[str, Any], time_ms: int, step: in
         for name, value in metrics.items()
         if value is not None
     ]
-
-
-def storable(points: Sequence[Point]) -> list[Point]:
-    """Points MLflow stores as they are. It would turn an infinity into 1.8e308, so none is sent."""
-    return [point for point in points if not math.isinf(point.value)]
 
 
 def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.tracking import publisher as publisher_module
 from subquad.tracking.folders import parts_of
-from subquad.tracking.publisher import NullPublisher, Publisher, open_publisher, sync, upload_of
+from subquad.tracking.publisher import _upload_of, open_publisher, sync
 from subquad.tracking.upload import Summary, Upload
 
 
@@ -53,12 +53,12 @@ def test_tracking_imports_nothing_heavy_and_changes_no_variable(run_folder):
 def test_tracking_that_is_off_does_nothing(run_folder):
     publisher = opened(Tracking(enabled=False, uri="sqlite:///x.db"), run_folder.path)
     publisher.start()
-    assert isinstance(publisher, NullPublisher)
+    assert publisher.upload is None
     assert publisher.close() == Summary(delivered=True)
 
 
 def test_without_mlflow_one_line_says_so(run_folder, without_mlflow, capsys: pytest.CaptureFixture[str]):
-    assert isinstance(opened(Tracking(), run_folder.path), NullPublisher)
+    assert opened(Tracking(), run_folder.path).upload is None
     assert capsys.readouterr().err == (
         "MLflow is not installed: pip install 'subquad[mlflow]' (metrics stay in the run directory)\n"
     )
@@ -82,8 +82,8 @@ def test_a_bad_address_is_refused_before_anything_starts(run_folder):
 def test_what_is_to_be_sent_is_absolute_and_survives_the_pipe(run_folder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(run_folder.path.parent)
     publisher = opened(Tracking(experiment="mine"), Path(run_folder.path.name))
-    assert isinstance(publisher, Publisher)
     plan = publisher.upload
+    assert plan is not None
     root = run_folder.path.parents[2]
     assert (plan.uri, plan.experiment, plan.artifacts) == (f"sqlite:///{root}/mlruns.db", "mine", root / "mlartifacts")
     assert plan.folder == run_folder.path
@@ -142,7 +142,7 @@ def test_close_is_bounded_and_leaves_no_process(run_folder, monkeypatch: pytest.
 
 
 def test_sync_takes_what_it_needs_from_the_folder(run_folder):
-    upload = upload_of(run_folder.path, None)
+    upload = _upload_of(run_folder.path, None)
     root = run_folder.path.parents[2]
     assert (upload.uri, upload.experiment, upload.folder) == (
         f"sqlite:///{root}/mlruns.db",
@@ -156,7 +156,7 @@ def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run):
     cell = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
     assert parts_of(cell.path) == parts_of(study) == [study]
-    assert upload_of(study, None).uri == f"sqlite:///{tmp_path}/mlruns.db"
+    assert _upload_of(study, None).uri == f"sqlite:///{tmp_path}/mlruns.db"
     search = tmp_path / "runs" / "demo-search" / "s1"
     trial, final = search / "trials" / "agf" / "00000", search / "final"
     for path in (search / "search.yaml", trial / "trial.json", final / "study.yaml"):
@@ -175,12 +175,12 @@ def test_a_password_comes_from_the_user_again(run_folder, known: str, monkeypatc
         ConfigError,
         match=r"^https://\*\*\*@host: this address had a user and a password, .* give --uri or set MLFLOW_",
     ):
-        upload_of(run_folder.path, None)
+        _upload_of(run_folder.path, None)
     if known == "environment":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
     if known == "experiment":
         (run_folder.path / "experiment.yaml").write_text(f"name: demo\ntracking: {{uri: '{secret}'}}\n")
-    plan = upload_of(run_folder.path, secret if known == "option" else None)
+    plan = _upload_of(run_folder.path, secret if known == "option" else None)
     assert plan.uri == secret
 
 

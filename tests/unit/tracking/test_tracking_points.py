@@ -6,8 +6,8 @@ import math
 import os
 
 from subquad.runs import Record
-from subquad.tracking.folders import Ending, tracked
-from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under, storable
+from subquad.tracking.folders import Ending, mirror
+from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under
 
 
 def record(kind: str, split: str = "", **metrics: float) -> Record:
@@ -15,7 +15,7 @@ def record(kind: str, split: str = "", **metrics: float) -> Record:
 
 
 def ending(folder, *, final: bool = False) -> Ending:
-    found = tracked(folder).ending(final=final)
+    found = mirror(folder, final=final).end
     assert found is not None
     return found
 
@@ -27,9 +27,8 @@ def test_each_kind_has_its_own_prefix():
     assert points_of(record("event", loss=1.0)) == []
 
 
-def test_infinities_are_told_in_a_tag_and_not_sent():
+def test_values_that_are_not_finite_are_told_in_a_tag():
     found = points_of(record("train", loss=math.inf, other=-math.inf, nan=math.nan, good=1.0))
-    assert [point.key for point in storable(found)] == ["train/nan", "train/good"]
     assert nonfinite_tags(found) == {
         "nonfinite.train/loss": "first at step 7: inf",
         "nonfinite.train/other": "first at step 7: -inf",
@@ -50,7 +49,7 @@ def test_test_metrics_become_final_ones(run_folder):
 
 
 def test_a_run_ends_as_its_result_says(run_folder):
-    assert tracked(run_folder.path).ending(final=False) is None
+    assert mirror(run_folder.path, final=False).end is None
     assert ending(run_folder.path, final=True).status == "KILLED"
     for said, status in {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}.items():
         run_folder.result(said, reason="loss inf at https://u:p@h/x" if said == "failed" else None)
@@ -67,14 +66,14 @@ def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
     one, two = make_run(study / "cells" / "one"), make_run(study / "cells" / "two")
     (study / "study.yaml").write_text("matrix: {}\n")
     one.result("finished")
-    assert tracked(study).ending(final=False) is None
+    assert mirror(study, final=False).end is None
     assert ending(study, final=True).status == "KILLED"
     two.result("failed")
     assert ending(study).status == "FAILED"
     two.result("finished")
     assert ending(study).status == "FINISHED"
     make_run(study / "cells" / "three")
-    assert tracked(study).ending(final=False) is None
+    assert mirror(study, final=False).end is None
 
 
 def test_commit_and_plugins_become_tags(run_folder):
@@ -94,11 +93,12 @@ def test_a_run_alone_has_its_experiments_name_and_one_in_a_study_its_folders(run
     study = tmp_path / "study"
     run = make_run(study / "cells" / "one")
     (study / "study.yaml").write_text("matrix: {}\n")
-    assert (tracked(run_folder.path).label, tracked(run.path).label, tracked(study).label) == ("demo", "one", "study")
+    labels = [mirror(folder, final=False).label for folder in (run_folder.path, run.path, study)]
+    assert labels == ["demo", "one", "study"]
 
 
 def test_what_a_run_says_of_itself_comes_from_its_files(run_folder):
     (run_folder.path / "identity.json").write_text('{"digest": "d"}')
-    params, tags = tracked(run_folder.path).describe()
-    assert params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
-    assert {name: tag for name, tag in tags.items() if tag} == {"subquad.mixer": "agf", "subquad.experiment": "d"}
+    shown = mirror(run_folder.path, final=False)
+    assert shown.params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
+    assert {name: tag for name, tag in shown.tags.items() if tag} == {"subquad.mixer": "agf", "subquad.experiment": "d"}

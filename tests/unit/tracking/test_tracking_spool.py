@@ -6,18 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from subquad.runs import Record
-from subquad.tracking.spool import SyncState, next_batch, unsent
+from subquad.tracking.spool import SyncState
 
 NOTHING = SyncState(uri="u", experiment="e", key="k")
 
 
-def drain(run: Path, state: SyncState, limit: int = 1000) -> tuple[list[Record], SyncState]:
+def drain(run: Path, state: SyncState) -> tuple[list[Record], SyncState]:
     """Everything there is, as a sender takes it."""
-    records: list[Record] = []
-    while batch := next_batch(run, state, limit):
-        records += batch.records
-        state = batch.after
-    return records, state
+    records, place = state.unsent(run)
+    return records, replace(state.after(records), place=place)
 
 
 def steps(records: list[Record], kind: str = "train") -> list[int]:
@@ -26,13 +23,13 @@ def steps(records: list[Record], kind: str = "train") -> list[int]:
 
 def test_each_record_is_read_once_while_the_file_grows(run_folder):
     run, progress = run_folder.path, NOTHING
-    assert next_batch(run, progress, 1000) is None
+    assert drain(run, progress) == ([], progress)
     run_folder.train(range(1, 4))
     first, progress = drain(run, progress)
     assert drain(run, progress) == ([], progress)
     run_folder.train(range(4, 6))
     second, progress = drain(run, progress)
-    assert (steps(first), steps(second), progress.sent) == ([1, 2, 3], [4, 5], 5)
+    assert (steps(first), steps(second), progress.place.lines) == ([1, 2, 3], [4, 5], 5)
 
 
 def test_another_process_goes_on_where_the_first_one_was(run_folder):
@@ -44,20 +41,6 @@ def test_another_process_goes_on_where_the_first_one_was(run_folder):
     assert reread == progress
     records, _ = drain(run_folder.path, reread)
     assert steps(records) == [4, 5]
-
-
-def test_a_batch_keeps_the_limit_and_ends_between_records(run_folder):
-    run_folder.train(range(1, 8))
-    batch = next_batch(run_folder.path, NOTHING, 5)
-    assert steps(list(batch.records)) == [1, 2]
-    assert batch.after.sent == 2
-
-
-def test_a_record_larger_than_the_limit_is_read_alone(run_folder):
-    run_folder.record(1, {f"m{index}": 0.0 for index in range(9)})
-    run_folder.train(range(2, 3))
-    batch = next_batch(run_folder.path, NOTHING, 5)
-    assert steps(list(batch.records)) == [1]
 
 
 def test_a_torn_last_line_waits_for_its_end(run_folder):
@@ -75,8 +58,8 @@ def test_an_unreadable_line_is_passed_over_and_reported(run_folder):
     run_folder.train(range(1, 2))
     run_folder.append('\0\0\0\n[1]\n{"kind": "train"}\n')
     run_folder.train(range(2, 3))
-    batch = next_batch(run_folder.path, NOTHING, 1000)
-    assert (steps(list(batch.records)), batch.unreadable, batch.after.sent) == ([1, 2], 2, 5)
+    records, progress = drain(run_folder.path, NOTHING)
+    assert (steps(records), progress.place.unreadable, progress.place.lines) == ([1, 2], 2, 5)
 
 
 def test_after_a_cut_every_step_is_read_exactly_once_though_system_records_differ(run_folder):
@@ -118,21 +101,23 @@ def test_streams_of_evaluation_go_on_apart(run_folder):
     ]
 
 
-def test_unsent_counts_records(run_folder):
-    assert unsent(run_folder.path, None) == 0
-    run_folder.train(range(1, 6))
-    _, progress = drain(run_folder.path, NOTHING)
-    run_folder.train(range(6, 9))
-    assert unsent(run_folder.path, None) == 8
-    assert unsent(run_folder.path, progress) == 3
+def test_a_sender_that_ended_half_way_is_followed_by_one_that_sends_the_other_half(run_folder):
+    run_folder.train(range(1, 11))
+    records, _ = NOTHING.unsent(run_folder.path)
+    assert steps(NOTHING.after(records[:4]).unsent(run_folder.path)[0]) == list(range(5, 11))
+
+
+def test_events_are_not_sent(run_folder):
+    run_folder.record(1, {}, kind="event")
+    assert NOTHING.unsent(run_folder.path)[0] == []
 
 
 def test_another_store_starts_anew_and_the_first_one_is_remembered():
-    first = replace(SyncState.of(None, "a", "e"), run_id="r1", sent=7, done=True)
-    second = replace(SyncState.of(first, "b", "e"), run_id="r2", sent=3)
+    first = replace(SyncState.of(None, "a", "e"), run_id="r1", steps={"train": 7}, closed="x")
+    second = replace(SyncState.of(first, "b", "e"), run_id="r2", steps={"train": 3})
     back = SyncState.of(second, "a", "e")
-    assert (SyncState.of(first, "b", "e").sent, second.key) == (0, first.key)
-    assert (back.run_id, back.sent, back.done) == ("r1", 7, True)
+    assert (SyncState.of(first, "b", "e").steps, second.key) == ({}, first.key)
+    assert (back.run_id, back.steps, back.closed) == ("r1", {"train": 7}, "x")
     assert SyncState.of(back, "b", "e").run_id == "r2"
     assert SyncState.of(back, "a", "e") is back
 
