@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from subquad.nn.attention import AttentionMixer, rotate
-from subquad.nn.mixer import AttentionCore, Cache, MixerOutput, ParameterRule, TokenMixer, as_output
+from subquad.nn.mixer import (
+    AttentionCore,
+    AttentionMixer,
+    Cache,
+    MixerOutput,
+    ParameterRule,
+    TokenMixer,
+    as_output,
+    rotate,
+)
 from subquad.nn.model import Backbone, BackboneContext, Batch, Imported, ModelOutput, Task, gather_losses
 
 __all__ = [

@@ -77,7 +77,7 @@ class Operation:
 
     def __post_init__(self) -> None:
         self.implementations.append(_Implementation(name=REFERENCE, function=self.reference))
-        _OPERATIONS[self.name] = self
+        OPERATIONS[self.name] = self
 
     def implementation(self, name: str, **limits: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Adds the decorated function; `limits` are `_Implementation`'s devices, dtypes and when."""
@@ -105,7 +105,9 @@ class Operation:
         )
 
 
-_OPERATIONS: dict[str, Operation] = {}
+OPERATIONS: dict[str, Operation] = {}
+"""Every operation of the modules that were imported, by name."""
+
 _forced: Kernels = ""
 _used: dict[str, str] = {}
 
@@ -139,11 +141,6 @@ def using(forced: Kernels = "") -> Iterator[dict[str, str]]:
         _forced, _used = before
 
 
-def operations() -> Mapping[str, Operation]:
-    """Every operation of the modules that were imported, by name."""
-    return _OPERATIONS
-
-
 def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
     """Refuse forced implementations that cannot take effect.
 
@@ -158,14 +155,14 @@ def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
         if forced not in ("", REFERENCE):
             raise ConfigError(f"train.kernels: got {forced!r}, must be {REFERENCE!r} or implementations by operation")
         return
-    known = known or _OPERATIONS
+    known = known or OPERATIONS
     for name, wanted in forced.items():
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
             raise ConfigError(
                 f"train.kernels: no operation {name!r} in this model{did_you_mean(name, known)}; operations: {listed}"
             )
-        offered = {one.name: one for one in _OPERATIONS[name].implementations}
+        offered = {one.name: one for one in OPERATIONS[name].implementations}
         if wanted not in offered:
             raise ConfigError(
                 f"train.kernels.{name}: no implementation {wanted!r}{did_you_mean(wanted, offered)}; "

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from subquad.errors import ConfigError
-from subquad.registry import plugin_facts
+from subquad.registry import Resolved, SourceFile, plugin_facts
 from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
 from subquad.testing.check import Check, CheckCase, CheckOutcome, Status
@@ -183,16 +183,28 @@ def certify(
         workers: check the ways side by side; in this process, one by one, where None.
     """
     start, outcomes = time.perf_counter(), []
-    cases = check_mixer(target, params, exclude=exclude, only=only, **options)
+    asked = {"params": params, "exclude": exclude, "only": list(only or ()), **options}
+    cases = check_mixer(target, **asked)
     subjects, checks = dict.fromkeys(case.subject for case in cases), dict.fromkeys(case.check for case in cases)
-    found = None
-    if workers and len(subjects) >= WORTH_A_PROCESS:
-        found = workers.check(tuple(subjects), params, options, [check.name for check in checks], exclude or {})
-    for outcome in found or (case.outcome() for case in cases):
+    origin = _sendable(cases[0].subject.resolved)
+    if workers and origin and len(subjects) >= WORTH_A_PROCESS:
+        found = workers.outcomes(cases, origin, asked)
+    else:
+        found = (case.outcome() for case in cases)
+    for outcome in found:
         done(outcome)
         outcomes.append(outcome)
-    seconds = time.perf_counter() - start
-    return Certificate(subjects=tuple(subjects), checks=tuple(checks), outcomes=tuple(outcomes), seconds=seconds)
+    return Certificate(
+        subjects=tuple(subjects),
+        checks=tuple(checks),
+        outcomes=tuple(outcomes),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _sendable(resolved: Resolved) -> str | SourceFile | None:
+    """What another process finds a plugin by; None for a class that was handed over."""
+    return resolved.source or (resolved.found.full_name if resolved.found.distribution else None)
 
 
 def chosen_checks(only: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None) -> tuple[Check, ...]:

@@ -7,14 +7,15 @@ import multiprocessing
 import pytest
 
 from subquad.registry import resolve
-from subquad.testing import certify
-from subquad.testing.workers import CheckWorkers, _sendable, _Way
+from subquad.testing import certify, check_mixer
+from subquad.testing.certificate import _sendable
+from subquad.testing.workers import CheckWorkers
 
 MIXER = '''
 import os
 import torch
 from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig, param
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, param
 
 class Dies(TokenMixer):
     """Ends its process for one of its settings."""
@@ -30,12 +31,15 @@ class Dies(TokenMixer):
 
     def forward(self, x, *, keep=None, carry=None):
         return self.value(x)
+
+PLUGIN = MixerPlugin(
+    config=Dies.Config, build=Dies, summary="", facts=Dies.facts, variants={"dying": {"dies": True}, "after": {}}
+)
 '''
 CHECKS = ("shapes", "cross")
 
 
-def way(name, number=0, origin="subquad:identity", params=None):
-    return _Way(origin, params, {}, number, name, CHECKS, {"cross": "not today"})
+ASKED = {"only": CHECKS, "exclude": {"cross": "not today"}}
 
 
 def told(outcomes):
@@ -46,20 +50,20 @@ def told(outcomes):
 def test_outcomes_come_in_order_and_a_process_that_dies_takes_only_its_own_way_with_it(tmp_path):
     path = tmp_path / "dies.py"
     path.write_text(MIXER)
-    source = resolve("mixer", f"{path}:Dies").source
+    source = resolve("mixer", f"{path}:PLUGIN").source
     assert source is not None
-    dying = way("given", origin=source, params={"dies": True})
     path.unlink()  # the text travels
-    ways = [way("default, causal"), dying, way("default", origin=source), way("default, causal")]
     with CheckWorkers(2) as workers:
-        found = list(workers.outcomes(ways))
-        again = list(workers.outcomes([way("default, causal")]))
-    good = [("default, causal", "shapes", "passed"), ("default, causal", "cross", "excluded")]
-    other = [("default", "shapes", "passed"), ("default", "cross", "excluded")]
-    assert told(found) == [*good, ("given", "shapes", "failed"), ("given", "cross", "failed"), *other, *good]
+        found = list(workers.outcomes(check_mixer(source, **ASKED), source, ASKED))
+        name = "subquad:identity"
+        again = list(workers.outcomes(check_mixer(name, **ASKED), name, ASKED))
+    wanted = {"default": ("passed", "excluded"), "dying": ("failed", "failed"), "after": ("passed", "excluded")}
+    assert told(found) == [
+        (way, check, status) for way, several in wanted.items() for check, status in zip(CHECKS, several, strict=True)
+    ]
     assert found[2].detail.startswith("the process that checked it died: ")
     assert found[1].detail == "by the user: not today"
-    assert told(again) == good
+    assert told(again) == [("default, causal", "shapes", "passed"), ("default, causal", "cross", "excluded")]
 
 
 @pytest.mark.ci
@@ -74,7 +78,7 @@ def test_a_certificate_is_the_same_with_processes_and_without():
 def test_processes_are_stopped_when_something_is_raised():
     def interrupted():
         with CheckWorkers(1) as workers:
-            next(workers.outcomes([way("default, causal")] * 2))
+            next(workers.outcomes(check_mixer("wavelet", **ASKED), "wavelet", ASKED))
             assert multiprocessing.active_children()
             raise KeyboardInterrupt
 

@@ -44,7 +44,6 @@ def _cache_prefill(subject: CheckSubject) -> Finding:
 
 @shows("steps equal the full forward pass, each sample from its own length", excluded=_no_cache)
 def _cache_step(subject: CheckSubject) -> Finding:
-    """Each sample's outputs after its own length equal those of the forward pass over its whole sequence."""
     mixer, meter, x = subject.build(), Meter(ROUNDING), subject.tokens(3, LONGEST + STEPS)
     expected = outputs(mixer, x)
     with torch.no_grad():
@@ -59,7 +58,6 @@ def _cache_step(subject: CheckSubject) -> Finding:
 
 @shows("a step leaves the cache it was given alone", excluded=_no_cache)
 def _cache_functional(subject: CheckSubject) -> Finding:
-    """A step leaves the cache it was given as it was, and gives the same again."""
     mixer, meter, x = subject.build(), Meter(0.0), subject.tokens(3, LONGEST + 2)
     with torch.no_grad():
         cache = _started(mixer, x)
@@ -76,7 +74,6 @@ def _cache_functional(subject: CheckSubject) -> Finding:
 
 @shows("reordering a cache's samples reorders the outputs", excluded=_no_cache)
 def _cache_beams(subject: CheckSubject) -> Finding:
-    """Every tensor of a cache has the batch first, and index_select reorders the samples."""
     mixer, meter, x = subject.build(), Meter(ROUNDING), subject.tokens(3, LONGEST + 2)
     with torch.no_grad():
         cache = _started(mixer, x)

@@ -109,7 +109,6 @@ def _causal_gradients(subject: CheckSubject) -> Finding:
 
 @shows("weight gradients of outputs depend on no later token", excluded=_not_causal)
 def _causal_weight_gradients(subject: CheckSubject) -> Finding:
-    """Gradients by the weights of outputs before t are the same whatever stands later."""
     length = subject.at_most(SHORT)
     mixer, x, meter = subject.build(), subject.tokens(2, length), Meter(ROUNDING, "the largest gradient")
 
@@ -166,7 +165,6 @@ def _padding_content(subject: CheckSubject) -> Finding:
 
 @shows("gradients do not depend on what padding holds, and reach none", excluded=_not_claimed)
 def _padding_gradients(subject: CheckSubject) -> Finding:
-    """Outputs at real tokens send no gradient into padding, and the same to real tokens whatever the padding holds."""
     length, meter = subject.at_most(LENGTH), Meter(subject.facts.leak, "the largest gradient")
     mixer, x = subject.build(), subject.tokens(3, length)
     for side, keep in _padding_masks(length).items():
@@ -238,7 +236,6 @@ def _losses(subject: CheckSubject) -> Finding:
 
 @shows("a sample's extra loss does not depend on other samples", excluded=_no_losses)
 def _batch_losses(subject: CheckSubject) -> Finding:
-    """As `batch_outputs`, for the extra losses."""
     meter = Meter(subject.facts.leak, "the largest loss")
     for mode, first, second in _two_batches(subject):
         for name, loss in first.losses.items():
@@ -250,7 +247,6 @@ def _batch_losses(subject: CheckSubject) -> Finding:
 
 @shows("a sample's gradient reaches no other sample")
 def _batch_gradients(subject: CheckSubject) -> Finding:
-    """Outputs and extra losses of one sample send no gradient into the others."""
     meter, (x, keep) = Meter(subject.facts.leak, "the largest gradient"), _batch(subject)
     for mode, training in (("evaluation", False), ("training", True)):
         tokens = x.clone().requires_grad_()
@@ -264,7 +260,6 @@ def _batch_gradients(subject: CheckSubject) -> Finding:
 
 @shows("a sample gives the same alone and in a batch")
 def _batch_size(subject: CheckSubject) -> Finding:
-    """A sample alone against the same sample within a batch."""
     mixer, meter, (x, keep) = subject.build(), Meter(ROUNDING), _batch(subject)
     expected = outputs(mixer, x, keep)
     for own in range(3):
@@ -301,7 +296,6 @@ def _no_carry(subject: CheckSubject) -> str:
 
 @shows("two layers with their carry keep the properties of one", excluded=_no_carry)
 def _carry(subject: CheckSubject) -> Finding:
-    """Two layers with their carry: finite, causal, padding invariant, samples apart, as far as claimed of one."""
     two, length = replace(subject, stacked=True), subject.at_most(LENGTH)
     for what, keep in {"": None, " with padding": _padding_masks(length)["right"]}.items():
         passes(f"two layers{what}", two.build(), two.tokens(3, length), keep)

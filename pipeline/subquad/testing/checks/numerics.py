@@ -26,7 +26,7 @@ from torch.func import functional_call
 
 from subquad.errors import ConfigError
 from subquad.nn import TokenMixer, as_output
-from subquad.nn.kernels import REFERENCE, operations, using
+from subquad.nn.kernels import OPERATIONS, REFERENCE, using
 from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, finite, shows
 from subquad.testing.subject import CheckSubject, call, gradients, padded, total, trainable
 
@@ -154,7 +154,9 @@ def _judge_drift(
     finite(f"outputs and gradients in {name}", *results.values())
     exact = copy.deepcopy(mixer).double()
     reference = _real_results(exact, x.double(), keep)
-    moved = _real_results(_rounded(exact, dtype), x.to(dtype).double() if dtype != x.dtype else _nudged(x), keep)
+    for weight in exact.parameters():
+        weight.data = _rounded(weight.data, dtype)
+    moved = _real_results(exact, _rounded(x, dtype), keep)
     for key in ("output", "gradient"):
         drift, sensitivity = (_distance(one[key].double(), reference[key]) for one in (results, moved))
         allowed = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps + TIMES_SENSITIVITY * sensitivity
@@ -191,19 +193,12 @@ def _real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool 
     return {"output": result.out.detach()[keep], "gradient": grad[keep]}
 
 
-def _rounded(mixer: TokenMixer, dtype: torch.dtype) -> TokenMixer:
-    """A float64 mixer whose weights were rounded to `dtype`; moved by one rounding where they have that precision."""
-    moved = copy.deepcopy(mixer)
-    with torch.no_grad():
-        for weight in moved.parameters():
-            weight.copy_(_nudged(weight.float()) if dtype == torch.float32 else weight.to(dtype).double())
-    return moved
-
-
-def _nudged(x: Tensor) -> Tensor:
-    """float32 numbers moved by up to one rounding error, in float64."""
+def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers rounded to a format, in float64; float32 ones, which have that precision, moved by up to one rounding."""
+    if dtype != torch.float32:
+        return x.to(dtype).double()
     noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) - 0.5
-    return x.double() * (1 + noise * torch.finfo(torch.float32).eps)
+    return x.float().double() * (1 + noise * torch.finfo(dtype).eps)
 
 
 def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
@@ -217,7 +212,7 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     found = {
         f"{name} {one.name}": {name: one.name}
         for name in used
-        for one in operations()[name].implementations
+        for one in OPERATIONS[name].implementations
         if (one.name != REFERENCE or subject.device != "cpu") and kind in (one.devices or (kind,))
     }
     return found if subject.device == "cpu" else {f"the mixer on {subject.device}": {}, **found}

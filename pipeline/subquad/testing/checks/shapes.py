@@ -122,7 +122,6 @@ def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[
 
 @shows("one token, odd, prime and longest sequences work")
 def _lengths(subject: CheckSubject) -> Finding:
-    """Outputs of the right shape, finite outputs, losses and gradients, with and without padding."""
     mixer = subject.build()
     tried = tuple(dict.fromkeys(map(subject.at_most, LENGTHS)))
     for length in tried:
