@@ -318,7 +318,7 @@ def test_dry_run_writes_nothing(study, tmp_path, capsys):
         (["--match", "flops", "--space", "long.yaml"], "train.epochs: cannot be searched with --match flops"),
         (["matrix.train.lr=[0.1, 0.2]"], "train.lr: cannot be searched, as train.lr is an axis of the study"),
         (["--space", "agf", "matrix.mixer=[softmax]"], "space agf:4: is for mixer 'agf'"),
-        (["--space", "agf", "matrix.mixer=[softmax, identity]"], "nothing of it can be searched in any cell"),
+        (["--space", "agf", "matrix.mixer=[softmax, identity]"], "nothing of it can be searched in any run"),
         (["--pruner", "asha", "train.eval_every_epochs=null"], "never sees an evaluation before"),
         (["--pruner", "asha", "train.eval_every_epochs=3"], "as agf is evaluated every 39 steps and has 39; lower"),
         (["--space", "heads.yaml"], "space heads.yaml: all 2 points of agf are infeasible, such as: "),

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from subquad.bench.mixers import MixerChoice
 
 _POSITIVE = click.IntRange(1)
-_BLOCKS = click.option("--rounds", type=click.IntRange(3), default=15, show_default=True, help="Blocks of each kind.")
-_STEPS = click.option("--steps", type=click.IntRange(64), default=2048, show_default=True, help="Steps in a block.")
+_BLOCKS = click.option(
+    "--rounds", type=click.IntRange(3), default=15, show_default=True, help="How often each is timed."
+)
+_STEPS = click.option("--steps", type=click.IntRange(64), default=2048, show_default=True, help="Steps that are timed at once.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -84,7 +86,7 @@ def _print_overhead(what: str, found: dict[str, float], names: tuple[str, str], 
 @bench_command.command("input")
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="Blocks of each way.")
+@click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each is timed.")
 @_JSON
 def _input(target: str, overrides: tuple[str, ...], rounds: int, as_json: bool) -> int:
     """Measure how fast batches come, and how fast a model trains on them.
@@ -146,8 +148,10 @@ def _lengths(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int
 )
 @click.option("--dim", type=_POSITIVE, default=128, show_default=True, help="Model width.")
 @click.option("--heads", type=_POSITIVE, default=2, show_default=True, help="Heads.")
-@click.option("--tokens", type=_POSITIVE, default=8192, show_default=True, help="Batch times length.")
-@click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="Blocks of each mixer at each length.")
+@click.option("--tokens", type=_POSITIVE, default=8192, show_default=True, help="Batch size times length.")
+@click.option(
+    "--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each mixer is timed at each length."
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--causal", is_flag=True, help="Time causal attention and causal mixers.")
 @_JSON

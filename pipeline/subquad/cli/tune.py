@@ -14,15 +14,17 @@ from subquad.api import executor_of
 @click.argument("target", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "--space", metavar="NAME[+NAME]", help="What is searched: spaces by name (see: subquad list space), files, or auto."
+    "--space",
+    metavar="NAME[+NAME]",
+    help="What is searched: names of spaces (see: subquad list space), files, or auto.",
 )
 @click.option("--sampler", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
 @click.option("--pruner", metavar="NAME", help="What ends trials early: none, median, asha or hyperband.")
-@click.option("--budget", metavar="AMOUNT", help="Of each candidate: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
+@click.option("--budget", metavar="AMOUNT", help="For each candidate: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
 @click.option(
     "--match",
     metavar="NAME",
-    help="Give all trials of all candidates the same: flops, params or time.  [default: none]",
+    help="Make all trials of all candidates equal in: flops, params or time.  [default: none]",
 )
 @click.option(
     "--cost",
@@ -36,26 +38,26 @@ from subquad.api import executor_of
     metavar="POINTS",
     help="Points to try first: a YAML file with a list, or 'KEY=VALUE KEY=VALUE'. May be given several times.",
 )
-@click.option("--warm-start", metavar="RUN", help="Tell the sampler the trials of another search with the same space.")
+@click.option("--warm-start", metavar="RUN", help="Let the sampler learn from another search with the same space.")
 @click.option(
     "--final-seeds",
     type=int,
-    help="Number of seeds that each winner is trained with anew, before it is tested.  [default: 5]",
+    help="Number of seeds that each winner is trained with again, before its test.  [default: 5]",
 )
-@click.option("--seed", type=int, help="Of the search; trials have the experiment's own.  [default: 0]")
+@click.option("--seed", type=int, help="Seed of the search. Trials have the experiment's own.  [default: 0]")
 @click.option(
     "--local",
     is_flag=True,
-    help="One trial after the other in this process, without Ray; else as many at once as there is room for.",
+    help="Run one trial after the other in this process, without Ray. Default: as many at once as fit.",
 )
 @click.option("--dry-run", is_flag=True, help="Show points and expected costs; train and write nothing.")
 @click.option(
     "--resume",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    help="Go on with a search that was stopped or killed, by its folder; with a larger --budget, extend it.",
+    help="Go on with a search, by its folder. A larger --budget extends it.",
 )
-@click.option("--retry-failed", is_flag=True, help="With --resume: train trials that failed once more.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: train failed trials once more.")
 @click.option(
     "--export", metavar="RUN", type=click.Path(path_type=Path), help="Print all trials of a search as CSV, and exit."
 )
@@ -79,15 +81,15 @@ def tune_command(
 ) -> int:
     """Search the settings of TARGET: an experiment or study file, or a recipe by name.
 
-    Each trial trains with other settings and sees the validation split only. The best trial is then trained anew
-    with several seeds, and only then meets the test split. Of a study every cell, seeds aside, is a candidate: all get
-    the same budget and the same space, as far as it suits them.
+    Each trial trains with other settings and sees the validation split only. The best trial is then trained again
+    with several seeds, and only then meets the test split. In a study, each run (seeds aside) is a candidate. All
+    candidates get the same budget, and the same space as far as it fits them.
 
-    KEY=VALUE overrides a setting of TARGET, as in `train`, or of the sampler or pruner, as in
-    pruner.reduction_factor=4: their names are Optuna's.
+    KEY=VALUE changes a setting of TARGET, as in `train`, or a setting of the sampler or pruner by Optuna's name,
+    as in pruner.reduction_factor=4.
 
-    The folder runs/NAME-search/STAMP has all trials, pictures and, in best/, each winner as a file for `train`;
-    `subquad report` shows it, also while it grows. --dry-run tells first what a search would cost.
+    The folder runs/NAME-search/STAMP has all trials and pictures. Its folder best/ has each winner as a file for
+    `train`. `subquad report` shows a search, even while it runs. --dry-run says what a search would cost.
 
     \b
     subquad tune quickstart --space agf+optimizer --dry-run

@@ -71,7 +71,7 @@ def reopen(folder: Path) -> Study:
     if not is_study(folder) and not is_run(folder):
         raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
     if folder.parent.name == CELLS:
-        raise RunError(f"{folder} is a cell of a study: resume the study, {folder.parent.parent}")
+        raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
     study = load_study(str(folder / (STUDY if is_study(folder) else EXPERIMENT))).placed(folder)
     for run in study.runs:
         same_as_started(run)

@@ -448,5 +448,5 @@ def _refuse_dropped(tree: Tree, case: StudyCase, last: Sequence[StudyCase]) -> N
     """Refuse a labelled case that takes away what the command line gave."""
     for setting in (one for given in last for one in given.settings):
         if not stands(tree.data, setting.path) and setting.value != DEFAULT:
-            message = f"is dropped by the case {case.label}, which gives what is above it anew; leave one of them out"
+            message = f"is dropped by the case {case.label}, which replaces what is above it; leave one of them out"
             raise problem(setting.path, message, {(): setting.origin})

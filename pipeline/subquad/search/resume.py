@@ -49,7 +49,7 @@ def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
         return
     pairs = zip(before.runs, now.runs, strict=False)
     changed = [key for old, new in pairs for key in differences(old.experiment, new.experiment)]
-    what = changed[0] if changed else "its name, its cells, or where it runs"
+    what = changed[0] if changed else "its name, its runs, or where it runs"
     raise RunError(one_line(f"{target}: differs from what the search was started with: {what}; {_LEAVE_OUT}"))
 
 

@@ -93,7 +93,7 @@ def plan_search(study: Study, settings: Settings, *, cwd: Path | None = None) ->
     several = len(found) > 1
     candidates = [replace(one, space=_space(one, settings.space, several=several, cwd=cwd)) for one in found]
     if not any(one.space.dims for one in candidates):
-        raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any cell of the study"))
+        raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any run of the study"))
     search = Search(study, settings, tuple(candidates))
     _refuse_owned(search)
     _check_points(search)
