@@ -20,7 +20,9 @@ _POSITIVE = click.IntRange(1)
 _BLOCKS = click.option(
     "--rounds", type=click.IntRange(3), default=15, show_default=True, help="How often each is timed."
 )
-_STEPS = click.option("--steps", type=click.IntRange(64), default=2048, show_default=True, help="Steps that are timed at once.")
+_STEPS = click.option(
+    "--steps", type=click.IntRange(64), default=2048, show_default=True, help="Steps that are timed at once."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
