@@ -186,7 +186,7 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     console = Console()
     table = Table(box=None, pad_edge=False)
     table.add_column("candidate", no_wrap=True)
-    for header in ("trials", "dims", "grid", "infeasible", "parameters", "steps", "FLOPs/trial", "s/trial", "hours"):
+    for header in ("trials", "dims", "grid", "infea-\nsible", "params", "steps", "FLOPs/\ntrial", "s/\ntrial", "hours"):
         table.add_column(header, justify="right", no_wrap=True)
     least = ">= " if found["at_least"] else ""
     for row in found["candidates"]:
