@@ -125,8 +125,7 @@ def _cut(plan: Plan, epoch: int) -> Cut:
     return plan.cut(epoch)
 
 
-@lru_cache(maxsize=4)
-def epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
+def _epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
     """A permutation of 0 .. num_samples-1, int64.
 
     Sorting raw counter-based random words keeps it equal over NumPy versions, which promise the stability of a bit
@@ -145,7 +144,7 @@ class Permutation(Plan):
 
     def order(self, epoch: int) -> np.ndarray:
         """(N,) int64, the samples of an epoch."""
-        return epoch_order(self.num_samples, self.seed, epoch)
+        return _epoch_order(self.num_samples, self.seed, epoch)
 
     def cut(self, epoch: int) -> Cut:
         bounds = np.arange(self.steps_per_epoch + 1, dtype=np.int64) * self.batch_size
@@ -178,7 +177,7 @@ class Buckets(Permutation):
         whole = len(order) - len(order) % self.batch_size
         pools = _sorted_pools(order[:whole], self.lengths, self.settings)
         batches = [pool.reshape(-1, self.batch_size) for pool in pools]
-        ranks = epoch_order(whole // self.batch_size, self.seed, epoch | _SECOND)
+        ranks = _epoch_order(whole // self.batch_size, self.seed, epoch | _SECOND)
         shuffled = [np.concatenate(batches)[ranks].ravel()] if batches else []
         return np.concatenate([*shuffled, order[whole:]])
 
@@ -224,10 +223,10 @@ class TokenBudget(Plan):
             )
 
     def cut(self, epoch: int) -> Cut:
-        order = epoch_order(self.num_samples, self.seed, epoch)
+        order = _epoch_order(self.num_samples, self.seed, epoch)
         pools = _sorted_pools(order, self.lengths, self.settings)
         batches = [batch for pool in pools for batch in self._filled(pool)]
-        shuffled = [batches[rank] for rank in epoch_order(len(batches), self.seed, epoch | _SECOND)]
+        shuffled = [batches[rank] for rank in _epoch_order(len(batches), self.seed, epoch | _SECOND)]
         bounds = np.cumsum([0, *map(len, shuffled)], dtype=np.int64)
         return np.concatenate(shuffled) if shuffled else order, bounds
 
@@ -271,7 +270,7 @@ class ShardWindow(Permutation):
 
     def order(self, epoch: int) -> np.ndarray:
         starts = np.cumsum([0, *self.sizes], dtype=np.int64)
-        shards = epoch_order(len(self.sizes), self.seed, epoch | _SECOND)
+        shards = _epoch_order(len(self.sizes), self.seed, epoch | _SECOND)
         ranges = [np.arange(int(starts[shard]), int(starts[shard + 1])) for shard in shards]
         read = np.concatenate([np.arange(0), *ranges]).astype(np.int64)
         windows = np.arange(self.num_samples) // self.window

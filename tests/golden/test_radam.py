@@ -11,7 +11,7 @@ from subquad.experiment.schema import Train
 def test_radam_follows_the_authors_trajectory(golden, assert_close):
     arrays = golden("radam_official_traj")
     point = torch.nn.Parameter(arrays["p0"].clone())
-    optimizer = build_optimizer(Train(optimizer="radam", lr=1e-2), [point])
+    optimizer = build_optimizer(Train(optimizer="radam", lr=1e-2), torch.nn.ParameterList([point]))
     steps = []
     for _ in range(200):
         optimizer.zero_grad()

@@ -17,9 +17,9 @@ from subquad.cli.main import main
 from subquad.data import ArraySplit, DataSpec, Split, TestKey, sample_lengths
 from subquad.drivers.folder import start
 from subquad.engine.evaluate import evaluate
-from subquad.engine.feed import training_batches, trimmed
+from subquad.engine.feed import _trimmed, training_batches
 from subquad.engine.group import Group
-from subquad.engine.parts import build_dataset, build_model, build_parts, build_task, to_device
+from subquad.engine.parts import _to_device, build_dataset, build_model, build_parts, build_task
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.plan import ShardWindow, TokenBudget
@@ -225,14 +225,14 @@ def compare(way: str, vowels: Path, tmp_path: Path) -> None:
         drawn = np.random.default_rng(0).standard_normal((len(lengths), 70, 12))
         arrays = {"inputs": drawn * keep[..., None], "keep": keep, "labels": np.zeros(len(lengths), dtype=np.int64)}
         expected, wanted = outputs_and_gradients(model, arrays)
-        got, gradients = outputs_and_gradients(model, trimmed(arrays, max(lengths), spec.arrays))
+        got, gradients = outputs_and_gradients(model, _trimmed(arrays, max(lengths), spec.arrays))
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
         for name, gradient in wanted.items():
             torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-8, msg=name)
 
 
 def outputs_and_gradients(model, arrays):
-    batch = to_device(arrays, torch.device("cpu"), torch.float64)
+    batch = _to_device(arrays, torch.device("cpu"), torch.float64)
     torch.manual_seed(1)
     outputs = model(batch).outputs
     model.zero_grad(set_to_none=True)

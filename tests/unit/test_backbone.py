@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import subquad
 from subquad.data import DataSpec
-from subquad.engine.optim import parameter_rules
+from subquad.engine.optim import _parameter_rules
 from subquad.nn import Backbone, Batch, ModelOutput, ParameterRule, Task, TokenMixer
 from subquad.plugin import Config
 
@@ -62,7 +62,7 @@ class Sum(Task):
 
 def test_a_backbone_gives_rules_and_its_mixers_have_the_last_word():
     net = Net()
-    rules = parameter_rules(net)
+    rules = _parameter_rules(net)
     assert rules[net.head.bias] == ParameterRule(weight_decay=False)
     assert rules[net.blocks[0].scale] == ParameterRule(lr_scale=0.5)
     assert net.head.weight not in rules

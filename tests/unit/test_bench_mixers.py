@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from subquad.bench import mixers
-from subquad.bench.clock import one_thread, roofline, seconds
-from subquad.bench.mixers import BASELINE, SpeedSettings, choose_mixer, choose_mixers, time_mixers
+from subquad.bench.clock import one_thread, seconds
+from subquad.bench.mixers import BASELINE, SpeedSettings, _choose_mixer, _roofline, choose_mixers, time_mixers
 from subquad.cli.bench import _as_markdown
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
@@ -43,8 +43,8 @@ class AtMostTen(NotANumber):
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(mixers, "roofline", lambda device: {"gflops": 1.0, "gbytes": 2.0})
-    monkeypatch.setattr("subquad.bench.clock.SHORTEST_BLOCK", 1e-6)
+    monkeypatch.setattr(mixers, "_roofline", lambda device: {"gflops": 1.0, "gbytes": 2.0})
+    monkeypatch.setattr("subquad.bench.mixers.SHORTEST_BLOCK", 1e-6)
 
 
 def in_file(name: str) -> str:
@@ -52,7 +52,7 @@ def in_file(name: str) -> str:
 
 
 def test_every_mixer_stands_beside_the_baseline_at_every_length():
-    rows = [choose_mixer(text) for text in ("agf:order=2", "identity")]
+    rows = [_choose_mixer(text) for text in ("agf:order=2", "identity")]
     found = time_mixers(rows, TINY)
     assert [(one["mixer"], one["length"], one["batch"]) for one in found["speeds"]] == [
         (row, length, 32 // length) for length in (8, 16) for row in (BASELINE, "agf:order=2", "identity")
@@ -73,7 +73,7 @@ def test_every_mixer_stands_beside_the_baseline_at_every_length():
 
 
 def test_counts_are_those_of_a_forward_and_backward_pass():
-    found = time_mixers([choose_mixer("identity")], TINY)
+    found = time_mixers([_choose_mixer("identity")], TINY)
     products = 2 * 2 * 32 * 8 * 8  # value and output projections
     sums = 2 * 32 * 8  # gradients of their biases
     assert found["speeds"][1]["gflop"] == pytest.approx((3 * products + sums) / 1e9)
@@ -115,15 +115,15 @@ def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
     ],
 )
 def test_rows(text, name, params):
-    row = choose_mixer(text)
+    row = _choose_mixer(text)
     assert row.resolved.found.name == name
     assert row.params.items() >= params.items()
 
 
 def test_a_mixer_in_a_file_may_have_parameters_too():
-    assert choose_mixer(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
+    assert _choose_mixer(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
     with pytest.raises(ConfigError, match=r"NotANumber:width=2': width: unknown key"):
-        choose_mixer(in_file("NotANumber:width=2"))
+        _choose_mixer(in_file("NotANumber:width=2"))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_mixer_in_a_file_may_have_parameters_too():
 )
 def test_a_wrong_row_is_one_line_and_exit_code_2(text, message, capsys):
     with pytest.raises((ConfigError, PluginError), match=message):
-        choose_mixer(text)
+        _choose_mixer(text)
     assert main(["bench", "mixers", text]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -155,7 +155,7 @@ def test_an_installed_mixer_that_cannot_be_built_is_skipped_with_a_line(monkeypa
     def choose(text):
         raise ConfigError(f"{text} needs order")
 
-    monkeypatch.setattr(mixers, "choose_mixer", choose)
+    monkeypatch.setattr(mixers, "_choose_mixer", choose)
     chosen, skipped = choose_mixers([])
     assert chosen == []
     assert "agf: agf needs order" in skipped
@@ -165,7 +165,7 @@ def test_outputs_that_are_not_finite_are_not_timed():
     with pytest.raises(
         PluginError, match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time"
     ):
-        time_mixers([choose_mixer(in_file("NotANumber"))], TINY)
+        time_mixers([_choose_mixer(in_file("NotANumber"))], TINY)
 
 
 def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatch):
@@ -173,7 +173,7 @@ def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatc
         raise RuntimeError
 
     monkeypatch.setattr("subquad.bench.mixers.count_pass", broken)
-    rows = [choose_mixer("identity")]
+    rows = [_choose_mixer("identity")]
     found = time_mixers(rows, TINY)
     assert found["speeds"][1]["uncounted"] == ["anything (RuntimeError)"]
     assert "- identity: not in its counts: anything (RuntimeError)" in _as_markdown(found, rows)
@@ -181,7 +181,7 @@ def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatc
 
 
 def test_a_mixer_that_cannot_stand_at_a_length():
-    rows = [choose_mixer(in_file("AtMostTen"))]
+    rows = [_choose_mixer(in_file("AtMostTen"))]
     with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):
         time_mixers(rows, TINY)
     found = time_mixers(rows, TINY, strict=False)
@@ -192,7 +192,7 @@ def test_a_mixer_that_cannot_stand_at_a_length():
 
 def test_causal_for_all_or_not_at_all():
     with pytest.raises(PluginError, match=r"agf: never causal, so it cannot be timed with --causal"):
-        time_mixers([choose_mixer("agf")], SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
+        time_mixers([_choose_mixer("agf")], SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
 
 
 def test_devices():
@@ -217,7 +217,7 @@ def test_threads_and_garbage_collection_are_put_back():
 
 
 def test_roofline():
-    best = roofline(torch.device("cpu"), rounds=1, size=32, copied=1 << 16)
+    best = _roofline(torch.device("cpu"), rounds=1, size=32, copied=1 << 16)
     assert best["gflops"] > 0
     assert best["gbytes"] > 0
 
@@ -244,7 +244,7 @@ def test_table_and_notes(capsys):
 
 
 def test_markdown(capsys):
-    rows = [choose_mixer("identity")]
+    rows = [_choose_mixer("identity")]
     found = time_mixers(rows, TINY, skipped=["x: why"])
     lines = _as_markdown(found, rows)
     assert lines[0].startswith("| mixer | L | us/token fwd |")

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subquad.bench.clock import in_turn, medians
+from subquad.bench.clock import in_turn
 from subquad.data import ArraySplit, DataSpec
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog, Usage
@@ -36,53 +37,32 @@ from subquad.registry import Found, Resolved
 _FEATURES, _CLASSES, _SAMPLES, _BATCH = 64, 10, 4096, 32
 
 
-def measure_engine(rounds: int, steps: int) -> dict[str, float]:
-    """The engine's loop against a bare torch loop, on this process's CPU time: see `_overhead`.
+def measure_engine(rounds: int, steps: int, asked_to_stop: Callable[[], int] | None = None) -> dict[str, float]:
+    """The engine's loop in turn with a bare torch loop, or with itself without a look at `asked_to_stop` in each step.
 
-    Blocks are long, so that the one checkpoint of each is small.
+    Blocks are long, so that the one checkpoint of each is small. The whole process's CPU time counts, and so all that
+    other threads of a worker do meanwhile; of the loop without a look that of its thread alone.
+
+    Returns:
+        milliseconds per step, medians over rounds after a warm-up: `with_it`, `without_it`, and `added`, of the
+        differences round by round; `rounds` and `steps` as given.
     """
-    parts, clock = _parts(steps), time.process_time
-    return _overhead(
-        lambda: _timed(lambda: _engine_steps(parts, steps), clock),
-        lambda: _timed(lambda: _bare_steps(parts, steps), clock),
-        rounds,
-        steps,
-    )
-
-
-def measure_hooks(asked_to_stop: Callable[[], int], rounds: int, steps: int) -> dict[str, float]:
-    """The engine's loop with a look at `asked_to_stop` in each step against none.
-
-    With it the whole process's CPU time counts, and so all that other threads of a worker do meanwhile; without it
-    that of this thread alone.
-    """
+    torch.set_num_threads(1)
     parts = _parts(steps)
-    return _overhead(
-        lambda: _timed(lambda: _engine_steps(parts, steps, asked_to_stop), time.process_time),
-        lambda: _timed(lambda: _engine_steps(parts, steps), time.thread_time),
-        rounds,
-        steps,
-    )
+    with_it = partial(_engine_steps, parts, steps, asked_to_stop or (lambda: 0))
+    without_it = partial(_engine_steps if asked_to_stop else _bare_steps, parts, steps)
+    clocks = time.process_time, time.thread_time if asked_to_stop else time.process_time
+    blocks = [partial(_timed, *block) for block in zip((with_it, without_it), clocks, strict=True)]
+    pairs = [[1e3 * taken / steps for taken in pair] for pair in in_turn(blocks, rounds + 1)[1:]]
+    one, other = (median(times) for times in zip(*pairs, strict=True))
+    added = median(one - other for one, other in pairs)
+    return {"with_it": one, "without_it": other, "added": added, "rounds": rounds, "steps": steps}
 
 
 def _timed(action: Callable[[], None], clock: Callable[[], float]) -> float:
     start = clock()
     action()
     return clock() - start
-
-
-def _overhead(one: Callable[[], float], other: Callable[[], float], rounds: int, steps: int) -> dict[str, float]:
-    """Seconds of two loops in turn, after a warm-up round.
-
-    Returns:
-        milliseconds per step, medians over rounds: `with_it`, `without_it`, and `added`, of the differences round by
-        round; `rounds` and `steps` as given.
-    """
-    torch.set_num_threads(1)
-    pairs = [[1e3 * taken / steps for taken in pair] for pair in in_turn([one, other], rounds + 1)[1:]]
-    with_it, without_it = medians(pairs)
-    added = median(with_it - without_it for with_it, without_it in pairs)
-    return {"with_it": with_it, "without_it": without_it, "added": added, "rounds": rounds, "steps": steps}
 
 
 class _Task(Task):
@@ -128,7 +108,7 @@ def _parts(steps: int) -> Parts:
         task=_Task(Config(), DataSpec(arrays={}, num_classes=_CLASSES)),
         model=model,
         bare_model=model,
-        optimizer=build_optimizer(settings, model.parameters()),
+        optimizer=build_optimizer(settings, model),
         scaler=LossScaler.of(settings),
         training=ArraySplit({"inputs": inputs, "labels": generator.integers(0, _CLASSES, _SAMPLES)}),
     )

@@ -10,6 +10,7 @@ Letters: B batch, L length, D model width, H heads.
 from __future__ import annotations
 
 import gc
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subquad.bench.clock import block_size, in_turn, one_thread, roofline, seconds
+from subquad.bench.clock import in_turn, one_thread, seconds
 from subquad.cost import Count, count_pass
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.experiment import parameters
@@ -33,6 +34,9 @@ from subquad.registry import Resolved, blocked, find_plugins, make_mixer, resolv
 
 BASELINE = "torch attention"
 """Full attention: four projections around torch's `scaled_dot_product_attention`."""
+
+SHORTEST_BLOCK = 0.03
+"""Seconds: shorter passes are repeated within a block, so that clocks and calls do not show."""
 
 _GROUP = 3
 """So many mixers stand between two blocks of the baseline."""
@@ -86,7 +90,7 @@ class SpeedSettings:
     causal: bool = False
 
 
-def choose_mixer(text: str) -> MixerChoice:
+def _choose_mixer(text: str) -> MixerChoice:
     """A mixer from `NAME` or `NAME:key=value,key=value`; values follow YAML's rules for plain text.
 
     Raises:
@@ -109,17 +113,17 @@ def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], list[str]]:
     """The mixers asked for, or all that are installed, at their defaults, and why any of these is left out.
 
     Raises:
-        PluginError, ConfigError: as `choose_mixer`, for mixers that were asked for.
+        PluginError, ConfigError: there is no such mixer, or a parameter is wrong or given twice.
     """
     if texts:
-        return [choose_mixer(text) for text in dict.fromkeys(texts)], []
+        return [_choose_mixer(text) for text in dict.fromkeys(texts)], []
     installed = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
     names = [found.name for found in installed]
     chosen, skipped = [], []
     for found in installed:
         text = found.name if names.count(found.name) == 1 else f"{found.distribution}:{found.name}"
         try:
-            chosen.append(choose_mixer(text))
+            chosen.append(_choose_mixer(text))
         except (PluginError, ConfigError) as error:
             skipped.append(f"{text}: {error}")
     return chosen, skipped
@@ -143,7 +147,7 @@ def time_mixers(
         done: called after each length.
 
     Returns:
-        JSON values. `settings`; `best`: see `roofline`; `mixers`: each `row` as it was asked for, with `mixer` and
+        JSON values. `settings`; `best`: see `_roofline`; `mixers`: each `row` as it was asked for, with `mixer` and
         `params`; `speeds`: see `_speed`, by length, then the baseline and the mixers in their order; `skipped`: what
         was not timed, and why.
 
@@ -153,7 +157,7 @@ def time_mixers(
     device = _device(settings.device)
     left_out, speeds = list(skipped), []
     with one_thread():
-        best = roofline(device)
+        best = _roofline(device)
         for length in settings.lengths:
             timed = []
             for mixer in mixers:
@@ -214,6 +218,24 @@ def _speed(one: _Timed, forward: tuple[float, float], both: tuple[float, float])
     }
 
 
+def _roofline(device: torch.device, *, rounds: int = 3, size: int = 2048, copied: int = 256 << 20) -> dict[str, float]:
+    """What this process reaches at best, measured now, medians over rounds after a warm-up.
+
+    Args:
+        size: of a float32 matrix product.
+        copied: bytes of a copy.
+
+    Returns:
+        `gflops`: of the product, GFLOP/s; `gbytes`: of the copy, read and written, GB/s.
+    """
+    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    source = torch.ones(copied // 4, device=device)
+    target = torch.empty_like(source)
+    blocks = [lambda: seconds(lambda: torch.mm(a, b), device), lambda: seconds(lambda: target.copy_(source), device)]
+    gemm, copy = (median(times) for times in zip(*in_turn(blocks, rounds + 1)[1:], strict=True))
+    return {"gflops": 2 * size**3 / gemm / 1e9, "gbytes": 2 * copied / copy / 1e9}
+
+
 class _Attention(nn.Module):
     """The baseline, x (B, L, D) to (B, L, D)."""
 
@@ -241,7 +263,10 @@ class _Timed:
         for what, values in (("outputs", [self.forward()]), ("gradients", self.both())):
             if not all(bool(torch.isfinite(one).all()) for one in values if one is not None):
                 raise PluginError(f"{self.name}: {what} at length {length} are not finite, so there is nothing to time")
-        self._repeats = {part: block_size(getattr(self, part), self.x.device) for part in _PARTS}
+        self._repeats: dict[str, int] = dict.fromkeys(_PARTS, 1)
+        for part in _PARTS:
+            self.seconds(part)
+            self._repeats[part] = max(1, math.ceil(SHORTEST_BLOCK / max(self.seconds(part), 1e-6)))
 
     def forward(self) -> Tensor:
         """Inference."""

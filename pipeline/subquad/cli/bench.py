@@ -69,10 +69,10 @@ def _ray(rounds: int, steps: int, as_json: bool) -> int:
 
 def _hooks(config: dict[str, Any]) -> dict[str, float]:
     """What a look at the driver's stop file in each step costs; runs in a Ray Train worker."""
-    from subquad.bench.engine import measure_hooks
+    from subquad.bench.engine import measure_engine
     from subquad.drivers.signals import stop_file_watch
 
-    return measure_hooks(stop_file_watch(Path(config["stop"])), config["rounds"], config["steps"])
+    return measure_engine(config["rounds"], config["steps"], stop_file_watch(Path(config["stop"])))
 
 
 def _print_overhead(what: str, found: dict[str, float], names: tuple[str, str], as_json: bool) -> int:

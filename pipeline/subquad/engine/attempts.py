@@ -61,7 +61,7 @@ def read(run: Path) -> list[Attempt]:
     return found
 
 
-def append(run: Path, attempt: Attempt) -> None:
+def _append(run: Path, attempt: Attempt) -> None:
     """Record a start."""
     data = {**asdict(attempt), "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
     with (run / ATTEMPTS).open("a", encoding="utf-8") as stream:
@@ -94,7 +94,7 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
             return []
         for stale in (ERROR, RESULT):
             (run.folder / stale).unlink(missing_ok=True)
-        append(run.folder, attempt)
+        _append(run.folder, attempt)
         return _record_environment(run, attempt.attempt)
 
     return attempt.attempt, group.together(record)

@@ -27,16 +27,15 @@ def point(name: str) -> bool:
 
 def _pass(name: str) -> bool:
     _PASSED[name] += 1
-    firing = [
-        action
-        for action, at, number, marker in _FAULTS
-        if at == name and number == _PASSED[name] and (not marker or _is_first(marker))
-    ]
-    if "kill" in firing:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if "raise" in firing:
-        raise RuntimeError(f"injected fault at {name}")
-    return "nan" in firing
+    fired = False
+    for action, at, number, marker in _FAULTS:
+        if at == name and number == _PASSED[name] and (not marker or _is_first(marker)):
+            if action == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if action == "raise":
+                raise RuntimeError(f"injected fault at {name}")
+            fired = True
+    return fired
 
 
 def _is_first(marker: str) -> bool:

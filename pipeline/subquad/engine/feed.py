@@ -24,7 +24,7 @@ Micro = tuple[Batch, bool]
 
 
 @dataclass(frozen=True)
-class Request:
+class _Request:
     """One forward pass of one rank.
 
     Attributes:
@@ -46,11 +46,11 @@ def _share(indices: np.ndarray, rank: int, world_size: int) -> np.ndarray:
     return np.array_split(indices, world_size)[rank] if world_size > 1 else indices
 
 
-def _request(epoch: int, chunk: np.ndarray, stand_in: np.ndarray, length: int | None = None) -> Request:
-    return Request(epoch, chunk, True, length) if len(chunk) else Request(epoch, stand_in, False, length)
+def _request(epoch: int, chunk: np.ndarray, stand_in: np.ndarray, length: int | None = None) -> _Request:
+    return _Request(epoch, chunk, True, length) if len(chunk) else _Request(epoch, stand_in, False, length)
 
 
-def _training_requests(plan: Plan, step: int, rank: int, world_size: int, micro_batch: int | None) -> list[Request]:
+def _training_requests(plan: Plan, step: int, rank: int, world_size: int, micro_batch: int | None) -> list[_Request]:
     """The forward passes of one rank in one step. Every rank gets equally many, so collective calls pair up."""
     epoch, indices = plan.batch(step)
     length = plan.length(indices)
@@ -61,7 +61,7 @@ def _training_requests(plan: Plan, step: int, rank: int, world_size: int, micro_
     return [_request(epoch, chunk, indices[:1], length) for chunk in chunks]
 
 
-def _evaluation_requests(num_samples: int, rank: int, world_size: int, batch_size: int) -> Iterator[Request]:
+def _evaluation_requests(num_samples: int, rank: int, world_size: int, batch_size: int) -> Iterator[_Request]:
     """Each sample exactly once over the ranks, equally many forward passes on each rank."""
     everything = np.arange(num_samples)
     mine = _share(everything, rank, world_size)
@@ -69,7 +69,7 @@ def _evaluation_requests(num_samples: int, rank: int, world_size: int, batch_siz
         yield _request(0, mine[start : start + batch_size], everything[:1])
 
 
-def _sorted_requests(lengths: np.ndarray, rank: int, world_size: int, batch_size: int) -> Iterator[Request]:
+def _sorted_requests(lengths: np.ndarray, rank: int, world_size: int, batch_size: int) -> Iterator[_Request]:
     """The same with samples of like length in each forward pass over all ranks, the longest first.
 
     So if memory runs out, it does at once.
@@ -92,12 +92,12 @@ class _Source:
     seed: int
     arrays: Mapping[str, Array]
 
-    def __getitem__(self, request: Request) -> ArrayBatch:
+    def __getitem__(self, request: _Request) -> ArrayBatch:
         batch = self.split.fetch(request.indices, epoch=request.epoch, seed=self.seed)
-        return batch if request.length is None else trimmed(batch, request.length, self.arrays)
+        return batch if request.length is None else _trimmed(batch, request.length, self.arrays)
 
 
-def trimmed(batch: ArrayBatch, length: int, arrays: Mapping[str, Array]) -> ArrayBatch:
+def _trimmed(batch: ArrayBatch, length: int, arrays: Mapping[str, Array]) -> ArrayBatch:
     """A batch without what lies from `length` on along the axis "length", in every array that has it.
 
     Raises:
@@ -129,7 +129,7 @@ def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[l
     source = _Source(parts.training, plan.seed, parts.task.spec.arrays)
     steps = range(start, plan.total_steps)
 
-    def wanted(step: int) -> list[Request]:
+    def wanted(step: int) -> list[_Request]:
         return _training_requests(plan, step, group.rank, group.world_size, parts.train.micro_batch)
 
     every = (one for step in steps for one in wanted(step))
@@ -139,7 +139,7 @@ def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[l
         yield micros, len(plan.batch(step)[1])
 
 
-def _loader(source: _Source, requests: Iterator[Request], workers: int) -> DataLoader[ArrayBatch]:
+def _loader(source: _Source, requests: Iterator[_Request], workers: int) -> DataLoader[ArrayBatch]:
     return DataLoader(
         source,  # type: ignore[arg-type]
         sampler=requests,  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def _loader(source: _Source, requests: Iterator[Request], workers: int) -> DataL
     )
 
 
-def evaluation_batches(parts: Parts, split: Split) -> Iterator[tuple[Batch, Request]]:
+def evaluation_batches(parts: Parts, split: Split) -> Iterator[tuple[Batch, _Request]]:
     """This rank's batches of a split, of like length where training is bucketed and its lengths are known.
 
     Stand-ins are left out unless the model is sharded, whose forward passes are collective calls.

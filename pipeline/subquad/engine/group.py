@@ -89,30 +89,27 @@ class Group:
         if self.world_size > 1:
             dist.barrier()
 
+    def wrap(self, model: Backbone, strategy: str, compile_blocks: bool) -> nn.Module:
+        """Compile each block where asked, then replicate (DDP) or shard (FSDP2) the model.
 
-def wrap(model: Backbone, group: Group, strategy: str, compile_blocks: bool) -> nn.Module:
-    """Compile each block where asked, then replicate (DDP) or shard (FSDP2) the model.
-
-    FSDP2 works in place and returns the same module; its parameters become sharded tensors.
-    """
-    if compile_blocks:
-        for block in model.blocks:
-            block.compile()
-    if strategy == "fsdp2" and group.world_size > 1:
-        return _shard(model, group)
-    if group.world_size > 1:
+        FSDP2 works in place and returns the same module; its parameters become sharded tensors.
+        """
+        if compile_blocks:
+            for block in model.blocks:
+                block.compile()
+        if self.world_size == 1:
+            return model
+        if strategy == "fsdp2":
+            return self._sharded(model)
         # Without a search for unused parameters DDP rebuilds its buckets after the first backward pass of a process,
         # and the first step after a resume would add gradients in another order than the run that went on.
         return DistributedDataParallel(model, find_unused_parameters=True)
-    return model
 
+    def _sharded(self, model: Backbone) -> nn.Module:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
 
-def _shard(model: Backbone, group: Group) -> nn.Module:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(group.device.type, (group.world_size,))
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    return model
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=mesh)
+        return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,20 +20,13 @@ _CYCLE_START, _CYCLE_END = 25.0, 1e4
 _CYCLE_MOMENTUM = (0.85, 0.95)
 
 
-def build_optimizer(
-    train: Train,
-    parameters: Iterable[nn.Parameter],
-    *,
-    rules: Mapping[nn.Parameter, ParameterRule] | None = None,
-    sharded: bool = False,
-) -> Optimizer:
-    """The optimiser of an experiment over the parameters that train.
+def build_optimizer(train: Train, model: nn.Module, *, sharded: bool = False) -> Optimizer:
+    """The optimiser of an experiment over a model's parameters that train, by the rules of its mixers and backbone.
 
     Args:
-        rules: parameters to be treated differently, from `parameter_rules`.
         sharded: parameters are sharded tensors, for which only the foreach form is used.
     """
-    groups = _groups([parameter for parameter in parameters if parameter.requires_grad], rules or {}, train)
+    groups = _groups(model, train)
     common: dict[str, Any] = {"lr": train.lr, "weight_decay": train.weight_decay}
     adam: dict[str, Any] = {"betas": (train.beta1, train.beta2), "eps": train.eps}
     form: dict[str, Any] = {"foreach": sharded, "fused": not sharded}
@@ -48,7 +41,7 @@ def build_optimizer(
             return torch.optim.SGD(groups, **common, momentum=train.beta1, **form)
 
 
-def parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
+def _parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
     """What a backbone and its mixers ask of the optimiser, by parameter; of what both name, the mixer's rule holds."""
     return {
         module.get_parameter(name): rule
@@ -58,13 +51,12 @@ def parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
     }
 
 
-def _groups(
-    parameters: list[nn.Parameter], rules: Mapping[nn.Parameter, ParameterRule], train: Train
-) -> list[dict[str, Any]]:
+def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
     """One group per rule, in the order in which rules appear; a single one where nobody asks for more."""
-    grouped: dict[ParameterRule, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        grouped.setdefault(rules.get(parameter, ParameterRule()), []).append(parameter)
+    rules, grouped = _parameter_rules(model), dict[ParameterRule, list[nn.Parameter]]()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            grouped.setdefault(rules.get(parameter, ParameterRule()), []).append(parameter)
     return [
         {"params": members, "lr_scale": rule.lr_scale, "lr": train.lr * rule.lr_scale}
         | ({} if rule.weight_decay else {"weight_decay": 0.0})

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
 from subquad.data import ArrayBatch, Dataset, DataSpec, Split, sample_lengths
-from subquad.engine.group import Group, wrap
-from subquad.engine.optim import LossScaler, Schedule, build_optimizer, build_schedule, parameter_rules
+from subquad.engine.group import Group
+from subquad.engine.optim import LossScaler, Schedule, build_optimizer, build_schedule
 from subquad.engine.start import start_from
 from subquad.engine.tensors import seed_everything
 from subquad.errors import ConfigError
@@ -81,7 +81,7 @@ class Parts:
 
     def on_device(self, arrays: ArrayBatch) -> Batch:
         """A batch where this rank computes."""
-        return to_device(arrays, self.group.device, _parameter_dtype(self.train))
+        return _to_device(arrays, self.group.device, _parameter_dtype(self.train))
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context of a forward pass."""
@@ -94,7 +94,7 @@ def _parameter_dtype(train: Train) -> torch.dtype:
     return torch.float64 if train.precision == "fp64" else torch.float32
 
 
-def to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> Batch:
+def _to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> Batch:
     """NumPy arrays as tensors on a device; floating ones in `dtype`."""
     batch = {}
     for name, values in arrays.items():
@@ -211,9 +211,9 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
     strategy = experiment.resources.strategy
-    wrapped = wrap(model.to(group.device), group, strategy, train.compile)
+    wrapped = group.wrap(model.to(group.device), strategy, train.compile)
     sharded = strategy == "fsdp2" and group.world_size > 1
-    optimizer = build_optimizer(train, model.parameters(), rules=parameter_rules(model), sharded=sharded)
+    optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
     return Parts(
         run, group, plan, task, wrapped, model, optimizer, LossScaler.of(train), training=training, start=start
@@ -236,7 +236,7 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
         return loss if output.penalty is None else loss + output.penalty.sum()
 
     def example(samples: int) -> Batch:
-        return to_device(spec.example(samples), device, _parameter_dtype(train))
+        return _to_device(spec.example(samples), device, _parameter_dtype(train))
 
     model = build_model(run, spec, task)
     return step_cost(model, objective, example, train.batch_size)

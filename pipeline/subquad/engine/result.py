@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from subquad.cost import Cost
-from subquad.data import Dataset, DataSpec, Split, TestKey
+from subquad.data import Dataset, Split, TestKey
 from subquad.engine import checkpoint
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import Group
@@ -73,7 +73,7 @@ class Seal:
         return self.dataset.split("test", TestKey(self.run.dataset_label, reason))
 
 
-def reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, float], list[str]]:
+def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, float], list[str]]:
     """What guesses that need no trained model score on an open split.
 
     Returns:
@@ -99,12 +99,8 @@ def _one_line(text: str) -> str:
     return short if len(short) <= _LONGEST else f"{short[: _LONGEST - 1]}…"
 
 
-def conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
-    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions.
-
-    Returns:
-        what the final evaluation adds to the result.
-    """
+def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
+    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions."""
     run, first = parts.run, parts.group.first
     chosen, step, notes = "last", progress.step, []
     if run.experiment.protocol != "fixed" and progress.best:
@@ -118,7 +114,7 @@ def conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
     metrics, arrays = evaluate(parts, split, per_sample=True)
     if first and arrays:
         save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, run.folder / PREDICTIONS)
-    scores, wrong = reference_scores(seal.dataset, split) if first else ({}, [])
+    scores, wrong = _reference_scores(seal.dataset, split) if first else ({}, [])
     return {
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": {"samples": len(split), "accuracy": scores} if scores else None,
@@ -126,11 +122,13 @@ def conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
     }
 
 
-def result_of(
-    parts: Parts, spec: DataSpec, cost: Cost, progress: Progress, attempt: int, final: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The result of a finished run; `final` is of `conclude`, and of a trial, which has no final evaluation, None."""
-    final = final or {"test": None, "reference_scores": None, "notes": []}
+def result_of(parts: Parts, seal: Seal, cost: Cost, progress: Progress) -> dict[str, Any]:
+    """The result of a run whose training is over, with its final evaluation, which a trial has none of.
+
+    Every rank must call it.
+    """
+    spec, nothing = seal.dataset.describe(), {"test": None, "reference_scores": None, "notes": []}
+    final = nothing if parts.run.is_trial else _conclude(parts, seal, progress)
     return {
         **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",
@@ -144,7 +142,7 @@ def result_of(
         "seconds": progress.seconds,
         "best": progress.best or None,
         "last": progress.last or None,
-        "attempts": attempt,
+        "attempts": seal.attempt,
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
         **final,

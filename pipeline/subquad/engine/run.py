@@ -18,7 +18,7 @@ from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
-from subquad.engine.result import Seal, conclude, fail, result_of
+from subquad.engine.result import Seal, fail, result_of
 from subquad.engine.state import Progress, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
@@ -78,12 +78,11 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         with using(parts.train.kernels) as kernels:
             if not progress.done and not train_loop(parts, signals, progress, log, usage):
                 return "stopped"
-            final = None if run.is_trial else conclude(parts, seal, progress)
+            result = result_of(parts, seal, cost, progress)
     finally:
         log.close()
     used = usage.to_json()
     if group.first:
-        result = result_of(parts, dataset.describe(), cost, progress, attempt, final)
         write_json(run.folder / RESULT, result | {"kernels": kernels, **used})
         if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
             shutil.rmtree(run.folder / CHECKPOINTS, ignore_errors=True)

@@ -13,7 +13,6 @@ from subquad.engine import checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.parts import Parts
 from subquad.engine.tensors import (
-    below,
     generator_states,
     load_generators,
     load_model,
@@ -142,7 +141,9 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     progress = _progress(state["progress"])
     parts.scaler.scale, parts.scaler.good_steps = progress.loss_scale, progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:
-        load_generators(below(f"{rank}/", found.rng), state["rng"][rank])
+        prefix = f"{rank}/"
+        own = {name.removeprefix(prefix): one for name, one in found.rng.items() if name.startswith(prefix)}
+        load_generators(own, state["rng"][rank])
     else:
         seed_everything(parts.train.seed, 2, rank, progress.step)
     return progress

@@ -70,14 +70,10 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str,
     optimizer.state.clear()
     groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
-        if state := below(f"{name}/", tensors):
+        prefix = f"{name}/"
+        if state := {key.removeprefix(prefix): one for key, one in tensors.items() if key.startswith(prefix)}:
             fused = bool(groups[parameter].get("fused"))
             optimizer.state[parameter] = {key: _placed(key, value, parameter, fused) for key, value in state.items()}
-
-
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
 
 
 def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subquad.data import Array, ArraySplit, DataSpec, Split, sample_lengths
-from subquad.engine.feed import _sorted_requests, _training_requests, trimmed
+from subquad.engine.feed import _sorted_requests, _training_requests, _trimmed
 from subquad.engine.parts import _untrimmable
 from subquad.errors import DataError
-from subquad.plan import UNTRIMMED, Buckets, Permutation, PlanSettings, epoch_order
+from subquad.plan import UNTRIMMED, Buckets, Permutation, PlanSettings, _epoch_order
 
 SPEC = DataSpec.tokens(max_len=6, vocab_size=9)
 PAIRS = DataSpec.tokens(max_len=6, vocab_size=9, target="pair").arrays
@@ -34,7 +34,6 @@ def test_an_epoch_has_each_sample_once_and_is_a_pure_function(lengths, batch_siz
     batches = [one.batch(step)[1] for step in steps]
     assert [len(batch) for batch in batches] == [len(one.batch(step % one.steps_per_epoch)[1]) for step in steps]
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
-    epoch_order.cache_clear()
     again = plan(lengths, batch_size, pool, seed)
     assert all(np.array_equal(again.batch(step)[1], batch) for step, batch in zip(steps, batches, strict=True))
 
@@ -42,7 +41,7 @@ def test_an_epoch_has_each_sample_once_and_is_a_pure_function(lengths, batch_siz
 @given(lengths_of, st.integers(1, 20), st.integers(1, 5))
 def test_a_batch_holds_neighbours_in_length_of_one_pool(lengths, batch_size, pool):
     one = plan(lengths, batch_size, pool)
-    order, known = epoch_order(len(lengths), 3, 0), np.array(lengths)
+    order, known = _epoch_order(len(lengths), 3, 0), np.array(lengths)
     whole = len(lengths) - len(lengths) % batch_size
     expected = []
     for start in range(0, whole, pool * batch_size):
@@ -101,19 +100,19 @@ def test_without_buckets_nothing_is_trimmed():
 def test_only_padding_is_cut():
     batch = split([2, 4, 3]).fetch(np.arange(3), epoch=0, seed=0)
     batch |= {"inputs_b": batch["inputs"], "keep_b": batch["keep"]}
-    cut = trimmed(batch, 4, PAIRS)
+    cut = _trimmed(batch, 4, PAIRS)
     assert {name: values.shape for name, values in cut.items()} == {
         "inputs": (3, 4), "keep": (3, 4), "labels": (3,), "inputs_b": (3, 4), "keep_b": (3, 4),
     }  # fmt: skip
     assert cut["inputs"].sum() == batch["inputs"].sum()
     assert cut["inputs"].flags["C_CONTIGUOUS"]
-    assert all(np.array_equal(values, batch[name]) for name, values in trimmed(batch, UNTRIMMED, PAIRS).items())
+    assert all(np.array_equal(values, batch[name]) for name, values in _trimmed(batch, UNTRIMMED, PAIRS).items())
 
 
 @pytest.mark.parametrize("name", ["keep", "keep_b"])
 def test_a_real_token_is_never_cut(name):
     with pytest.raises(DataError, match=f"gives a length of 3, but {name} has real tokens beyond it"):
-        trimmed({name: np.array([[True, True, True, True]])}, 3, PAIRS)
+        _trimmed({name: np.array([[True, True, True, True]])}, 3, PAIRS)
 
 
 def test_lengths_end_at_the_last_real_token():
@@ -171,7 +170,7 @@ def test_every_array_with_the_axis_is_cut_whatever_its_name_and_place():
     batch = {name: np.ones((2, *(5 for _ in one.axes)), one.dtype) for name, one in arrays.items()}
     batch["real"][:, 3:] = False
     batch["extra"] = np.ones((2, 5))
-    shapes = {name: values.shape for name, values in trimmed(batch, 3, arrays).items()}
+    shapes = {name: values.shape for name, values in _trimmed(batch, 3, arrays).items()}
     assert shapes == {"video": (2, 5, 3), "real": (2, 3), "other": (2, 5), "extra": (2, 5)}
     with pytest.raises(DataError, match="real has real tokens beyond it"):
-        trimmed(batch, 2, arrays)
+        _trimmed(batch, 2, arrays)

@@ -88,7 +88,7 @@ def test_a_whole_run_gives_the_weights_of_the_published_loop():
         scheduler.step()
 
     train = settings(steps, warmup, lr)
-    optimizer, schedule = build_optimizer(train, [ours]), build_schedule(train, steps)
+    optimizer, schedule = build_optimizer(train, torch.nn.ParameterList([ours])), build_schedule(train, steps)
     for done, target in enumerate(targets):
         optimizer.zero_grad()
         (ours - target).square().sum().backward()

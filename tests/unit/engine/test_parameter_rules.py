@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from subquad.engine.optim import Rates, build_optimizer, parameter_rules, set_rates
+from subquad.engine.optim import Rates, _parameter_rules, build_optimizer, set_rates
 from subquad.experiment.schema import Train
 from subquad.nn import AttentionCore, AttentionMixer, ParameterRule, TokenMixer
 from subquad.plugin import Site
@@ -42,13 +42,13 @@ def train(**more) -> Train:
 
 
 def optimizer_of(model: nn.Module, **more):
-    return build_optimizer(train(**more), model.parameters(), rules=parameter_rules(model))
+    return build_optimizer(train(**more), model)
 
 
 def test_rules_are_found_wherever_a_mixer_stands():
     model = nn.Sequential(Paced(), nn.ModuleDict({"deep": AttentionMixer(PacedCore(), Site(dim=4))}))
     named = {parameter: name for name, parameter in model.named_parameters()}
-    found = {named[parameter]: rule for parameter, rule in parameter_rules(model).items()}
+    found = {named[parameter]: rule for parameter, rule in _parameter_rules(model).items()}
     assert found == {"0.pole": SLOW, "1.deep.core.scale": ParameterRule(weight_decay=False)}
 
 

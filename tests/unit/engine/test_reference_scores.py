@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from subquad.data import ArraySplit, Dataset, DataSpec, Split, SplitName
-from subquad.engine.result import reference_scores
+from subquad.engine.result import _reference_scores
 from subquad.plugin import Config
 
 SPLIT = ArraySplit({"labels": np.zeros(40, np.int64)})
@@ -37,18 +37,18 @@ class Guessing(Plain):
 
 
 def test_a_data_set_without_guesses_has_none():
-    assert reference_scores(Plain(Config(), Path()), SPLIT) == ({}, [])
+    assert _reference_scores(Plain(Config(), Path()), SPLIT) == ({}, [])
 
 
 def test_accuracies_are_kept_and_are_plain_json():
-    found, notes = reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
+    found, notes = _reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
     assert json.loads(json.dumps(found)) == {"majority": 0.25, "all": 1.0}
     assert notes == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str)
 def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
-    found, (note,) = reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
+    found, (note,) = _reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
     assert found == {"majority": 0.5}
     assert note.startswith("reference score 'odd' left out: ")
 
@@ -63,17 +63,17 @@ def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
     ids=str,
 )
 def test_a_failing_data_set_costs_its_rows_only(answer: Any, note: str):
-    assert reference_scores(Guessing(answer), SPLIT) == ({}, [note])
+    assert _reference_scores(Guessing(answer), SPLIT) == ({}, [note])
 
 
 def test_notes_stay_short():
-    _, (note,) = reference_scores(Guessing(ValueError("x" * 5000)), SPLIT)
+    _, (note,) = _reference_scores(Guessing(ValueError("x" * 5000)), SPLIT)
     assert len(note) == 200
     assert note.endswith("…")
 
 
 def test_a_name_that_is_no_text_is_left_out():
-    _, notes = reference_scores(Guessing({3: 0.5, " ": 0.5}), SPLIT)
+    _, notes = _reference_scores(Guessing({3: 0.5, " ": 0.5}), SPLIT)
     assert notes == [
         "reference score 3 left out: 0.5 is no accuracy",
         "reference score ' ' left out: 0.5 is no accuracy",

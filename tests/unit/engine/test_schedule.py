@@ -45,7 +45,7 @@ def test_decay_reaches_the_floor(name, middle):
 @pytest.mark.parametrize("name", ["adamw", "adam", "radam", "sgd"])
 def test_rates_reach_every_group(name):
     parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = build_optimizer(settings(optimizer=name), [parameter])
+    optimizer = build_optimizer(settings(optimizer=name), torch.nn.ParameterList([parameter]))
     set_rates(optimizer, Rates(0.125, 0.5))
     group = optimizer.param_groups[0]
     assert group["lr"] == 0.125
@@ -58,4 +58,4 @@ def test_rates_reach_every_group(name):
 
 def test_frozen_parameters_are_left_out():
     free, frozen = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1), requires_grad=False)
-    assert build_optimizer(settings(), [free, frozen]).param_groups[0]["params"] == [free]
+    assert build_optimizer(settings(), torch.nn.ParameterList([free, frozen])).param_groups[0]["params"] == [free]

@@ -73,7 +73,7 @@ def test_records_survive_a_round_trip():
 
 def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
     for number, (step, launch) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
-        attempts.append(tmp_path, Attempt(number, step, launch, 1))
+        attempts._append(tmp_path, Attempt(number, step, launch, 1))
     with (tmp_path / "attempts.jsonl").open("a") as stream:
         stream.write('{"torn')
     found = attempts.read(tmp_path)
@@ -123,7 +123,7 @@ def test_model_and_optimizer_go_on_bit_for_bit(name):
     def make():
         torch.manual_seed(0)
         model = Tied()
-        return model, build_optimizer(Train(optimizer=name, lr=0.1), model.parameters())
+        return model, build_optimizer(Train(optimizer=name, lr=0.1), model)
 
     def advance(model, optimizer):
         optimizer.zero_grad()

@@ -52,7 +52,7 @@ class Search:
 
 
 def begin(one: Run) -> None:
-    attempts.append(one.folder, Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1))
+    attempts._append(one.folder, Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1))
 
 
 def finish(one: Run) -> None:
