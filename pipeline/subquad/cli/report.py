@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from subquad.errors import RunError
+from subquad.runs import FINAL, SEARCH
+
 if TYPE_CHECKING:
     from subquad.report import ReportDocument
 
@@ -28,7 +31,6 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
     subquad report runs/quickstart/20260101-101500-ab12cd34
     subquad report runs/quickstart/* --out tables --format md,csv
     """
-    from subquad.errors import RunError
     from subquad.report import parse_formats, print_document, write_document
 
     chosen = parse_formats(formats)
@@ -51,18 +53,14 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
 
 
 def _document(runs: tuple[Path, ...], baseline: str | None) -> ReportDocument:
-    from subquad.errors import RunError
     from subquad.report import document_of, read_report, search_document
-    from subquad.runs import SEARCH
 
     searches = [one for one in runs if (one / SEARCH).exists()]
     if not searches:
         return document_of(read_report(runs, baseline=baseline))
     if len(runs) > 1:
-        raise RunError(
-            f"{searches[0]}: is a search, which is reported alone; beside other runs give its final study, "
-            f"{searches[0] / 'final'}"
-        )
+        where = f"beside other runs give its final study, {searches[0] / FINAL}"
+        raise RunError(f"{searches[0]}: is a search, which is reported alone; {where}")
     from subquad.search.summary import read_summary
 
     return search_document(searches[0], read_summary(searches[0]), baseline=baseline)

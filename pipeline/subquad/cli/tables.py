@@ -52,17 +52,12 @@ def _encodable(text: str) -> str:
 
 
 def kind_of(word: str, also: Sequence[str] = ()) -> Kind:
-    """The kind a user means, also in the plural.
-
-    Args:
-        word: what was typed.
-        also: further words that are allowed.
+    """The kind that a user's word means, also in the plural; `also` are further words that are allowed.
 
     Raises:
         PluginError: no kind is called so.
     """
     known = [*get_args(Kind), *also]
-    for candidate in (word, word.removesuffix("es"), word.removesuffix("s")):
-        if candidate in known:
-            return cast(Kind, candidate)
+    if found := [one for one in (word, word.removesuffix("es"), word.removesuffix("s")) if one in known]:
+        return cast(Kind, found[0])
     raise PluginError(plain(f"no kind {word!r}{did_you_mean(word, known)}; kinds: {', '.join(known)}"))

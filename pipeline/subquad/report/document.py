@@ -168,9 +168,7 @@ def _results(report: Report) -> Section:
 def _row_cells(row: TableRow, score: str, named: bool, published: Sequence[Beside]) -> dict[str, str]:
     low, high = min(row.best_epochs, default=None), max(row.best_epochs, default=None)
     return {
-        "data set": row.dataset,
-        "mixer": row.name,
-        "protocol": row.protocol,
+        **_named(row),
         "seeds": str(len(row.counted)),
         score: _score(row, named),
         "last epoch": Metric(row.metric).score(row.last_score),
@@ -184,13 +182,15 @@ def _row_cells(row: TableRow, score: str, named: bool, published: Sequence[Besid
     }
 
 
+def _named(row: TableRow | Reference) -> dict[str, str]:
+    return {"data set": row.dataset, "mixer": row.name, "protocol": row.protocol}
+
+
 def _reference_cells(one: Reference, score: str, named: bool) -> dict[str, str]:
     metric = Metric(REFERENCE_METRIC)
     shown = f"{metric.score(one.accuracy)} {metric.interval(*one.interval)}"
     return {
-        "data set": one.dataset,
-        "mixer": one.name,
-        "protocol": one.protocol,
+        **_named(one),
         score: f"{shown} {metric.with_unit}" if named else shown,
         "status": f"n = {one.samples:,}",
     }
@@ -260,9 +260,7 @@ def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
     """One line per row and published row, with the verdict and its reasons."""
     cells = [
         {
-            "data set": row.dataset,
-            "mixer": row.name,
-            "protocol": row.protocol,
+            **_named(row),
             "ours": _score(row),
             "published": f"{one.published.value:g}",
             "source": f"{one.published.model}, {one.published.reference}",
@@ -282,14 +280,14 @@ def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
 
 
 def _pair_cells(one: Comparison) -> dict[str, str]:
-    difference, ends = one.estimate_texts
+    difference, interval = one.estimate_texts
     adjusted = DASH if one.adjusted is None else f"{one.adjusted:.3f}"
     return {
         "data set": one.first.dataset,
         "pair": f"{one.first.name} − {one.second.name}",
         "protocol": one.first.protocol,
         "difference": difference,
-        "95 % interval": ends,
+        "95 % interval": interval,
         "p (Holm)": "< 0.001" if adjusted == "0.000" else adjusted,
         "seeds": str(one.seeds),
         "over": one.basis,

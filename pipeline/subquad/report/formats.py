@@ -6,7 +6,6 @@ import base64
 import csv
 import hashlib
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -26,10 +25,12 @@ from subquad.report.document import NEVER, ReportDocument, Table
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
 
-_ACTIVE = re.compile(r"([\\`*_\[\]|~!])")
+_MARKDOWN = str.maketrans({**{one: f"\\{one}" for one in r"\`*_[]|~!"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+"""Makes Markdown show a text as it is: links, emphasis, pipes and HTML do nothing."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = {**{one: f"\\{one}" for one in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 _LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
+"""Makes LaTeX set a text as it is."""
 _PICTURES = "curves"
 
 
@@ -66,29 +67,18 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
     return list(texts)
 
 
-def _filled(template: str, document: ReportDocument, escape: Callable[[str], str] | None = None, **more: Any) -> str:
-    """A template of this package; `escape` is for every value but those marked as safe, None for HTML."""
+def _filled(template: str, document: ReportDocument, escapes: Mapping[int, str] | None = None, **more: Any) -> str:
+    """A template of this package; `escapes` are for every value but those marked as safe, None is HTML's."""
     environment = Environment(
         loader=FunctionLoader(_file),
-        autoescape=escape is None,
-        finalize=escape and (lambda value: value if isinstance(value, Markup) else escape(value)),
+        autoescape=escapes is None,
+        finalize=escapes and (lambda value: value if isinstance(value, Markup) else value.translate(escapes)),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     return environment.get_template(template).render(document=document, **more)
-
-
-def _in_markdown(text: str) -> str:
-    """`text` so that Markdown shows it as it is; links, emphasis, pipes and HTML do nothing."""
-    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _ACTIVE.sub(r"\\\1", plain)
-
-
-def _in_latex(text: str) -> str:
-    """`text` so that LaTeX sets it as it is."""
-    return "".join(_LATEX.get(one, one) for one in text)
 
 
 def _neutral(value: Any) -> Any:
@@ -148,10 +138,10 @@ def _file(name: str) -> str:
 
 
 FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {
-    "md": partial(_filled, "report.md.j2", escape=_in_markdown),
+    "md": partial(_filled, "report.md.j2", escapes=_MARKDOWN),
     "csv": _sheet,
     "html": _page,
-    "tex": partial(_filled, "report.tex.j2", escape=_in_latex),
+    "tex": partial(_filled, "report.tex.j2", escapes=str.maketrans(_LATEX)),
 }
 """Format -> what renders it."""
 

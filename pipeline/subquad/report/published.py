@@ -99,11 +99,7 @@ class _PublishedRow(_Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A published row and whether a run's row may be held against it.
-
-    Attributes:
-        reasons: every condition that differs; empty where comparable.
-    """
+    """A published row, and every condition in which a run's row differs: none where they are comparable."""
 
     published: _PublishedRow
     reasons: tuple[str, ...]

@@ -26,21 +26,42 @@ class TableRow:
         label: the mixer's name in tables.
         mixer: the plugin's name.
         setting: what tells this row from others of the same data set, mixer and protocol: keys with their values.
+        settings: all that the score may depend on, by dotted key.
         metric: what selects checkpoints, and is compared.
         mode: whether its "max" or its "min" is best.
         runs: all runs, whatever became of them.
         counted: the finished runs behind the means, one a seed.
+        score: the metric on the test split.
+        last_score: the same after the last epoch, where the protocol reports the best test score over epochs.
+        validation: the metric of the chosen checkpoints on the validation split, None where a run has none.
+        seconds: training time.
+        best_epochs: epoch of the chosen checkpoint, per seed.
+        samples: of the test split.
+        notes: what the runs say a reader of their numbers must know, each once.
     """
 
     dataset: str
     label: str
     mixer: str
     protocol: str
+    protocol_label: str
     setting: Setting
+    settings: Mapping[str, str]
     metric: str
     mode: str
     runs: tuple[ReportedRun, ...]
     counted: tuple[ReportedRun, ...]
+    seeds: tuple[int, ...]
+    score: Spread | None
+    last_score: Spread | None
+    validation: Spread | None
+    macro_f1: Spread | None
+    seconds: Spread | None
+    best_epochs: tuple[float, ...]
+    parameters: int | None
+    flops_per_step: int | None
+    samples: int | None
+    notes: tuple[str, ...]
 
     @property
     def family(self) -> tuple[str, str]:
@@ -68,71 +89,9 @@ class TableRow:
         return (self.counted or self.runs)[0]
 
     @property
-    def score(self) -> Spread | None:
-        """The metric on the test split."""
-        return Spread.of(run.score(self.metric) for run in self.counted)
-
-    @property
-    def last_score(self) -> Spread | None:
-        """The same after the last epoch, where the protocol reports the best test score over epochs."""
-        return Spread.of(run.last_score(self.metric) for run in self.counted) if self.protocol == "paper" else None
-
-    @property
-    def validation(self) -> Spread | None:
-        """The metric of the chosen checkpoints on the validation split, None where a run has none."""
-        found = Spread.of(run.validation_score(self.metric) for run in self.counted)
-        return found if found and found.count == len(self.counted) else None
-
-    @property
-    def macro_f1(self) -> Spread | None:
-        return Spread.of(run.score("macro_f1") for run in self.counted)
-
-    @property
-    def seconds(self) -> Spread | None:
-        """Training time."""
-        return Spread.of(run.seconds for run in self.counted)
-
-    @property
-    def parameters(self) -> int | None:
-        return self.first.parameters if self.counted else None
-
-    @property
-    def flops_per_step(self) -> int | None:
-        return self.first.flops_per_step if self.counted else None
-
-    @property
-    def best_epochs(self) -> tuple[float, ...]:
-        """Epoch of the chosen checkpoint, per seed."""
-        return tuple(run.best.epoch for run in self.counted if run.best)
-
-    @property
-    def samples(self) -> int | None:
-        """Samples of the test split."""
-        return self.first.test.samples if self.first.test else None
-
-    @property
     def benchmark(self) -> str:
         """What published tables call the data set."""
         return self.first.published_keys.get("benchmark", self.dataset)
-
-    @property
-    def protocol_label(self) -> str:
-        """What the protocol means."""
-        return self.runs[0].protocol_meaning
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """All that the score may depend on, by dotted key."""
-        return self.runs[0].settings
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(run.seed for run in self.counted)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the runs say a reader of their numbers must know, each once."""
-        return tuple(dict.fromkeys(note for run in self.runs for note in run.notes))
 
     def status(self, *, reasons: bool = True) -> str:
         """What became of the runs: `2 finished, 1 failed (three non-finite steps in a row)`.
@@ -192,23 +151,41 @@ def _changes(one: Setting, base: Setting) -> Setting:
     return tuple(part for part in found if part[1] != "null" or len(with_alternative(part[0]) & names) == 1)
 
 
-def _row(setting: Setting, runs: list[ReportedRun]) -> TableRow:
-    """The runs of one row; of several finished ones with one seed the newest counts, as folders are named by time."""
-    newest = {
-        run.seed: run for run in sorted(runs, key=lambda run: run.folder.name) if run.score(run.metric) is not None
-    }
+def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
     first = next((run for run in runs if run.has_result), runs[0])
+    metric, counted = first.metric, _one_per_seed(runs)
+    validation = Spread.of(run.validation_score(metric) for run in counted)
     return TableRow(
         dataset=first.dataset,
         label=first.label,
         mixer=first.mixer,
         protocol=first.protocol,
+        protocol_label=runs[0].protocol_meaning,
         setting=setting,
-        metric=first.metric,
+        settings=runs[0].settings,
+        metric=metric,
         mode=first.mode,
         runs=tuple(runs),
-        counted=tuple(newest[seed] for seed in sorted(newest)),
+        counted=counted,
+        seeds=tuple(run.seed for run in counted),
+        score=Spread.of(run.score(metric) for run in counted),
+        last_score=Spread.of(run.last_score(metric) for run in counted) if first.protocol == "paper" else None,
+        validation=validation if validation and validation.count == len(counted) else None,
+        macro_f1=Spread.of(run.score("macro_f1") for run in counted),
+        seconds=Spread.of(run.seconds for run in counted),
+        best_epochs=tuple(run.best.epoch for run in counted if run.best),
+        parameters=counted[0].parameters if counted else None,
+        flops_per_step=counted[0].flops_per_step if counted else None,
+        samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
+
+
+def _one_per_seed(runs: Sequence[ReportedRun]) -> tuple[ReportedRun, ...]:
+    """Finished runs by seed; of several with one seed the newest, because folders are named by their time."""
+    by_age = sorted(runs, key=lambda run: run.folder.name)
+    newest = {run.seed: run for run in by_age if run.score(run.metric) is not None}
+    return tuple(newest[seed] for seed in sorted(newest))
 
 
 def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:

@@ -18,8 +18,9 @@ from subquad.report.text import DASH, duration, printable
 from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, RESULT, STUDY, flatten, read_json, runs_below
 
 _FORMAT = 1
-_WITHOUT_EFFECT = ("format", "name", "resources", "tracking", "train.seed", "train.micro_batch", "train.loader_workers")
-_WITHOUT_EFFECT += ("train.log_every", "train.keep_checkpoints")
+_IDLE = ("format.", "name.", "resources.", "tracking.", "train.micro_batch.", "train.loader_workers.")
+_IDLE += ("train.log_every.", "train.keep_checkpoints.")
+"""Settings on which no score depends, and all below them."""
 _PROTOCOLS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
     "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
@@ -138,7 +139,7 @@ class ReportedRun(FilePart):
         found = {
             key: value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
             for key, value in self.leaves.items()
-            if key != "train.seed" and (key in varied or not _is_idle(key))
+            if key != "train.seed" and (key in varied or not f"{key}.".startswith(_IDLE))
         }
         source = min((self.folder / "source").glob("*"), default=None)
         return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}
@@ -177,10 +178,6 @@ class ReportedRun(FilePart):
             "plugins": "; ".join(map(_plugin, machine.get("plugins") or ())),
         }
         return {name: printable(str(value)) for name, value in facts.items() if value}
-
-
-def _is_idle(key: str) -> bool:
-    return f"{key}.".startswith(tuple(f"{one}." for one in _WITHOUT_EFFECT))
 
 
 def _plugin(facts: Mapping[str, Any]) -> str:
@@ -265,12 +262,11 @@ def _named_like_siblings(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     """A run without a result takes its names in the tables from a run of the same settings, or of the same data set."""
     labels = {_key(run): run.label for run in runs if run.has_result}
     datasets = {_key(run, "dataset."): run.dataset for run in runs if run.has_result}
-    named = []
-    for run in runs:
-        label, dataset = labels.get(_key(run), run.label), datasets.get(_key(run, "dataset."), run.dataset)
-        same = {"axes": {**run.axes, "mixer": label}, "dataset": dataset}
-        named.append(run if run.has_result else run.model_copy(update=same))
-    return named
+    names = [(labels.get(_key(run), run.label), datasets.get(_key(run, "dataset."), run.dataset)) for run in runs]
+    return [
+        run if run.has_result else run.model_copy(update={"axes": {**run.axes, "mixer": label}, "dataset": dataset})
+        for run, (label, dataset) in zip(runs, names, strict=True)
+    ]
 
 
 def _key(run: ReportedRun, prefix: str = "") -> frozenset[tuple[str, str]]:

@@ -15,13 +15,7 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean over seeds.
-
-    Attributes:
-        mean: of the values.
-        std: sample standard deviation, None with a single value.
-        count: values.
-    """
+    """Mean of `count` values, one a seed, and their sample standard deviation, None with a single value."""
 
     mean: float
     std: float | None
@@ -45,11 +39,7 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as a report shows it: fractions in percent and their differences in points, else its own unit.
-
-    Attributes:
-        name: as in a run's files.
-    """
+    """A metric as a report shows it: fractions in percent and their differences in points, else its own unit."""
 
     name: str
 

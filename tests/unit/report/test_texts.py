@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from subquad.report import document_of, print_document, read_report, text, write_document
-from subquad.report.formats import _in_markdown, _neutral
+from subquad.report.formats import _MARKDOWN, _neutral
 
 
 def terminal(report, width: int = 160) -> str:
@@ -70,7 +70,7 @@ def test_markdown_names_are_inert(factory, name: str, as_text):
     (line,) = [line for line in page.splitlines() if line.startswith("| JapaneseVowels") and "finished" in line]
     unescaped = line.replace("\\\\", "").replace("\\|", "")
     assert unescaped.count("|") == 13
-    shown = _in_markdown(name)
+    shown = name.translate(_MARKDOWN)
     assert f"| {shown} |" in line
     assert "<" not in shown
 
