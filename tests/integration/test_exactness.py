@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -11,6 +12,9 @@ from small_run import cli, digests, only_run, run_here, stop_ranks_at
 
 from subquad.drivers.folder import start
 from subquad.engine import loop
+from subquad.engine.group import Group
+from subquad.engine.loop import Signals
+from subquad.engine.run import train_run
 from subquad.experiment import load_study
 from subquad.runs import read_json, read_records, read_result
 
@@ -38,6 +42,16 @@ def test_a_run_from_folder_to_result(ticket):
     assert read_json(run.folder / "best.json") == result["best"]
     assert (run.folder / "predictions.safetensors").exists()
     assert len(list(read_records(run.folder))) == 39 + 3
+
+
+@pytest.mark.parametrize(("interval_s", "measured"), [(0.0, 26), (1e9, 0)])
+def test_system_metrics_are_measured_at_most_once_an_interval(ticket, monkeypatch, interval_s, measured):
+    monkeypatch.setattr("subquad.engine.loop.SYSTEM_SECONDS", interval_s)
+    run, counts = ticket("train.epochs=2"), itertools.count(1)
+    train_run(run, Group(), Signals(system=lambda: {"count": float(next(counts))}))
+    recorded = [record.metrics["count"] for record in read_records(run.folder) if record.kind == "system"]
+    assert recorded == list(range(1, measured + 1))
+    assert next(counts) == measured + 1
 
 
 def test_the_test_split_opens_once_and_is_in_the_ledgers(ticket, tmp_path):

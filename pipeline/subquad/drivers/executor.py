@@ -6,9 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from subquad.engine.group import Group
 from subquad.engine.loop import Judge
-from subquad.engine.result import fail
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 
@@ -55,9 +53,9 @@ class Executor(ABC):
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         """Train what `next_run` gives, as many trials at once as there is room, until it gives none and none runs.
 
-        A trial goes on from its newest checkpoint, as any run; one that cannot be trained gets a result all the same:
-        see `failed`. A trial that a signal stopped has none, and `ended` is not told of it. Both callbacks are called
-        in the driver's process, one at a time.
+        A trial goes on from its newest checkpoint, as any run; one that cannot be trained gets a result all the same.
+        A trial that a signal stopped has none, and `ended` is not told of it. Both callbacks are called in the
+        driver's process, one at a time.
 
         Args:
             judge: see `engine.loop.Signals`; it may be pickled. None: no trial is ended early.
@@ -65,8 +63,3 @@ class Executor(ABC):
         Returns:
             the signal that stopped it, 0 where none did.
         """
-
-
-def failed(run: Run, reason: str) -> None:
-    """Record that a trial failed, so that the search goes on without it."""
-    fail(run, Group(), reason)

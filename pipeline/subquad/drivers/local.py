@@ -16,12 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from subquad.drivers.executor import Ended, Executor, NextRun, failed
+from subquad.drivers.executor import Ended, Executor, NextRun
 from subquad.drivers.signals import Signum, listening, stop_file_watch
 from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.loop import Judge
+from subquad.engine.result import fail
 from subquad.errors import RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
@@ -62,7 +63,7 @@ class LocalExecutor(Executor):
         except RunError:  # another process writes this trial
             raise
         except SubquadError as error:
-            failed(run, str(error))
+            fail(run, Group(), str(error))
             return 0
 
 

@@ -10,7 +10,7 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
 from subquad.drivers.signals import Signum
-from subquad.drivers.system import SystemSampler
+from subquad.drivers.system import system_metrics
 from subquad.engine.group import Group
 from subquad.engine.loop import Judge, Signals
 from subquad.engine.result import fail
@@ -45,12 +45,12 @@ def work(
     Raises:
         SubquadError: on every rank alike: the only run cannot start.
     """
-    sampler = SystemSampler()
+    system_metrics()  # the first call only sets the mark that the next one measures the CPU from
     for run in runs:
         if group.device.type == "cpu":
             torch.set_num_threads(max(1, int(run.experiment.resources.cpus_per_worker)))
         sampled = group.first and run.experiment.tracking.system_metrics
-        signals = Signals(asked_to_stop, sampler.latest if sampled else dict, judge)
+        signals = Signals(asked_to_stop, system_metrics if sampled else dict, judge)
         lock = group.together(partial(_writer_lock, run, group))
         try:
             if _done(run, group, signals, restarts, alone=len(runs) == 1) == "stopped":

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from subquad.drivers.executor import Ended, NextRun, failed
+from subquad.drivers.executor import Ended, NextRun
 from subquad.drivers.preflight import check_room
 from subquad.engine import attempts
+from subquad.engine.group import Group
+from subquad.engine.result import fail
 from subquad.errors import ConfigError, RunError
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
@@ -86,7 +88,7 @@ class TrialQueue:
         if said and said["error"]:
             if said["kind"] == RunError.__name__:
                 raise RunError(said["error"])
-            failed(one.run, said["error"])
+            fail(one.run, Group(), said["error"])
         if read_result(one.run.folder) is not None:
             self._ended(one.run)
         elif said is None:
@@ -105,14 +107,15 @@ class TrialQueue:
         if deaths <= limit:
             self._waiting.appendleft(one.run)
             return
-        failed(one.run, f"its process died {deaths} times before it could begin (resources.max_failures: {limit})")
+        reason = f"its process died {deaths} times before it could begin (resources.max_failures: {limit})"
+        fail(one.run, Group(), reason)
         self._ended(one.run)
 
     def _possible(self, run: Run) -> bool:
         try:
             check_room(_scale(run), cpus=True)
         except ConfigError as error:
-            failed(run, str(error))
+            fail(run, Group(), str(error))
             self._ended(run)
             return False
         return True

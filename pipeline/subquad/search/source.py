@@ -8,9 +8,10 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from subquad.drivers.executor import failed
 from subquad.drivers.folder import same_as_started
 from subquad.engine import attempts
+from subquad.engine.group import Group
+from subquad.engine.result import fail
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import Run
 from subquad.runs import RESULT, read_json
@@ -91,7 +92,7 @@ class TrialSource:
         if len(alike) < MAX_STARTS:
             return False
         where = f"from step {starts[-1].from_step}"
-        failed(run, f"{len(alike)} drivers in a row ended while it trained {where}: out of memory?")
+        fail(run, Group(), f"{len(alike)} drivers in a row ended while it trained {where}: out of memory?")
         self._ended(run.folder)
         return True
 

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from subquad.drivers import system
-from subquad.drivers.system import SystemSampler, _gpu_metrics
+from subquad.drivers.system import _gpu_metrics, system_metrics
 
 
 def test_values_are_those_of_this_process_and_its_machine():
-    values = SystemSampler(interval_s=3600).latest()
+    values = system_metrics()
     assert set(values) >= {"cpu_utilization_percentage", "system_memory_usage_megabytes", "process_memory_megabytes"}
     assert all(math.isfinite(value) and value >= 0 for value in values.values())
     assert 1 < values["process_memory_megabytes"] < values["system_memory_usage_megabytes"] * 10
-
-
-def test_values_are_measured_at_most_once_an_interval(monkeypatch: pytest.MonkeyPatch):
-    clock, counts = [100.0], itertools.count(1)
-    monkeypatch.setattr(system, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(SystemSampler, "_host", lambda _self: {"measurements": float(next(counts))})
-    sampler = SystemSampler(interval_s=10)
-
-    def at(moment: float) -> float:
-        clock[0] = moment
-        return sampler.latest()["measurements"]
-
-    assert [at(100), at(105), at(109.9), at(110), at(119), at(500), at(501)] == [1, 1, 1, 2, 2, 3, 3]
-
-
-def test_what_is_handed_out_is_a_copy():
-    sampler = SystemSampler(interval_s=3600)
-    sampler.latest().clear()
-    assert sampler.latest()
 
 
 def test_a_gpu_that_training_has_not_touched_is_left_alone(monkeypatch: pytest.MonkeyPatch):
