@@ -44,12 +44,9 @@ class Choice:
 
     def answers(self, given: Any) -> bool:
         """Whether a `when` means this choice: by its label, its value, or the name of its plugin."""
-        names = [self.label, self.value]
-        if isinstance(self.value, dict):
-            names.append(self.value.get("name"))
-        return any(type(name) is type(given) and name == given for name in names) or (
-            _is_number(given) and _is_number(self.value) and given == self.value
-        )
+        names = [self.label, self.value, *([self.value.get("name")] if isinstance(self.value, dict) else [])]
+        numbers = [type(one) for one in (given, self.value) if type(one) in (int, float)]
+        return any(name == given and (type(name) is type(given) or len(numbers) == 2) for name in names)
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,8 @@ def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis
     if not all(part != "" for part in target) or target[0] in _FIXED:
         raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
     if not isinstance(values, list) or not values:
-        raise problem(path, f"got {shown(values)}, must be a list of values, as in [{_example(values)}]", marks)
+        example = "0, 1" if values in (None, [], {}) else shown(values).strip("'")
+        raise problem(path, f"got {shown(values)}, must be a list of values, as in [{example}]", marks)
     known = {choice.label: choice for choice in before.known} if before else {}
     parse = partial(_component, resolve=resolve) if len(target) == 1 and key in COMPONENTS else _plain
     choices = tuple(
@@ -137,20 +135,12 @@ def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis
     return Axis(before.key if before else key, target, choices, former)
 
 
-def _example(values: Any) -> str:
-    return "0, 1" if values in (None, [], {}) else shown(values).strip("'")
-
-
 def _refuse_twins(choices: Sequence[Choice], path: KeyPath, marks: Marks) -> None:
     seen: dict[str, int] = {}
     for number, choice in enumerate(choices):
-        first = seen.setdefault(choice.label.lower(), number)
-        if first != number:
-            raise problem(
-                (*path, number),
-                f"has the label {choice.label!r}, as {dotted((*path, first))} has; give one of them another label",
-                marks,
-            )
+        if (first := seen.setdefault(choice.label.lower(), number)) != number:
+            message = f"has the label {choice.label!r}, as {dotted((*path, first))} has"
+            raise problem((*path, number), f"{message}; give one of them another label", marks)
 
 
 def _component(key: str, value: Any, path: KeyPath, marks: Marks, *, resolve: Resolve) -> Choice:
@@ -232,7 +222,3 @@ def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], path: KeyP
     for key in given:
         if key not in known:
             raise problem((*path, key), f"unknown key{suggest_key((*path, key), {path: known})}", marks)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import ErrorDetails
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import KeyPath, Marks, dotted, origin_of, problem, shorten
+from subquad.experiment.settings import KeyPath, Marks, dotted, get, origin_of, problem, shorten
 from subquad.suggest import nearest
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -130,48 +130,34 @@ def shown(value: Any) -> str:
 Known = Mapping[KeyPath, tuple[str, ...]]
 """The keys of each mapping of an experiment, by the mapping's path."""
 
-_OTHER_NAMES = {
-    "learning_rate": "lr",
-    "wd": "weight_decay",
-    "l2": "weight_decay",
-    "bs": "batch_size",
-    "batch": "batch_size",
-    "global_batch_size": "batch_size",
-    "per_device_batch_size": "micro_batch",
-    "num_epochs": "epochs",
-    "n_epochs": "epochs",
-    "max_epochs": "epochs",
-    "num_steps": "steps",
-    "max_steps": "steps",
-    "iterations": "steps",
-    "optim": "optimizer",
-    "momentum": "beta1",
-    "scheduler": "schedule",
-    "lr_scheduler": "schedule",
-    "warmup": "warmup_steps",
-    "grad_clip": "clip_norm",
-    "gradient_clip": "clip_norm",
-    "max_grad_norm": "clip_norm",
-    "amp": "precision",
-    "dtype": "precision",
-    "random_seed": "seed",
-    "early_stopping": "patience",
-    "num_workers": "loader_workers",
-    "world_size": "workers",
-    "gpus": "gpus_per_worker",
-    "num_gpus": "gpus_per_worker",
-    "heads": "num_heads",
-    "n_heads": "num_heads",
-    "hidden_size": "dim",
-    "d_model": "dim",
-    "depth": "num_layers",
-    "n_layers": "num_layers",
-    "layers": "num_layers",
-    "model": "backbone",
-    "attention": "mixer",
-    "data": "dataset",
-    "mlflow": "tracking",
+_ELSEWHERE_CALLED = {
+    "lr": "learning_rate",
+    "weight_decay": "wd l2",
+    "batch_size": "bs batch global_batch_size",
+    "micro_batch": "per_device_batch_size",
+    "epochs": "num_epochs n_epochs max_epochs",
+    "steps": "num_steps max_steps iterations",
+    "optimizer": "optim",
+    "beta1": "momentum",
+    "schedule": "scheduler lr_scheduler",
+    "warmup_steps": "warmup",
+    "clip_norm": "grad_clip gradient_clip max_grad_norm",
+    "precision": "amp dtype",
+    "seed": "random_seed",
+    "patience": "early_stopping",
+    "loader_workers": "num_workers",
+    "workers": "world_size",
+    "gpus_per_worker": "gpus num_gpus",
+    "num_heads": "heads n_heads",
+    "dim": "hidden_size d_model",
+    "num_layers": "depth n_layers layers",
+    "backbone": "model",
+    "mixer": "attention",
+    "dataset": "data",
+    "tracking": "mlflow",
 }
+_OTHER_NAMES = {other: name for name, others in _ELSEWHERE_CALLED.items() for other in others.split()}
+"""What other tools call our keys."""
 
 
 def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tuple[str, ...]]:
@@ -299,9 +285,7 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
 
 
 def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
-    value = data
-    for key in path:
-        value = value[key]
+    value = get(data, path)
     words = allowed(model, path) or "another kind of value"
     return f"got {shown(value)}, must be {words}{_hint(value, words)}"
 

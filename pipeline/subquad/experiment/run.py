@@ -198,25 +198,21 @@ def check(
     """
     base, resolve = base or Path.cwd(), resolve or registry.resolve
     experiment = _absolute(experiment, marks, base)
-    plugins = {path: _resolved(path, one, marks, base, resolve) for path, one in _components(experiment)}
+    plugins: dict[KeyPath, Resolved] = {}
+    for path, one in _components(experiment):
+        try:
+            plugins[path] = _resolved(path, one.name, marks, base, resolve)
+        except UserError as error:
+            _place(error, (*path, "name"), marks)
     configs = _configs(experiment, plugins, marks, base, resolve)
     parts: Parts = {path: (plugins[path], configs[path]) for path in plugins}
     for path, message in misfits(experiment, parts):
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
     filled = {path: {"params": config.model_dump(mode="json")} for path, config in configs.items()}
-    return Run(
-        experiment=_with(experiment, filled),
-        mixer=plugins[("mixer",)],
-        backbone=plugins[("backbone",)],
-        task=plugins[("task",)],
-        dataset=plugins[("dataset",)],
-        mixer_config=configs[("mixer",)],
-        backbone_config=configs[("backbone",)],
-        task_config=configs[("task",)],
-        dataset_config=configs[("dataset",)],
-        mixers=tuple(part for path, part in parts.items() if path[0] == "mixers"),
-        label=experiment.name,
-    )
+    chosen: dict[str, Any] = {kind: plugins[(kind,)] for kind in COMPONENTS}
+    chosen |= {f"{kind}_config": configs[(kind,)] for kind in COMPONENTS}
+    mixers = tuple(part for path, part in parts.items() if path[0] == "mixers")
+    return Run(_with(experiment, filled), **chosen, mixers=mixers, label=experiment.name)
 
 
 def _components(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
@@ -243,16 +239,9 @@ def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experi
     return _with(experiment, {path: {"name": absolute_mixer(mixers[path], folders[path])} for path in mixers})
 
 
-def _resolved(path: KeyPath, component: Component, marks: Marks | None, base: Path, resolve: Resolve) -> Resolved:
-    named: KeyPath = (*path, "name")
-    try:
-        return resolve(_kind(path), component.name, base=folder_of(named, marks, base))
-    except UserError as error:
-        _place(error, named, marks)
-
-
-def _kind(path: KeyPath) -> Any:
-    return "mixer" if path[0] == "mixers" else path[0]
+def _resolved(path: KeyPath, name: str, marks: Marks | None, base: Path, resolve: Resolve) -> Resolved:
+    kind = "mixer" if path[0] == "mixers" else path[0]
+    return resolve(kind, name, base=folder_of((*path, "name"), marks, base))
 
 
 def _place(error: UserError, path: KeyPath, marks: Marks | None) -> NoReturn:
@@ -297,8 +286,8 @@ def _keys(data: Mapping[str, Any], marks: Marks | None, resolve: Resolve) -> Kno
         name = get(data, (*path, "name"))
         with suppress(UserError):
             if isinstance(name, str):
-                config = resolve(_kind(path), name, base=folder_of(path, marks, Path.cwd())).plugin.config
-                known |= known_keys(config, (*path, "params"))
+                plugin = _resolved(path, name, marks, Path.cwd(), resolve).plugin
+                known |= known_keys(plugin.config, (*path, "params"))
     return known
 
 

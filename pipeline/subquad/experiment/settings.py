@@ -155,7 +155,7 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
         marks |= _put(data, setting)
     _settle(data, [path for setting in layer for path in _given(setting.value, setting.path)])
     _clear(data)
-    return Tree(data, {path: origin for path, origin in marks.items() if stands(data, path)})
+    return Tree(data, {path: origin for path, origin in marks.items() if get(data, path, DEFAULT) is not DEFAULT})
 
 
 def _clear(data: dict[str, Any]) -> None:
@@ -246,11 +246,6 @@ def get(value: Any, path: KeyPath, default: Any = None) -> Any:
             return default
         value = found[key]
     return value
-
-
-def stands(value: Any, path: KeyPath) -> bool:
-    """Whether there is a value at `path`."""
-    return get(value, path, _UNKNOWN) is not _UNKNOWN
 
 
 def absolute(value: str, folder: Path) -> str:

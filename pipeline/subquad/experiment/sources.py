@@ -63,7 +63,7 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         path = cwd / target
         if not _exists(path):
             raise ConfigError(f"{name}: no such file{_near(target, path, recipes)}")
-        return _checked(parse_yaml(read_text(path, name), name, path.parent.absolute()), name), name
+        return _mapping(read_text(path, name), name, path.parent.absolute()), name
     known = recipes()
     found = known.get(target) or next((one for one in known.values() if one.full_name == target), None)
     if found is None:
@@ -71,7 +71,7 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
         also = f"; for the file write ./{target}" if _exists(cwd / target) else ""
         raise ConfigError(f"{shown(target)}: no such recipe, and no such file{hint}{also}")
     name = f"recipe {target}"
-    return _checked(parse_yaml(found.text(), name, cwd), name), name
+    return _mapping(found.text(), name, cwd), name
 
 
 def _exists(path: Path) -> bool:
@@ -94,7 +94,8 @@ def _near(target: str, path: Path, recipes: Recipes) -> str:
     return f"; did you mean the recipe {found[0]}?" if found else ""
 
 
-def _checked(tree: Tree, source: str) -> Tree:
+def _mapping(text: str, source: str, folder: Path) -> Tree:
+    tree = parse_yaml(text, source, folder)
     if tree.data is None:
         raise ConfigError(f"{source}: is empty; it must say dataset, task, backbone and mixer")
     if not isinstance(tree.data, dict):
@@ -126,13 +127,9 @@ def _parse(text: str, cwd: Path) -> Setting:
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
-    path = _split(key.strip())
+    head, _, rest = key.strip().partition(".")
+    # A key below `matrix` is an axis, itself written with dots.
+    path: KeyPath = (head, rest) if head == "matrix" and rest else key_path(key.strip())
     if "" in path:
         raise ConfigError(f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4")
     return Setting(path, parse_value(value, name), Origin(name, folder=cwd))
-
-
-def _split(key: str) -> KeyPath:
-    """The path of a key. A key below `matrix` is an axis, itself written with dots."""
-    head, _, rest = key.partition(".")
-    return (head, rest) if head == "matrix" and rest else key_path(key)

@@ -41,11 +41,6 @@ def read_text(path: Path, name: str) -> str:
         raise ConfigError(f"{name}: no such file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return _decode(content, name)
-
-
-def _decode(content: bytes, name: str) -> str:
-    """UTF-8 text, without its byte-order mark."""
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{name}: larger than {MAX_BYTES:,} bytes, which no experiment file is")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -54,8 +49,7 @@ def _decode(content: bytes, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start] if error.start < len(content) else 0
-        raise ConfigError(f"{name}:{line}: not UTF-8 text (byte 0x{byte:02x})") from None
+        raise ConfigError(f"{name}:{line}: not UTF-8 text (byte 0x{content[error.start]:02x})") from None
 
 
 Scalar = str | int | float | bool | None

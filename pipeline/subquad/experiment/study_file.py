@@ -43,7 +43,6 @@ from subquad.experiment.settings import (
     problem,
     shown_key,
     single,
-    stands,
 )
 from subquad.runs import flatten
 from subquad.suggest import did_you_mean
@@ -219,7 +218,10 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
 def _extended(below: Tree, above: Tree) -> Tree:
     """The settings of a file over those of the file that it extends; each keeps the line where it was given."""
     tree = overlay(below, [Setting((key,), one, origin_of((key,), above.marks)) for key, one in above.data.items()])
-    marks = {**tree.marks, **{path: origin for path, origin in above.marks.items() if stands(tree.data, path)}}
+    marks = {
+        **tree.marks,
+        **{path: origin for path, origin in above.marks.items() if get(tree.data, path, DEFAULT) is not DEFAULT},
+    }
     return Tree(tree.data, marks)
 
 
@@ -447,6 +449,6 @@ def _refuse_idle(study: StudyFile, cases: Sequence[StudyCase]) -> None:
 def _refuse_dropped(tree: Tree, case: StudyCase, last: Sequence[StudyCase]) -> None:
     """Refuse a labelled case that takes away what the command line gave."""
     for setting in (one for given in last for one in given.settings):
-        if not stands(tree.data, setting.path) and setting.value != DEFAULT:
+        if get(tree.data, setting.path, DEFAULT) is DEFAULT and setting.value != DEFAULT:
             message = f"is dropped by the case {case.label}, which replaces what is above it; leave one of them out"
             raise problem(setting.path, message, {(): setting.origin})

@@ -33,11 +33,7 @@ class Recipe:
     found: Found
 
     def text(self) -> str:
-        """The file's content.
-
-        Raises:
-            PluginError: it cannot be read.
-        """
+        """The file's content, or a PluginError where it cannot be read."""
         try:
             return self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
