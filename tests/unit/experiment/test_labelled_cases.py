@@ -169,8 +169,8 @@ def test_too_many_runs(refused):
 def test_what_the_command_line_gives_is_never_dropped_in_silence(loaded, refused):
     text = HEAD + "  - {label: low, set: {mixer.params: {order: 2}}}\n"
     assert refused(text, "mixer.params.jacobi_a=1.5") == (
-        "override 'mixer.params.jacobi_a=1.5': mixer.params.jacobi_a: is dropped by the case low, which gives what is "
-        "above it anew; leave one of them out (run JapaneseVowels-low-seed0)"
+        "override 'mixer.params.jacobi_a=1.5': mixer.params.jacobi_a: is dropped by the case low, which replaces what "
+        "is above it; leave one of them out (run JapaneseVowels-low-seed0)"
     )
     assert {params["order"] for params in mixers(loaded(text, "mixer.params.order=7")).values()} == {7, 2}
 
