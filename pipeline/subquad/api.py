@@ -1,4 +1,4 @@
-"""The same from Python, for notebooks: `subquad.mixer`, `subquad.train`, `subquad.load`."""
+"""subquad from Python and in notebooks: `subquad.mixer`, `train`, `tune` and `load`."""
 
 from __future__ import annotations
 
