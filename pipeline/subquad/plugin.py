@@ -11,7 +11,7 @@ and a target that all three know. Both are open: any word that its plugins agree
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -129,10 +129,8 @@ def param(
 def _search(search: Sequence[Any] | Range | None, when: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:
     if search is None:
         return None
-    conditions = {"when": {name: list(values) for name, values in when.items()}} if when else {}
-    if isinstance(search, Range):
-        return {"low": search.low, "high": search.high, "log": search.log, **conditions}
-    return {"choices": list(search), **conditions}
+    tried = asdict(search) if isinstance(search, Range) else {"choices": list(search)}
+    return {**tried, "when": {name: list(values) for name, values in when.items()}} if when else tried
 
 
 class AttentionConfig(MixerConfig):

@@ -14,17 +14,7 @@ from torch import Tensor
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
 from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, NotApplicable, finite, shows
-from subquad.testing.subject import (
-    MAX_LEN,
-    CheckSubject,
-    call,
-    gradients,
-    outputs,
-    padded,
-    total,
-    trainable,
-    weighted,
-)
+from subquad.testing.subject import MAX_LEN, CheckSubject, call, gradients, outputs, padded, total, trainable, weighted
 
 FEW_ULP = 64 * torch.finfo(torch.float64).eps
 """Allowed in float64 for another memory layout of the same numbers, relative to the largest: a matrix product reads a
