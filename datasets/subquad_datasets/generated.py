@@ -24,7 +24,7 @@ class GeneratedConfig(Config):
     test_size: int = param(
         1024, meaning="sequences of the sealed test split, from a stream of their own", ge=1, le=10_000_000
     )
-    seed: int = param(0, meaning="of the data; independent of the training seed", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of the data; independent of the training seed", ge=0, lt=2**32)
 
 
 class Generated(Dataset):

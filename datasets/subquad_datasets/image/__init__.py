@@ -40,10 +40,10 @@ class Config(PluginConfig):
         meaning="which part of TRAIN selects checkpoints: drawn by class, or its last images (not of image files)",
     )
     validation_fraction: float = param(FRACTION, meaning="share of TRAIN that is the validation part", gt=0, lt=1)
-    split_seed: int = param(0, meaning="draw of the stratified validation part", ge=0, lt=2**32)
+    split_seed: int = param(0, meaning="seed for drawing the stratified validation part", ge=0, lt=2**32)
     train_size: int = param(50_000, meaning="images of TRAIN generated", ge=10, le=1_000_000)
     test_size: int = param(10_000, meaning="images of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="of generated images; independent of the training seed", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of generated images; independent of the training seed", ge=0, lt=2**32)
 
     @model_validator(mode="after")
     def _refuse(self) -> Config:

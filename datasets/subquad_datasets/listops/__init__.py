@@ -35,7 +35,7 @@ class Config(PluginConfig):
     max_length: int = param(2_000, meaning="sequences are shorter than this", unit="tokens", ge=2, le=1_000_000)
     max_depth: int = param(10, meaning="depth at which every node is a digit; the root has depth 1", ge=1, le=50)
     max_args: int = param(10, meaning="most arguments of an operator; the fewest are 2", ge=2, le=31)
-    seed: int = param(0, meaning="of the data; independent of the training seed", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of the data; independent of the training seed", ge=0, lt=2**32)
     processes: int | None = param(
         None, meaning="processes that generate; null: one for each CPU. The data do not depend on it", ge=1, le=1024
     )

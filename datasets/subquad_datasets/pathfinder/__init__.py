@@ -38,13 +38,13 @@ class Config(PluginConfig):
     )
     split: Literal["seeded", "google"] = param(
         "seeded",
-        meaning="of the official images. seeded: shuffled, then 80/10/10 %; google: 80/10/10 % in the files' order",
+        meaning="official images; seeded: shuffled, then 80/10/10 %; google: 80/10/10 % in the files' order",
     )
-    split_seed: int = param(0, meaning="of that shuffle", ge=0, lt=2**32)
+    split_seed: int = param(0, meaning="seed of that shuffle", ge=0, lt=2**32)
     train_size: int = param(160_000, meaning="images to train on", ge=1, le=10_000_000)
     validation_size: int = param(20_000, meaning="images for validation", ge=1, le=10_000_000)
     test_size: int = param(20_000, meaning="images of the sealed test split", ge=1, le=10_000_000)
-    seed: int = param(0, meaning="of the images; independent of the training seed", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of the images; independent of the training seed", ge=0, lt=2**32)
     processes: int | None = param(
         None, meaning="processes that generate; null: one for each CPU. The images do not depend on it", ge=1, le=1024
     )

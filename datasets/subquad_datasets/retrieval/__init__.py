@@ -27,12 +27,14 @@ class Config(LengthConfig):
     )
     first: str = param("article", meaning="documents: field or folder of the first part", min_length=1)
     second: str = param("abstract", meaning="documents: field or folder of the second part", min_length=1)
-    pair_seed: int = param(0, meaning="documents: draw of the pairs that do not belong together", ge=0, lt=2**32)
+    pair_seed: int = param(
+        0, meaning="documents: seed for drawing the pairs that do not belong together", ge=0, lt=2**32
+    )
     check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes")
     train_size: int = param(20_000, meaning="pairs to train on generated", ge=1, le=1_000_000)
     validation_size: int = param(2_500, meaning="pairs for validation generated", ge=1, le=1_000_000)
     test_size: int = param(2_500, meaning="pairs of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="of generated pairs; independent of the training seed", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of generated pairs; independent of the training seed", ge=0, lt=2**32)
 
     @model_validator(mode="after")
     def _nothing_idle(self) -> Config:

@@ -50,11 +50,11 @@ class Config(LengthConfig):
         min_length=1,
     )
     validation_fraction: float = param(0.1, meaning="share of TRAIN, by class, that selects checkpoints", gt=0, lt=1)
-    split_seed: int = param(0, meaning="draw of the validation part", ge=0, lt=2**32)
+    split_seed: int = param(0, meaning="seed for drawing the validation part", ge=0, lt=2**32)
     check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes")
     train_size: int = param(25_000, meaning="texts of TRAIN generated", ge=2, le=1_000_000)
     test_size: int = param(25_000, meaning="texts of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="of generated texts; independent of the training seed", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of generated texts; independent of the training seed", ge=0, lt=2**32)
 
     @model_validator(mode="after")
     def _nothing_idle(self) -> Config:

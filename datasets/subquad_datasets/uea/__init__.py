@@ -29,7 +29,7 @@ class UeaConfig(DatasetConfig):
         gt=0,
         lt=1,
     )
-    split_seed: int = param(0, meaning="draw of the validation part, and of a test part", ge=0, lt=2**32)
+    split_seed: int = param(0, meaning="seed for drawing the validation part, and of a test part", ge=0, lt=2**32)
     normalize: bool = param(True, meaning="z-score each channel with TRAIN's mean and standard deviation")
     missing: Literal["refuse", "interpolate"] = param(
         "refuse", meaning="missing values (? or NaN): an error, or linear interpolation within series and channel"

@@ -101,13 +101,13 @@ class Train(Config):
         {},
         meaning="implementations that are forced, as {operation: implementation}, or reference for all; else the best",
     )
-    seed: int = param(0, meaning="of weights, sample order and dropout", ge=0, lt=2**32)
+    seed: int = param(0, meaning="seed of weights, sample order and dropout", ge=0, lt=2**32)
     eval_every_epochs: int | None = param(1, meaning="epochs between evaluations; null: only at the end", ge=1)
     eval_every_steps: int | None = param(None, meaning="steps between evaluations, instead of epochs", ge=1)
     eval_batch_size: int | None = param(None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1)
     patience: int | None = param(None, meaning="evaluations without improvement before stopping; null: never", ge=1)
     checkpoint_every_steps: int | None = param(
-        None, meaning="steps between checkpoints besides those at evaluations; null: none besides", ge=1
+        None, meaning="steps between extra checkpoints; each evaluation writes one too; null: no extra ones", ge=1
     )
     keep_checkpoints: int = param(2, meaning="newest checkpoints kept, besides the best", ge=1)
     log_every: int = param(10, meaning="steps between logged training metrics", ge=1)

@@ -42,7 +42,7 @@ class Config(MixerConfig):
     )
     boundary: Literal["neumann", "dirichlet", "periodic"] = param(
         "neumann",
-        meaning="of the Laplacian, at both ends: constants kept, zeros beyond, or the ends joined",
+        meaning="ends of the Laplacian: constants kept, zeros beyond, or the ends joined",
         search=("neumann", "dirichlet", "periodic"),
         when={"operator": ("laplacian",)},
     )
