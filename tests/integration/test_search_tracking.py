@@ -22,7 +22,7 @@ from subquad.cli.main import main
 from subquad.errors import RunError
 from subquad.experiment.schema import Tracking
 from subquad.runs import ATTEMPTS, METRICS, RESULT, SEARCH, SUMMARY, TRACKING, Record, write_json
-from subquad.search.folder import trial_folder, write_trial
+from subquad.search.folder import Trials, trial_folder
 from subquad.search.trial import Trial
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import connect, open_client
@@ -61,7 +61,7 @@ class Folder:
         folder = trial_folder(self.path, candidate, number)
         point = {"train.lr": lr}
         told = {"point": point, "settings": point | {"train.epochs": 2}, "total_steps": 4, "flops_per_step": 50}
-        write_trial(self.path, Trial(candidate=candidate, number=number, state="waiting", **told))
+        Trials(self.path, {}).write(Trial(candidate=candidate, number=number, state="waiting", **told))
         said = {
             "name": "demo",
             "mixer": {"name": candidate},
@@ -74,7 +74,7 @@ class Folder:
 
     def refused(self, number: int, reason: str, *, candidate: str = "agf") -> None:
         trial = Trial(candidate=candidate, number=number, point={"train.lr": 7}, state="infeasible", reason=reason)
-        write_trial(self.path, trial)
+        Trials(self.path, {}).write(trial)
 
     def summary(self, over: str, *, candidate: str = "agf", best: int | None = 0, **states: int) -> None:
         found = {"number": best, "point": {"train.lr": 0.1}, "step": 2, "value": 0.75, "loss": 1.0}

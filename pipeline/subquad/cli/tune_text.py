@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,26 @@ from subquad.experiment.settings import shorten
 from subquad.report.search import point_text, print_candidates
 from subquad.runs import json_value
 from subquad.search.folder import BEST
-from subquad.search.materials import timing_lines
+from subquad.search.materials import Timing
 from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared, estimate, prepare
-from subquad.search.resume import reopened, same_settings, same_target
 from subquad.search.run import Ended, Watch, run
-from subquad.search.search import Search, plan_search, read_search, write_search
+from subquad.search.search import (
+    Search,
+    plan_search,
+    read_search,
+    reopened,
+    same_settings,
+    same_target,
+    write_search,
+)
 from subquad.search.settings import Settings
 from subquad.search.summary import trials_csv
 from subquad.search.trial import Trial
 
 MAX_REASON = 160
+NOISY = 0.1
+"""Difference of a step's time between rounds from which on it is told, relative to their median."""
 
 
 def export_trials(folder: Path) -> int:
@@ -136,7 +145,7 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         for seed in dict.fromkeys(seeds.values()):
             labels = ", ".join(label for label, its in seeds.items() if its == seed)
             _line(console, f"trials have the study's first seed, {seed}: {labels}")
-    for text in timing_lines({one.label: one.timing for one in candidates if one.timing}):
+    for text in _timing_lines({one.label: one.timing for one in candidates if one.timing}):
         _line(console, text)
 
 
@@ -179,6 +188,18 @@ def _show(ended: Ended, console: Console) -> None:
         tell(*ended.final, console)
 
 
+def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
+    """What was measured, and a warning where it may not hold."""
+    lines = [
+        f"{label}: timed at {one['step'] * 1e3:.3g} ms a step, {one['evaluation'] * 1e3:.3g} ms an evaluation"
+        for label, one in measured.items()
+    ]
+    noisy = [f"{label} ({one['spread']:.0%})" for label, one in measured.items() if one["spread"] > NOISY]
+    if noisy:
+        lines.append(f"steps took unequally long between rounds: {', '.join(noisy)}; is something else running here?")
+    return lines
+
+
 def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, default=str))
@@ -207,7 +228,7 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
             _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
-    for text in timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]}):
+    for text in _timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]}):
         _line(console, text)
     _line(
         console,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.drivers.executor import Ended, NextRun
@@ -19,12 +18,6 @@ from subquad.runs import read_result
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""
-
-
-@dataclass(frozen=True)
-class _Running:
-    run: Run
-    starts: int
 
 
 class TrialQueue:
@@ -44,7 +37,8 @@ class TrialQueue:
         self._next, self._ended = next_run, ended
         self._cpus, self._gpus = cpus, gpus
         self._waiting: deque[Run] = deque()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, tuple[Run, int]] = {}
+        """Each with how often it had been started before."""
         self._unbegun: Counter[Path] = Counter()
         self._like: Resources | None = None
         self._asked = False
@@ -55,7 +49,7 @@ class TrialQueue:
         if not self._room(self._like) or not self.more() or not self._room(_scale(self._waiting[0])):
             return None
         run = self._waiting.popleft()
-        self._running[key] = _Running(run, len(attempts.read(run.folder)))
+        self._running[key] = run, len(attempts.read(run.folder))
         return run
 
     def more(self) -> bool:
@@ -83,47 +77,48 @@ class TrialQueue:
         Raises:
             RunError: another process writes this trial.
         """
-        one = self._running.pop(key)
+        run, starts = self._running.pop(key)
         self._asked = False
         if said and said["error"]:
             if said["kind"] == RunError.__name__:
                 raise RunError(said["error"])
-            fail(one.run, Group(), said["error"])
-        if read_result(one.run.folder) is not None:
-            self._ended(one.run)
+            fail(run, Group(), said["error"])
+        if read_result(run.folder) is not None:
+            self._ended(run)
         elif said is None:
-            self._again(one)
+            self._again(run, starts)
 
     def all_back(self) -> None:
         """Take all trials back after all processes died."""
         for key in list(self._running):
             self.back(key, None)
 
-    def _again(self, one: _Running) -> None:
+    def _again(self, run: Run, starts: int) -> None:
         """The trial counts its attempts itself (resources.max_failures); counted here is what dies before it begins."""
-        folder, limit = one.run.folder, _scale(one.run).max_failures
-        begun = len(attempts.read(folder)) > one.starts
+        folder, limit = run.folder, _scale(run).max_failures
+        begun = len(attempts.read(folder)) > starts
         deaths = self._unbegun[folder] = 0 if begun else self._unbegun[folder] + 1
         if deaths <= limit:
-            self._waiting.appendleft(one.run)
-            return
-        reason = f"its process died {deaths} times before it could begin (resources.max_failures: {limit})"
-        fail(one.run, Group(), reason)
-        self._ended(one.run)
+            self._waiting.appendleft(run)
+        else:
+            self._fail(run, f"its process died {deaths} times before it could begin (resources.max_failures: {limit})")
+
+    def _fail(self, run: Run, reason: str) -> None:
+        fail(run, Group(), reason)
+        self._ended(run)
 
     def _possible(self, run: Run) -> bool:
         try:
             check_room(_scale(run), cpus=True)
         except ConfigError as error:
-            fail(run, Group(), str(error))
-            self._ended(run)
+            self._fail(run, str(error))
             return False
         return True
 
     def _room(self, wanted: Resources | None) -> bool:
         if wanted is None or self.idle:
             return True
-        scales = [wanted, *(_scale(one.run) for one in self._running.values())]
+        scales = [wanted, *(_scale(run) for run, _ in self._running.values())]
         cpus = sum(one.workers * one.cpus_per_worker for one in scales)
         gpus = sum(one.workers * one.gpus_per_worker for one in scales)
         return cpus <= self._cpus + ROUNDING and gpus <= self._gpus + ROUNDING

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,6 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> 
     """
     from ray import tune
 
-    from subquad.ray.searcher import QueueSearcher
-
     broken: list[Exception] = []
 
     def give_up(error: Exception) -> None:
@@ -75,7 +73,7 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> 
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(_trial, judge=judge, stop=str(stop)), _resources),
         tune_config=tune.TuneConfig(
-            search_alg=QueueSearcher(queue, lambda: bool(signum() or broken), give_up),
+            search_alg=_searcher(queue, lambda: bool(signum() or broken), give_up),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,
@@ -87,6 +85,44 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> 
     if broken:
         raise broken[0]
     return outcome
+
+
+def _searcher(queue: TrialQueue, stopped: Callable[[], bool], broken: Callable[[Exception], None]):
+    """Our search as Ray Tune's: Tune is given trials, and told where they end; it decides nothing.
+
+    Args:
+        stopped: whether no more shall start.
+        broken: told of an error in the search, after which no more start either; Tune would wrap it in its own.
+    """
+    from ray.tune.search import Searcher
+
+    class QueueSearcher(Searcher):
+        def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
+            return Searcher, ()  # Tune saves it with its settings, for a resume of its own that never comes
+
+        def suggest(self, trial_id: str) -> Any:
+            """A trial's plain values; None: none now; FINISHED: never again."""
+            try:
+                if stopped():
+                    return Searcher.FINISHED
+                if run := queue.start(trial_id):
+                    return {"run": run.plain()}
+                return Searcher.FINISHED if queue.idle else None
+            except Exception as error:
+                broken(error)
+                return Searcher.FINISHED
+
+        def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+            """Give the trial back, with what its process said; nothing where that died."""
+            try:
+                queue.back(trial_id, None if error or not result or "error" not in result else result)
+            except Exception as raised:
+                broken(raised)
+
+        def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+            """Nothing: the search's folder remembers."""
+
+    return QueueSearcher()
 
 
 def _take_back(queue: TrialQueue, outcome: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ class Fitted:
         run: its experiment.
         values: all that is laid over the candidate's experiment, by dotted key.
         steps: of the whole trial.
+        every: steps between its evaluations; None where there is one at the end only.
         cost: of a step; None where the model could not be built here, which the trial itself will tell.
         seconds: expected; 0 where nothing was measured.
     """
@@ -43,6 +44,7 @@ class Fitted:
     run: Run
     values: Values
     steps: int
+    every: int | None
     cost: Cost | None
     seconds: float = 0.0
 
@@ -101,8 +103,9 @@ class Fitter:
         steps, per_epoch = self.materials.steps(run)
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
-        seconds = steps * of_step + _evaluations(run.experiment.train, steps, per_epoch) * of_evaluation
-        return Fitted(run, dict(values), steps, cost, seconds)
+        train = run.experiment.train
+        seconds = steps * of_step + _evaluations(train, steps, per_epoch) * of_evaluation
+        return Fitted(run, dict(values), steps, _evaluated_every(train, per_epoch), cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
         try:
@@ -164,14 +167,14 @@ def _why(cost: Cost | None) -> str:
     return f" ({'; '.join(cost.uncounted)})" if cost else ""
 
 
-def evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
+def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
     """Steps between evaluations; None where there is one at the end only."""
     return train.eval_every_steps if train.eval_every_epochs is None else train.eval_every_epochs * steps_per_epoch
 
 
 def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
     """How often a run of `steps` steps is evaluated; there is always one at its end."""
-    every = evaluated_every(train, steps_per_epoch)
+    every = _evaluated_every(train, steps_per_epoch)
     return 1 if every is None else -(-steps // every)
 
 
@@ -185,7 +188,7 @@ def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -
     if steps == own_steps:
         return {}
     values: Values = {"train.epochs": None, "train.steps": steps}
-    every = evaluated_every(train, steps_per_epoch)
+    every = _evaluated_every(train, steps_per_epoch)
     values["train.eval_every_epochs"] = None
     values["train.eval_every_steps"] = None if every is None else min(steps, max(1, every * steps // own_steps))
     if train.warmup_steps:

@@ -42,24 +42,6 @@ def place_of(run: Path) -> tuple[Path, str, int]:
     return trial.parent.parent.parent, trial.parent.name, int(trial.name)
 
 
-def run_folders(search: Path, trial: Trial) -> list[Path]:
-    """The folders of a trial's runs: its own, or with several seeds one below it for each."""
-    return _runs_below(trial_folder(search, trial.candidate, trial.number), trial.seeds)
-
-
-def _runs_below(trial: Path, seeds: Sequence[int] | None) -> list[Path]:
-    return [trial / f"{_SEED}{seed}" for seed in seeds] if seeds else [trial]
-
-
-def write_trial(search: Path, trial: Trial) -> None:
-    """Write down which point a trial is, before it starts; of an infeasible point also why it never will."""
-    names = ["candidate", "number", "point", "settings", "total_steps", "flops_per_step"]
-    names += ["seeds"] if trial.seeds else []
-    names += ["state", "reason"] if trial.state == "infeasible" else []
-    path = trial_folder(search, trial.candidate, trial.number) / TRIAL
-    write_json(path, {name: getattr(trial, name) for name in names})
-
-
 class _Written(BaseModel):
     """The contents of trial.json."""
 
@@ -75,8 +57,8 @@ class _Written(BaseModel):
     reason: str = ""
 
 
-def read_trial(folder: Path, metric: str) -> Trial | None:
-    """What a trial's folder says; None where it was not begun.
+def _read(folder: Path, metric: str) -> Trial | None:
+    """What a trial's folder says.
 
     Raises:
         RunError: one of its files is not what a search writes.
@@ -120,18 +102,6 @@ def _state(runs: Sequence[State]) -> State:
     """One run that failed or was pruned ends its trial; it is finished with the last one."""
     ended: State | None = next((one for one in ("failed", "pruned") if one in runs), None)
     return ended or (runs[0] if len(set(runs)) == 1 else "running")
-
-
-def retry(search: Path, trial: Trial) -> None:
-    """Make a failed trial one that waits. What it left stands in `failed-1`, and what it used stays charged."""
-    folder = trial_folder(search, trial.candidate, trial.number)
-    data = _object(folder / TRIAL) | {"spent": {"steps": trial.steps, "seconds": trial.seconds}}
-    aside = free_name(folder / "failed")
-    aside.mkdir()
-    for path in sorted(folder.iterdir()):
-        if path.name != TRIAL and not path.name.startswith("failed-"):
-            path.rename(aside / path.name)
-    write_json(folder / TRIAL, data)
 
 
 def free_name(path: Path) -> Path:
@@ -197,9 +167,13 @@ def _number(folder: Path) -> int:
     return int(folder.name)
 
 
+def _runs_below(trial: Path, seeds: Sequence[int]) -> list[Path]:
+    return [trial / f"{_SEED}{seed}" for seed in seeds] if seeds else [trial]
+
+
 @dataclass(frozen=True)
 class Trials:
-    """The trials of a search, read from its folder; those that ended are read once.
+    """The trials of a search, in its folder; those that ended are read once.
 
     Attributes:
         search: the folder.
@@ -216,17 +190,39 @@ class Trials:
         Raises:
             RunError: a folder is none of a search, or a file in it is damaged.
         """
-        folders = sorted((self.search / TRIALS / candidate).glob("[0-9]*"), key=_number)
-        return [one for folder in folders if (one := self._read(candidate, folder)) is not None]
+        numbers = sorted(map(_number, (self.search / TRIALS / candidate).glob("[0-9]*")))
+        return [one for number in numbers if (one := self.one(candidate, number)) is not None]
 
     def one(self, candidate: str, number: int) -> Trial | None:
-        return self._read(candidate, trial_folder(self.search, candidate, number))
-
-    def _read(self, candidate: str, folder: Path) -> Trial | None:
-        key = (candidate, _number(folder))
+        """What a trial's folder says; None where it was not begun."""
+        key = (candidate, number)
         if key in self._ended:
             return self._ended[key]
-        trial = read_trial(folder, self.goals[candidate].metric)
+        trial = _read(trial_folder(self.search, candidate, number), self.goals[candidate].metric)
         if trial is not None and trial.ended:
             self._ended[key] = trial
         return trial
+
+    def runs(self, trial: Trial) -> list[Path]:
+        """The folders of a trial's runs: its own, or with several seeds one below it for each."""
+        return _runs_below(trial_folder(self.search, trial.candidate, trial.number), trial.seeds)
+
+    def write(self, trial: Trial) -> None:
+        """Write down which point a trial is, before it starts; of an infeasible point also why it never will."""
+        names = ["candidate", "number", "point", "settings", "total_steps", "flops_per_step"]
+        names += ["seeds"] if trial.seeds else []
+        names += ["state", "reason"] if trial.state == "infeasible" else []
+        path = trial_folder(self.search, trial.candidate, trial.number) / TRIAL
+        write_json(path, {name: getattr(trial, name) for name in names})
+
+    def retry(self, trial: Trial) -> None:
+        """Make a failed trial one that waits. What it left stands in `failed-1`, and what it used stays charged."""
+        folder = trial_folder(self.search, trial.candidate, trial.number)
+        data = _object(folder / TRIAL) | {"spent": {"steps": trial.steps, "seconds": trial.seconds}}
+        aside = free_name(folder / "failed")
+        aside.mkdir()
+        for path in sorted(folder.iterdir()):
+            if path.name != TRIAL and not path.name.startswith("failed-"):
+                path.rename(aside / path.name)
+        write_json(folder / TRIAL, data)
+        self._ended.pop((trial.candidate, trial.number), None)

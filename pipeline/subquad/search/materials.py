@@ -26,8 +26,6 @@ EVALUATED = 2
 """Batches of a timed evaluation."""
 MAX_SECONDS = 4.0
 """Of a round's steps; slow models get fewer of them."""
-NOISY = 0.1
-"""Difference of a step's time between rounds from which on it is told, relative to their median."""
 
 Made = TypeVar("Made")
 
@@ -194,15 +192,3 @@ class _First(Split):
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         return self._split.fetch(indices, epoch=epoch, seed=seed)
-
-
-def timing_lines(measured: Mapping[str, Timing]) -> list[str]:
-    """What was measured, and a warning where it may not hold."""
-    lines = [
-        f"{label}: timed at {one['step'] * 1e3:.3g} ms a step, {one['evaluation'] * 1e3:.3g} ms an evaluation"
-        for label, one in measured.items()
-    ]
-    noisy = [f"{label} ({one['spread']:.0%})" for label, one in measured.items() if one["spread"] > NOISY]
-    if noisy:
-        lines.append(f"steps took unequally long between rounds: {', '.join(noisy)}; is something else running here?")
-    return lines

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from subquad.space import Dimension, Space
 PLOTS = "plots"
 _DPI = 120
 _CUT = 32
+_Job = Callable[[Any], Any]
+"""Draws with Optuna's charts and gives the figure."""
 
 
-class NotDrawn(Exception):
+class _NotDrawn(Exception):
     """There is nothing to draw; the message says why."""
 
 
@@ -74,28 +77,28 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
     """
     if find_spec("matplotlib") is None:
         return Drawn(left_out=("plots need matplotlib: pip install 'subquad[tune]'",))
-    jobs: list[tuple[str, Callable[[], Any]]] = []
+    jobs: list[tuple[str, _Job]] = []
     for metric in dict.fromkeys(one.goal.metric for one in candidates):
         own = [one for one in candidates if one.goal.metric == metric]
         suffix = "" if len(own) == len(candidates) else f"-{metric.replace('/', '_')}"
-        jobs.append((f"best-so-far{suffix}.png", lambda own=own: _best_so_far(own)))
+        jobs.append((f"best-so-far{suffix}.png", partial(_best_so_far, own)))
     for one in candidates:
         kinds = {"front": _front} if one.goal.cost != "none" else {}
         kinds |= {"curves": _curves, "parallel": _parallel, "slice": _slice, "importances": _importances}
-        jobs += [(f"{one.label}-{kind}.png", lambda one=one, plot=plot: plot(one)) for kind, plot in kinds.items()]
+        jobs += [(f"{one.label}-{kind}.png", partial(plot, one)) for kind, plot in kinds.items()]
     return _done(jobs, out)
 
 
-def _done(jobs: Sequence[tuple[str, Callable[[], Any]]], out: Path) -> Drawn:
+def _done(jobs: Sequence[tuple[str, _Job]], out: Path) -> Drawn:
     files: list[Path] = []
     left_out: dict[str, list[str]] = {}
     for name, job in jobs:
         try:
             out.mkdir(parents=True, exist_ok=True)
-            with _apart():
-                job().savefig(out / name, dpi=_DPI, bbox_inches="tight")
+            with _apart() as charts:
+                job(charts).savefig(out / name, dpi=_DPI, bbox_inches="tight")
             files.append(out / name)
-        except NotDrawn as error:
+        except _NotDrawn as error:
             left_out.setdefault(str(error), []).append(name)
         except Exception as error:  # whatever a plotting library may raise must not reach the search
             said = (str(error).splitlines() or [""])[0]
@@ -103,57 +106,48 @@ def _done(jobs: Sequence[tuple[str, Callable[[], Any]]], out: Path) -> Drawn:
     return Drawn(tuple(files), tuple(f"{', '.join(names)}: {reason}" for reason, names in left_out.items()))
 
 
-def _best_so_far(candidates: Sequence[Pictured]) -> Any:
-    from optuna.visualization.matplotlib import plot_optimization_history
-
-    studies = [study for one in candidates if len((study := _study(one, least=0)).trials)]
+def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
+    studies = [study for one in candidates if (study := _study(one, least=0)).trials]
     if not studies:
-        raise NotDrawn("no finished trial has a value")
+        raise _NotDrawn("no finished trial has a value")
     metric = candidates[0].goal.metric
-    axes = plot_optimization_history(studies, target=lambda trial: trial.values[0], target_name=f"validation {metric}")
+    axes = charts.plot_optimization_history(studies, target=_metric_of, target_name=f"validation {metric}")
     return _sized(axes, (9.0, 4.8), "finished trials, and the best of them so far")
 
 
-def _curves(one: Pictured) -> Any:
-    from optuna.visualization.matplotlib import plot_intermediate_values
-
+def _curves(one: Pictured, charts: Any) -> Any:
     study = optuna.create_study(direction=one.goal.directions[0])
     known = [trial for trial in one.trials if any(math.isfinite(each.value) for each in trial.curve)]
     if not known:
-        raise NotDrawn("no trial was evaluated")
+        raise _NotDrawn("no trial was evaluated")
     for trial in known:
         learned = {each.step: each.value for each in trial.curve if math.isfinite(each.value)}
         study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.PRUNED, intermediate_values=learned))
-    axes = plot_intermediate_values(study)
+    axes = charts.plot_intermediate_values(study)
     axes.set_ylabel(f"validation {one.goal.metric}")
     return _sized(axes, (7.2, 4.4), f"{one.label}: learning curves")
 
 
-def _parallel(one: Pictured) -> Any:
-    from optuna.visualization.matplotlib import plot_parallel_coordinate
-
-    study = _study(one)
-    axes = plot_parallel_coordinate(study, params=_searched(study), target=_metric_of, target_name=one.goal.metric)
-    return _sized(axes, (1.5 * len(_searched(study)) + 4, 4.8), f"{one.label}: settings of finished trials")
+def _parallel(one: Pictured, charts: Any) -> Any:
+    names = _searched(study := _study(one))
+    axes = charts.plot_parallel_coordinate(study, params=names, target=_metric_of, target_name=one.goal.metric)
+    return _sized(axes, (1.5 * len(names) + 4, 4.8), f"{one.label}: settings of finished trials")
 
 
-def _slice(one: Pictured) -> Any:
-    from optuna.visualization.matplotlib import plot_slice
-
-    study = _study(one)
-    found = plot_slice(study, params=_searched(study), target=_metric_of, target_name=f"validation {one.goal.metric}")
-    return _sized(np.ravel(np.asarray(found, dtype=object))[0], (2.6 * len(_searched(study)) + 2, 3.6), "")
+def _slice(one: Pictured, charts: Any) -> Any:
+    names = _searched(study := _study(one))
+    found = charts.plot_slice(study, params=names, target=_metric_of, target_name=f"validation {one.goal.metric}")
+    return _sized(np.ravel(np.asarray(found, dtype=object))[0], (2.6 * len(names) + 2, 3.6), "")
 
 
-def _importances(one: Pictured) -> Any:
+def _importances(one: Pictured, charts: Any) -> Any:
     from optuna.importance import PedAnovaImportanceEvaluator
-    from optuna.visualization.matplotlib import plot_param_importances
 
     study = _study(one)
     varied = [name for name in _searched(study) if len({trial.params.get(name) for trial in study.trials}) > 1]
     if len(varied) < 2:
-        raise NotDrawn("fewer than 2 settings differ between finished trials")
-    axes = plot_param_importances(
+        raise _NotDrawn("fewer than 2 settings differ between finished trials")
+    axes = charts.plot_param_importances(
         study,
         evaluator=PedAnovaImportanceEvaluator(),
         params=varied,
@@ -163,10 +157,8 @@ def _importances(one: Pictured) -> Any:
     return _sized(axes, (7.2, 1.6 + 0.4 * len(varied)), f"{one.label}: what tells the best trials from the rest")
 
 
-def _front(one: Pictured) -> Any:
-    from optuna.visualization.matplotlib import plot_pareto_front
-
-    axes = plot_pareto_front(_study(one, least=1), target_names=[f"validation {one.goal.metric}", one.goal.cost])
+def _front(one: Pictured, charts: Any) -> Any:
+    axes = charts.plot_pareto_front(_study(one, least=1), target_names=[f"validation {one.goal.metric}", one.goal.cost])
     return _sized(axes, (7.2, 4.4), f"{one.label}: {one.goal.metric} against {one.goal.cost}")
 
 
@@ -178,7 +170,7 @@ def _study(one: Pictured, *, least: int = 2) -> optuna.Study:
     """The finished trials whose points are of the space, with short names of settings.
 
     Raises:
-        NotDrawn: there are fewer than `least`.
+        _NotDrawn: there are fewer than `least`.
     """
     study = optuna.create_study(directions=one.goal.directions, study_name=one.label[:_CUT] or "trials")
     names = _short_names([dim.path for dim in one.space.dims])
@@ -187,26 +179,22 @@ def _study(one: Pictured, *, least: int = 2) -> optuna.Study:
         values = [] if found is None else [found.value, trial.cost(one.goal)][: len(one.goal.directions)]
         if not values or not all(map(math.isfinite, values)):
             continue
-        dims = [dim for dim in one.space.dims if dim.path in trial.point]
-        shown = {dim: _shown(dim) for dim in dims}
-        study.add_trial(
-            optuna.create_trial(
-                values=values,
-                params={names[dim.path]: shown[dim][1](trial.point[dim.path]) for dim in dims},
-                distributions={names[dim.path]: shown[dim][0] for dim in dims},
-            )
-        )
+        shown = {
+            names[dim.path]: _shown(dim, trial.point[dim.path]) for dim in one.space.dims if dim.path in trial.point
+        }
+        params, distributions = ({name: pair[place] for name, pair in shown.items()} for place in (0, 1))
+        study.add_trial(optuna.create_trial(values=values, params=params, distributions=distributions))
     count = len(study.trials)
     if count < least:
-        raise NotDrawn(f"{count} finished trial{'' if count == 1 else 's'} with a value, {least} are needed")
+        raise _NotDrawn(f"{count} finished trial{'' if count == 1 else 's'} with a value, {least} are needed")
     return study
 
 
-def _shown(dim: Dimension) -> tuple[Any, Callable[[Any], Any]]:
-    """A distribution whose choices are text, and what makes a value one of them: Optuna cannot draw mixed types."""
+def _shown(dim: Dimension, value: Any) -> tuple[Any, Any]:
+    """A value and its distribution, with choices as text: Optuna cannot draw mixed types."""
     if not isinstance(dim.distribution, CategoricalDistribution):
-        return dim.distribution, lambda value: value
-    return CategoricalDistribution([_text(one) for one in dim.distribution.choices]), _text
+        return value, dim.distribution
+    return _text(value), CategoricalDistribution([_text(one) for one in dim.distribution.choices])
 
 
 def _text(value: Any) -> str:
@@ -216,7 +204,7 @@ def _text(value: Any) -> str:
 def _searched(study: optuna.Study) -> list[str]:
     names = list(dict.fromkeys(name for trial in study.trials for name in trial.params))
     if not names:
-        raise NotDrawn("nothing was searched")
+        raise _NotDrawn("nothing was searched")
     return names
 
 
@@ -234,19 +222,20 @@ def _sized(axes: Any, size: tuple[float, float], title: str) -> Any:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """Without leaving anything behind: Optuna draws with pyplot, changes its style, logs and warns."""
+def _apart() -> Iterator[Any]:
+    """Optuna's charts, without leaving anything behind: it draws with pyplot, changes its style, logs and warns."""
     import matplotlib
 
     if "matplotlib.pyplot" not in sys.modules:
         matplotlib.use("agg")  # no window system is asked for; a caller who uses pyplot already keeps his choice
     import matplotlib.pyplot as plt
+    from optuna.visualization import matplotlib as charts
 
     open_before = set(plt.get_fignums())
     try:
         with quiet(), warnings.catch_warnings(), matplotlib.rc_context():
             warnings.simplefilter("ignore")
-            yield
+            yield charts
     finally:
         for number in set(plt.get_fignums()) - open_before:
             plt.close(number)

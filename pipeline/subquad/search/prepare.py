@@ -12,7 +12,7 @@ from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.settings import one_line
 from subquad.search.candidates import Candidate
-from subquad.search.fitting import Fitted, Fitter, evaluated_every
+from subquad.search.fitting import Fitted, Fitter
 from subquad.search.materials import Materials
 from subquad.search.search import Search
 from subquad.search.settings import MatchBy
@@ -101,7 +101,7 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
     for one in search.candidates if fresh else ():
         fitted = prepared.own_trial(one)
         _refuse_small_budget(prepared, one, fitted)
-        _refuse_late_evaluations(prepared, one, fitted)
+        _refuse_late_evaluations(settings.pruner, one, fitted)
         _refuse_hopeless(prepared, one)
     return prepared
 
@@ -147,15 +147,12 @@ def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitte
         )
 
 
-def _refuse_late_evaluations(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
-    name = prepared.search.settings.pruner
-    _, per_epoch = prepared.fitter.materials.steps(fitted.run)
-    every = evaluated_every(fitted.run.experiment.train, per_epoch)
-    if name != "none" and every is not None and every >= fitted.steps:
+def _refuse_late_evaluations(pruner: str, candidate: Candidate, fitted: Fitted) -> None:
+    if pruner != "none" and fitted.every is not None and fitted.every >= fitted.steps:
         raise ConfigError(
             one_line(
-                f"--pruner {name}: never sees an evaluation before a trial's last step, as {candidate.label} is "
-                f"evaluated every {every:,} steps and has {fitted.steps:,}; lower train.eval_every_epochs or "
+                f"--pruner {pruner}: never sees an evaluation before a trial's last step, as {candidate.label} is "
+                f"evaluated every {fitted.every:,} steps and has {fitted.steps:,}; lower train.eval_every_epochs or "
                 "train.eval_every_steps, or use --pruner none"
             )
         )

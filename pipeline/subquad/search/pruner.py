@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -98,20 +97,15 @@ class Pruner:
         return report(trial, trial.curve)
 
 
-@dataclass(frozen=True)
-class Pruning:
-    """Asked by the engine after every evaluation of a trial: why it shall end, "" where it shall go on.
+def judge(trials: Trials, pruners: Mapping[str, Pruner], run: Run, progress: Progress) -> str:
+    """What the engine asks after every evaluation of a trial: why it shall end, "" where it shall go on.
 
-    It knows nothing but the search's folder, so it may travel to another process that sees the same files.
+    It knows nothing but the search's folder, so with the first two given it may travel to another process that sees
+    the same files.
 
-    Attributes:
+    Args:
         trials: the search's.
         pruners: of each candidate, by label.
     """
-
-    trials: Trials
-    pruners: Mapping[str, Pruner]
-
-    def __call__(self, run: Run, progress: Progress) -> str:
-        _, candidate, number = place_of(run.folder)
-        return self.pruners[candidate].reason_to_stop(number, self.trials.of(candidate))
+    _, candidate, number = place_of(run.folder)
+    return pruners[candidate].reason_to_stop(number, trials.of(candidate))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,11 @@ from subquad.experiment.settings import one_line
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import CHECKPOINTS, FINAL, STUDY, SUMMARY, is_study, write_json, write_text
 from subquad.search.candidates import SEED, Candidate
-from subquad.search.folder import BEST, Trials, place_of, run_folders
+from subquad.search.folder import BEST, Trials, place_of
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
-from subquad.search.pruner import Pruning
-from subquad.search.resume import same_sources
-from subquad.search.search import Search, load_text
+from subquad.search.pruner import judge
+from subquad.search.search import Search, load_text, same_sources
 from subquad.search.source import TrialSource
 from subquad.search.summary import over_of, summary_of
 from subquad.search.trial import Trial, winner_of
@@ -95,18 +95,22 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> 
 
     def ended(run: Path) -> None:
         _forget_weights(run)
-        _summarize(search, folder, trials, source)
+        _summarize(search, trials, source)
         _, candidate, number = place_of(run)
         if (found := trials.one(candidate, number)) is not None and found.ended:
             watch.trial(found)
 
-    source = TrialSource(prepared, folder, trials, ended)
+    source = TrialSource(prepared, trials, ended)
     concluding = is_study(folder / FINAL)
     if concluding:
-        _close(search, folder, trials, source)
-    _tidy(search, trials, folder)
-    signum = 0 if concluding else executor.search(source.next, _judge(search, trials), lambda run: ended(run.folder))
-    summary = _summarize(search, folder, trials, source)
+        _close(search, trials, source)
+    _tidy(search, trials)
+    signum = 0
+    if not concluding:
+        pruners = {one.label: search.pruner(one) for one in search.candidates}
+        asked = partial(judge, trials, pruners) if search.settings.pruner != "none" else None
+        signum = executor.search(source.next, asked, lambda run: ended(run.folder))
+    summary = _summarize(search, trials, source)
     if signum:
         return Ended(summary, signum)
     told = [Pictured(one.label, one.space, one.goal, trials.of(one.label)) for one in search.candidates]
@@ -120,27 +124,21 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> 
     return Ended(summary, outcome.signum, (study, outcome), drawn)
 
 
-def _close(search: Search, folder: Path, trials: Trials, source: TrialSource) -> None:
+def _close(search: Search, trials: Trials, source: TrialSource) -> None:
     """Start no trial once the final study has begun: it would be selected with the test split open.
 
     Raises:
         RunError: the trials have other winners than the final study.
     """
-    _same_winners(search, folder, _winners(search, trials))
-    written = over_of(folder)
+    _same_winners(search, trials.search, _winners(search, trials))
+    written = over_of(trials.search)
     source.over = {one.label: written.get(one.label) or "the final study has begun" for one in search.candidates}
 
 
-def _judge(search: Search, trials: Trials) -> Pruning | None:
-    if search.settings.pruner == "none":
-        return None
-    return Pruning(trials, {one.label: search.pruner(one) for one in search.candidates})
-
-
-def _tidy(search: Search, trials: Trials, folder: Path) -> None:
+def _tidy(search: Search, trials: Trials) -> None:
     """Remove weights of trials that ended, where a kill came between the two."""
     for trial in (trial for one in search.candidates for trial in trials.of(one.label) if trial.ended):
-        for run in run_folders(folder, trial):
+        for run in trials.runs(trial):
             _forget_weights(run)
 
 
@@ -148,9 +146,9 @@ def _forget_weights(run: Path) -> None:
     shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
-def _summarize(search: Search, folder: Path, trials: Trials, source: TrialSource) -> dict[str, Any]:
-    summary = summary_of(search, folder, trials, source.over)
-    write_json(folder / SUMMARY, summary)
+def _summarize(search: Search, trials: Trials, source: TrialSource) -> dict[str, Any]:
+    summary = summary_of(search, trials, source.over)
+    write_json(trials.search / SUMMARY, summary)
     return summary
 
 

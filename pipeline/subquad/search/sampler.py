@@ -89,12 +89,12 @@ class Sampler:
 
     def _asked(self, number: int, known: Sequence[Trial], seen: Set[str]) -> Point | None:
         with quiet():
-            seed = seed_of(self._seed, self._candidate, number)
-            sampler = SAMPLERS[self.name].make(seed=seed, **self._arguments)
-            told = study_of(self.space, self.goal, known)
-            study = optuna.create_study(sampler=sampler, directions=told.directions)
-            study.add_trials(told.get_trials(deepcopy=False))
-            worst = worst_of(self.goal, [one.values for one in study.get_trials(deepcopy=False) if one.values])
+            sampler = SAMPLERS[self.name].make(seed=seed_of(self._seed, self._candidate, number), **self._arguments)
+            study = optuna.create_study(sampler=sampler, directions=self.goal.directions)
+            usable = [trial for trial in known if self.space.holds(trial.point)]
+            values = [_values(trial, self.goal) for trial in usable]
+            worst = _worst(self.goal, [one for one in values if one])
+            study.add_trials([self._told(*pair, worst) for pair in zip(usable, values, strict=True)])
             for _ in range(MAX_ASKED):
                 asked = study.ask()
                 point = self.space.compose(lambda dim, asked=asked: _suggested(asked, dim))
@@ -103,6 +103,25 @@ class Sampler:
                 if worst and self.name != "grid":
                     study.tell(asked, worst)  # or a model of the values would ask for it again
         return None
+
+    def _told(self, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]) -> FrozenTrial:
+        """A trial as Optuna's study has it.
+
+        Failed and infeasible ones, and those without a value, are told with the worst value there is: Optuna ignores
+        what failed, and would suggest it again.
+        """
+        dims = [dim for dim in self.space.ordered if dim.path in trial.point]
+        told: dict[str, Any] = {
+            "params": {dim.path: trial.point[dim.path] for dim in dims},
+            "distributions": {dim.path: dim.distribution for dim in dims},
+        }
+        if not trial.ended:
+            return optuna.create_trial(state=TrialState.RUNNING, **told)
+        is_curve = trial.state == "pruned" and self.goal.cost == "none"
+        learned = {one.step: one.value for one in trial.curve} if is_curve else {}
+        if values is None and (learned or not worst):
+            return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=learned, **told)
+        return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **told)
 
     def _untried(self, number: int, seen: Set[str]) -> Point | None:
         """A random point that was not tried. A space with a continuous dimension always has one."""
@@ -125,28 +144,6 @@ def _suggested(asked: optuna.Trial, dim: Dimension) -> Any:
     return asked.suggest_float(dim.path, values.low, values.high, log=values.log)
 
 
-def study_of(space: Space, goal: Goal, trials: Sequence[Trial]) -> optuna.Study:
-    """Trials as an Optuna study; those with points of another space are left out.
-
-    Failed and infeasible ones, and those without a value, are told with the worst value there is: Optuna ignores what
-    failed, and would suggest it again.
-    """
-    study = optuna.create_study(directions=goal.directions)
-    usable = [trial for trial in trials if space.holds(trial.point)]
-    values = {id(trial): found for trial in usable if (found := _values(trial, goal))}
-    worst = worst_of(goal, list(values.values()))
-    study.add_trials([_frozen(space, goal, trial, values.get(id(trial)), worst) for trial in usable])
-    return study
-
-
-def worst_of(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
-    """The worst value of each objective; none where there are no values."""
-    if not values:
-        return []
-    firsts = [one[0] for one in values]
-    return [min(firsts) if goal.mode == "max" else max(firsts), *(max(one[1] for one in values) for _ in values[0][1:])]
-
-
 def _values(trial: Trial, goal: Goal) -> list[float] | None:
     """The objectives of a finished trial; None where one is not known."""
     best = trial.best(goal.mode) if trial.state == "finished" else None
@@ -157,18 +154,7 @@ def _values(trial: Trial, goal: Goal) -> list[float] | None:
     return [best.value, trial.cost(goal)] if trial.cost(goal) > 0 else None
 
 
-def _frozen(
-    space: Space, goal: Goal, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]
-) -> FrozenTrial:
-    dims = [dim for dim in space.ordered if dim.path in trial.point]
-    told: dict[str, Any] = {
-        "params": {dim.path: trial.point[dim.path] for dim in dims},
-        "distributions": {dim.path: dim.distribution for dim in dims},
-        "user_attrs": {"number": trial.number},
-    }
-    if not trial.ended:
-        return optuna.create_trial(state=TrialState.RUNNING, **told)
-    learned = {one.step: one.value for one in trial.curve} if trial.state == "pruned" and goal.cost == "none" else {}
-    if values is None and (learned or not worst):
-        return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=learned, **told)
-    return optuna.create_trial(state=TrialState.COMPLETE, values=values or worst, **told)
+def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:
+    """The worst value of each objective; none where there are no values."""
+    columns = zip(*values, strict=True)
+    return [min(one) if way == "maximize" else max(one) for way, one in zip(goal.directions, columns, strict=False)]

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from subquad.drivers.folder import exclusive
 from subquad.errors import ConfigError, RunError, UserError
-from subquad.experiment import Study, load_study
+from subquad.experiment import Study, differences, load_study
 from subquad.experiment.axes import parse_axes
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import dotted, one_line
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import SEARCH, new_folder, read_json, write_text
+from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
 from subquad.search.candidates import SEED, Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS, WIDTH_KEYS
-from subquad.search.folder import BUDGETS, PUT_BACK, Trials
+from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
-from subquad.search.settings import Settings
+from subquad.search.settings import Budget, Settings
 from subquad.search.trial import Evaluation, Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, find_space, read_space
 from subquad.suggest import did_you_mean
 
 FORMAT = 2
+_LEAVE_OUT = "leave it out to resume, or start a new search"
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ def read_search(folder: Path) -> Search:
     try:
         study, settings = load_text(to_yaml(data["experiment"])), Settings(**data["settings"])
         candidates = [_read_candidate(one, data, settings.space) for one in candidates_of(study, settings.cost)]
-        budget = [settings.budget, *later_budgets(folder)][-1]
+        budget = [settings.budget, *_later_budgets(folder)][-1]
         return Search(study, replace(settings, budget=budget), tuple(candidates))
     except UserError as error:
         raise type(error)(one_line(f"{path}: {error}")) from error
@@ -239,7 +242,7 @@ def _read_candidate(one: Candidate, data: Mapping[str, Any], space: str) -> Cand
     )
 
 
-def later_budgets(folder: Path) -> list[str]:
+def _later_budgets(folder: Path) -> list[str]:
     """Larger budgets that a search was given after its start, the last one its own.
 
     Raises:
@@ -257,6 +260,96 @@ def _refuse_edited(path: Path) -> None:
     named = re.fullmatch(r"\d{8}-\d{6}-([0-9a-f]{8})(?:\.\d+)?", path.parent.resolve().name)
     if named and not hashlib.sha256(path.read_bytes()).hexdigest().startswith(named[1]):
         raise RunError(f"{path}: changed since the search was started; {PUT_BACK}")
+
+
+def same_settings(stored: Settings, given: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than a search was started with.
+
+    Args:
+        given: options that were typed beside `--resume`, by name.
+
+    Raises:
+        RunError: the first difference.
+    """
+    for name, value in given.items():
+        if value == (before := getattr(stored, name)):
+            continue
+        option = name.replace("_", " ") if name.endswith("_settings") else f"--{name.replace('_', '-')}"
+        was, now = (json.dumps(one) if isinstance(one, Mapping) else shown(one) for one in (before, value))
+        raise RunError(one_line(f"{option}: the search was started with {was}, got {now}; {_LEAVE_OUT}"))
+
+
+def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
+    """Refuse to go on with another experiment than a search was started with.
+
+    Raises:
+        RunError: the first setting that differs.
+    """
+    now, before = load_study(target, overrides), search.study
+    if now.text == before.text:
+        return
+    pairs = zip(before.runs, now.runs, strict=False)
+    changed = [key for old, new in pairs for key in differences(old.experiment, new.experiment)]
+    what = changed[0] if changed else "its name, its runs, or where it runs"
+    raise RunError(one_line(f"{target}: differs from what the search was started with: {what}; {_LEAVE_OUT}"))
+
+
+def same_sources(search: Search, folder: Path) -> None:
+    """Refuse to go on where the file of a mixer is not what the trials were trained with.
+
+    Raises:
+        RunError: the first trial that has another one.
+    """
+    for one in search.candidates:
+        sources = list(one.run.sources.values())
+        for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if sources else ():
+            if not any(kept.name.startswith(source.sha256[:12]) for source in sources):
+                raise RunError(one_line(f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}"))
+
+
+def reopened(folder: Path, search: Search, *, budget: str | None = None, retry_failed: bool = False) -> Search:
+    """The search before it goes on: with a larger budget, which its folder remembers, and failed trials waiting again.
+
+    A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may change. The test split
+    was opened in it, which the ledger and the summary keep.
+
+    Raises:
+        ConfigError: the budget is none.
+        RunError: it is of another kind, or smaller; another process has the search.
+    """
+    if budget is None and not retry_failed:
+        return search
+    with exclusive(folder):
+        if retry_failed:
+            _retry_failed(folder, search)
+        return search if budget is None else _extended(folder, search, budget)
+
+
+def _extended(folder: Path, search: Search, budget: str) -> Search:
+    asked, there = Budget.parse(budget), search.settings.limit
+    if asked == there:
+        return search
+    if asked.unit != there.unit or asked.amount < there.amount:
+        has = search.settings.budget
+        raise RunError(one_line(f"--budget: the search has {has}, got {budget}; it can only be given more of it"))
+    _set_final_aside(folder)
+    write_json(folder / BUDGETS, {"budgets": [*_later_budgets(folder), budget]})
+    return replace(search, settings=replace(search.settings, budget=budget))
+
+
+def _retry_failed(folder: Path, search: Search) -> None:
+    trials = search.trials(folder)
+    failed = [one for each in search.candidates for one in trials.of(each.label) if one.state == "failed"]
+    if failed:
+        _set_final_aside(folder)
+    for one in failed:
+        trials.retry(one)
+
+
+def _set_final_aside(folder: Path) -> None:
+    """Rename the final study, where there is one, so that another one may come."""
+    if (folder / FINAL).exists():
+        (folder / FINAL).rename(free_name(folder / FINAL))
 
 
 def load_text(text: str) -> Study:

@@ -49,6 +49,29 @@ class Budget:
     unit: Unit
     amount: float
 
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """A budget as typed: `20-trials`, `2h`, `30m`, `90s`, `1e15flops`.
+
+        Raises:
+            ConfigError: it is none, or too small for one trial.
+        """
+
+        def wrong(what: str) -> ConfigError:
+            return ConfigError(one_line(f"--budget: got {shown(text)}, {what}"))
+
+        found = _FORM.fullmatch(text.strip())
+        if not found:
+            raise wrong(f"must be {_WORDS}")
+        amount, (unit, factor) = float(found[1]), _UNITS[found[2]]
+        if not math.isfinite(amount):
+            raise wrong(f"which is no finite number; use {_WORDS}")
+        if amount <= 0:
+            raise wrong(f"which is too small for one trial; use {_WORDS}")
+        if unit == "trials" and amount != int(amount):
+            raise wrong("must be a whole number of trials")
+        return cls(unit, amount * factor)
+
     def admits(self, known: Sequence[Trial], cost: Trial) -> bool:
         """Whether one more trial fits.
 
@@ -65,29 +88,6 @@ class Budget:
         if self.unit == "trials":
             return f"{self.amount:g} trial{'' if self.amount == 1 else 's'}"
         return f"{self.amount:g} s of training" if self.unit == "seconds" else f"{self.amount:g} FLOPs"
-
-
-def parse_budget(text: str) -> Budget:
-    """A budget as typed: `20-trials`, `2h`, `30m`, `90s`, `1e15flops`.
-
-    Raises:
-        ConfigError: it is none, or too small for one trial.
-    """
-
-    def wrong(what: str) -> ConfigError:
-        return ConfigError(one_line(f"--budget: got {shown(text)}, {what}"))
-
-    found = _FORM.fullmatch(text.strip())
-    if not found:
-        raise wrong(f"must be {_WORDS}")
-    amount, (unit, factor) = float(found[1]), _UNITS[found[2]]
-    if not math.isfinite(amount):
-        raise wrong(f"which is no finite number; use {_WORDS}")
-    if amount <= 0:
-        raise wrong(f"which is too small for one trial; use {_WORDS}")
-    if unit == "trials" and amount != int(amount):
-        raise wrong("must be a whole number of trials")
-    return Budget(unit, amount * factor)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Settings:
     pruner_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        parse_budget(self.budget)
+        Budget.parse(self.budget)
         _one_of("--match", self.match, get_args(MatchBy))
         _one_of("--cost", self.cost, get_args(CostBy))
         if self.final_seeds < 1:
@@ -139,7 +139,7 @@ class Settings:
 
     @property
     def limit(self) -> Budget:
-        return parse_budget(self.budget)
+        return Budget.parse(self.budget)
 
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"points": [dict(one) for one in self.points]}

@@ -17,7 +17,7 @@ from subquad.experiment import Run
 from subquad.runs import RESULT, read_json
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
-from subquad.search.folder import Trials, run_folders, trial_folder, write_trial
+from subquad.search.folder import Trials, trial_folder
 from subquad.search.prepare import MAX_FRUITLESS, Prepared
 from subquad.search.trial import Trial
 
@@ -30,17 +30,15 @@ class TrialSource:
 
     Args:
         prepared: the search.
-        folder: its folder.
-        trials: reads it.
+        trials: its folder's.
         ended: told of each trial that ends here: infeasible ones, and those that are given up.
 
     Attributes:
         over: why no further trial of a candidate is started, by label; none while there may be.
     """
 
-    def __init__(self, prepared: Prepared, folder: Path, trials: Trials, ended: Callable[[Path], None]):
-        self._search, self._fitter = prepared.search, prepared.fitter
-        self._folder, self._trials, self._ended = folder, trials, ended
+    def __init__(self, prepared: Prepared, trials: Trials, ended: Callable[[Path], None]):
+        self._search, self._fitter, self._trials, self._ended = prepared.search, prepared.fitter, trials, ended
         self._samplers = {one.label: prepared.search.sampler(one) for one in prepared.search.candidates}
         self._launch = uuid.uuid4().hex
         self._planned: dict[tuple[str, int], Trial] = {}
@@ -76,7 +74,7 @@ class TrialSource:
 
     def _open_run(self, candidate: Candidate, trial: Trial) -> Run | None:
         """The first run of a trial that was not given out and has no result."""
-        for number, folder in enumerate(run_folders(self._folder, trial)):
+        for number, folder in enumerate(self._trials.runs(trial)):
             if folder not in self._given_out and read_json(folder / RESULT) is None:
                 seed = {"train.seed": trial.seeds[number]} if trial.seeds else {}
                 fitted = self._fitter.fitted(candidate, {**trial.settings, **seed})
@@ -118,8 +116,8 @@ class TrialSource:
         try:
             fitted = self._fitter.fit(candidate, point)
         except (ConfigError, PluginError) as error:
-            write_trial(self._folder, replace(trial, state="infeasible", reason=str(error)))
-            self._ended(trial_folder(self._folder, candidate.label, number))
+            self._trials.write(replace(trial, state="infeasible", reason=str(error)))
+            self._ended(trial_folder(self._trials.search, candidate.label, number))
             return ""
         seeds = self._search.seeds(candidate)
         trial = replace(trial, settings=fitted.values, seeds=seeds, flops_per_step=fitted.flops_per_step)
@@ -127,7 +125,7 @@ class TrialSource:
         charged = [self._planned.get((one.candidate, one.number), one) if not one.ended else one for one in known]
         if not budget.admits(charged, trial):
             return "budget used"
-        write_trial(self._folder, trial)
+        self._trials.write(trial)
         run = self._open_run(candidate, trial)
         assert run is not None
         return run

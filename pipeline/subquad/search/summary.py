@@ -19,7 +19,7 @@ from subquad.search.trial import Goal, State, Trial, pareto, winner_of
 FORMAT = 1
 
 
-def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, str]) -> dict[str, Any]:
+def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> dict[str, Any]:
     """The contents of search.json.
 
     Args:
@@ -28,10 +28,10 @@ def summary_of(search: Search, folder: Path, trials: Trials, over: Mapping[str, 
     return {
         "format": FORMAT,
         "name": search.study.name,
-        "folder": str(folder),
+        "folder": str(trials.search),
         "settings": search.settings.plain(),
         "warm_trials": {one.label: len(one.warm) for one in search.candidates if one.warm},
-        "earlier_finals": sorted(path.name for path in folder.glob(f"{FINAL}-[0-9]*")),
+        "earlier_finals": sorted(path.name for path in trials.search.glob(f"{FINAL}-[0-9]*")),
         "candidates": [_candidate(one, trials.of(one.label), over.get(one.label, "")) for one in search.candidates],
     }
 
@@ -81,7 +81,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         ConfigError: it does not load.
     """
     search = read_search(folder)
-    return summary_of(search, folder, search.trials(folder), over_of(folder))
+    return summary_of(search, search.trials(folder), over_of(folder))
 
 
 def over_of(folder: Path) -> dict[str, str]:

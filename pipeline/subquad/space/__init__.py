@@ -12,8 +12,7 @@ except ImportError as error:
 
 from subquad.space.check import NothingToSearch, builder, check_space, read_space
 from subquad.space.dimension import Condition, Constraint, Dimension
-from subquad.space.files import Declared, merge_spaces, parse_space
-from subquad.space.named import auto_space, find_space
+from subquad.space.files import Declared, auto_space, find_space, merge_spaces, parse_space
 from subquad.space.space import Point, Space, seed_of
 
 __all__ = [

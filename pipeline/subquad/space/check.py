@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution
@@ -11,7 +11,7 @@ from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.run import Run, check, parse
-from subquad.experiment.settings import KeyPath, Origin, Setting, Tree, dotted, one_line, overlay, problem
+from subquad.experiment.settings import KeyPath, Setting, Tree, dotted, one_line, overlay, problem
 from subquad.plugin import Site
 from subquad.registry import Resolved
 from subquad.registry.loaded import check_site
@@ -43,7 +43,6 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     fields = Fields(experiment)
     dims, constraints = _suiting(declared, experiment, drop=drop)
     for dim in dims:
-        _check_setting(dim, fields)
         _check_values(dim, fields)
         _check_conditions(dim, fields)
     _refuse_overlap(dims)
@@ -81,14 +80,11 @@ def _suiting(
     return tuple(dims.values()), tuple(one for one in declared.constraints if one.mixer in names)
 
 
-def _check_setting(dim: Dimension, fields: Fields) -> None:
+def _check_values(dim: Dimension, fields: Fields) -> None:
     if reason := fields.never_searched(dim.key_path):
         raise _wrong(dim, dim.key_path, f"cannot be searched: {reason}")
     if fault := fields.fault(dim.key_path):
         raise _wrong(dim, fault.path, fault.message)
-
-
-def _check_values(dim: Dimension, fields: Fields) -> None:
     if isinstance(dim.distribution, FloatDistribution):
         _check_fraction(dim, dim.distribution, fields)
     for value in _probes(dim):
@@ -130,7 +126,7 @@ def _refuse_overlap(dims: Sequence[Dimension]) -> None:
     by_path = {dim.path: dim for dim in dims}
     for dim in dims:
         for length in range(1, len(dim.key_path)):
-            if outer := by_path.get(".".join(dim.path.split(".")[:length])):
+            if outer := by_path.get(".".join(map(str, dim.key_path[:length]))):
                 raise _wrong(dim, dim.key_path, f"is part of {outer.path}, which is searched too; leave one out")
 
 
@@ -176,17 +172,12 @@ def _check_constraint(constraint: Constraint, dims: Sequence[Dimension], fields:
     for key in constraint.keys:
         if fault := fields.fault(_path(key)):
             raise _bad(constraint, f"{dotted(fault.path)}: {fault.message}")
-        for value in _numbers(key, by_path.get(key), fields):
+        met = [fields.value(_path(key))]
+        if dim := by_path.get(key):
+            met = [value for value in getattr(dim.distribution, "choices", ()) if value is not None]
+        for value in met:
             if not is_number(value):
                 raise _bad(constraint, f"{key} is {shown(value)}, must be a number")
-
-
-def _numbers(key: str, dim: Dimension | None, fields: Fields) -> Iterator[Any]:
-    """The values that a constraint meets."""
-    if dim is None:
-        yield fields.value(_path(key))
-    elif isinstance(dim.distribution, CategoricalDistribution):
-        yield from (value for value in dim.distribution.choices if value is not None)
 
 
 def _path(key: str) -> KeyPath:
@@ -194,15 +185,11 @@ def _path(key: str) -> KeyPath:
 
 
 def _wrong(dim: Dimension, path: KeyPath, message: str) -> ConfigError:
-    return _at(dim.origin, path, message)
+    return problem(path, message, {(): dim.origin})
 
 
 def _bad(constraint: Constraint, message: str) -> ConfigError:
-    return _at(constraint.origin, ("constraints", constraint.relation), message)
-
-
-def _at(origin: Origin, path: KeyPath, message: str) -> ConfigError:
-    return problem(path, message, {(): origin})
+    return problem(("constraints", constraint.relation), message, {(): constraint.origin})
 
 
 Build = Callable[[Sequence[Setting]], Run]

@@ -6,7 +6,7 @@ The values of a dimension are an Optuna distribution, so that Optuna's samplers 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -106,8 +106,6 @@ Relation = Literal["less", "less_equal", "divides", "sum_not_in"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 """A closed list, so that a space stays data and no code of a file ever runs."""
 
-_Numbers = Sequence[float]
-
 
 @dataclass(frozen=True)
 class Constraint:
@@ -139,22 +137,11 @@ class Constraint:
         keys = list(self.keys)
         return {self.relation: {"keys": keys, "values": list(self.values)} if self.relation == "sum_not_in" else keys}
 
-    def holds(self, numbers: _Numbers) -> bool:
+    def holds(self, numbers: Sequence[float]) -> bool:
         """Whether numbers, one for each key, keep it."""
-        return _HOLDS[self.relation](numbers, self.values)
-
-
-def _divides(numbers: _Numbers, values: _Numbers) -> bool:
-    return numbers[0] != 0 and math.fmod(numbers[1], numbers[0]) == 0
-
-
-def _sum_not_in(numbers: _Numbers, values: _Numbers) -> bool:
-    return not any(math.isclose(sum(numbers), value, abs_tol=1e-9) for value in values)
-
-
-_HOLDS: dict[Relation, Callable[[_Numbers, _Numbers], bool]] = {
-    "less": lambda numbers, values: numbers[0] < numbers[1],
-    "less_equal": lambda numbers, values: numbers[0] <= numbers[1],
-    "divides": _divides,
-    "sum_not_in": _sum_not_in,
-}
+        first, second = numbers
+        if self.relation == "divides":
+            return first != 0 and math.fmod(second, first) == 0
+        if self.relation == "sum_not_in":
+            return not any(math.isclose(first + second, value, abs_tol=1e-9) for value in self.values)
+        return first < second or (self.relation == "less_equal" and first == second)

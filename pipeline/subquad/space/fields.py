@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from subquad.experiment.refusals import Fault, Known, allowed, known_keys, validated
 from subquad.experiment.run import Run
 from subquad.experiment.schema import Experiment
-from subquad.experiment.settings import COMPONENTS, KeyPath, path_fields
+from subquad.experiment.settings import COMPONENTS, KeyPath, get, path_fields
 from subquad.registry.foreign import blamed
 
 _MISSING = object()
@@ -44,8 +44,7 @@ class Fields:
 
     def value(self, path: KeyPath) -> Any:
         """What the experiment says; None where there is no such setting."""
-        found = _get(self.data, path)
-        return None if found is _MISSING else found
+        return get(self.data, path)
 
     def default(self, path: KeyPath) -> Any:
         """A setting's default as a plain value; the experiment's value where one must be given."""
@@ -108,12 +107,10 @@ class Fields:
 
     @cached_property
     def _known(self) -> Known:
-        return dict(self._all_keys())
-
-    def _all_keys(self) -> Iterator[tuple[KeyPath, tuple[str, ...]]]:
-        yield from known_keys(Experiment).items()
+        known = known_keys(Experiment)
         for kind in COMPONENTS:
-            yield from known_keys(type(getattr(self.experiment, f"{kind}_config")), (kind, "params")).items()
+            known |= known_keys(type(getattr(self.experiment, f"{kind}_config")), (kind, "params"))
+        return known
 
 
 def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
@@ -121,14 +118,6 @@ def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
     inside = fault.path[: len(path)] == path
     around = len(fault.path) > len(at) and path[: len(fault.path)] == fault.path
     return inside or (around and fault.rank < _RULE)
-
-
-def _get(data: Any, path: KeyPath) -> Any:
-    for key in path:
-        if not isinstance(data, dict) or key not in data:
-            return _MISSING
-        data = data[key]
-    return data
 
 
 def _put(data: dict[str, Any], path: KeyPath, value: Any) -> None:

@@ -1,8 +1,12 @@
-"""Space files: strict YAML with `dims`, and `constraints` and `mixer` where there are some. Several become one."""
+"""Spaces as they are said, before they are held against an experiment: files, shipped ones by name, and `auto`.
+
+A file is strict YAML with `dims`, and `constraints` and `mixer` where there are some. Several spaces become one.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -10,27 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from pydantic_core import to_jsonable_python
 
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown, suggest_key
-from subquad.experiment.settings import KeyPath, Marks, Origin, one_line, origin_of, problem
-from subquad.experiment.strict_yaml import parse_yaml
-from subquad.space.dimension import (
-    RELATIONS,
-    Condition,
-    Constraint,
-    Dimension,
-    Distribution,
-    Relation,
-    is_number,
-    same,
-)
+from subquad.experiment.run import Run
+from subquad.experiment.settings import KeyPath, Marks, Origin, one_line, origin_of, problem, shown_target
+from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.registry import ParameterRow, describe_config, recipe
+from subquad.space.dimension import RELATIONS, Condition, Constraint, Dimension, Distribution, is_number, same
+from subquad.space.fields import Fields
+from subquad.space.space import ever_active
 
+AUTO = "auto"
 MAX_DIMS, MAX_VALUES = 200, 1000
 _KEYS = ("mixer", "dims", "constraints")
 _KINDS = ("choice", "grid", "uniform", "loguniform", "int")
 _OPTIONS = ("when", "step", "log")
-_EXAMPLE = "a mapping such as {choice: [1, 2]}"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,42 @@ class Declared:
     dims: tuple[Dimension, ...]
     constraints: tuple[Constraint, ...] = ()
     source: str = ""
+
+
+def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Declared:
+    """What the spaces say that a user names, before they are checked.
+
+    Args:
+        names: names of shipped spaces, paths of YAML files, or `auto`, joined by `+`.
+        experiment: what `auto` derives its space from.
+        cwd: what paths are relative to; the working directory where None.
+
+    Raises:
+        ConfigError: a name is missing or twice, a file is missing or wrong, or two spaces conflict.
+        PluginError: no such space is installed, or several are.
+    """
+    parts = names.split("+")
+    if not all(part.strip() for part in parts):
+        raise ConfigError(one_line(f"space {names!r}: a name is missing; write them as in auto+optimizer"))
+    cwd = cwd or Path.cwd()
+    if len(parts) > 1 and _is_path(names) and (cwd / names).exists():
+        raise ConfigError(one_line(f"space {shown_target(names)}: + joins spaces; give the file a name without it"))
+    return merge_spaces([_one(part.strip(), experiment, cwd) for part in parts])
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
+
+
+def _one(name: str, experiment: Run, cwd: Path) -> Declared:
+    if name == AUTO:
+        return auto_space(experiment)
+    if _is_path(name):
+        path, shown = cwd / name, shown_target(name)
+        stem = re.sub(r"\.ya?ml$", "", path.name)
+        said = parse_space(read_text(path, shown), stem, source=shown, folder=path.parent.absolute())
+        return replace(said, source=str(path.resolve()))
+    return parse_space(recipe(name, "space").text(), name)
 
 
 def merge_spaces(spaces: Sequence[Declared]) -> Declared:
@@ -77,6 +113,57 @@ def _refuse_conflict(first: Declared, second: Declared) -> None:
                 raise problem(other.key_path, message, {(): other.origin})
 
 
+def auto_space(experiment: Run) -> Declared:
+    """The space that the fields of an experiment's mixer and backbone say; without dimensions where none says anything.
+
+    A field whose `when` cannot hold in this experiment is left out.
+
+    Raises:
+        ConfigError: a field's range holds nothing, or has no logarithm.
+    """
+    dims = [dim for kind in ("mixer", "backbone") for dim in _of_fields(kind, experiment)]
+    fields = Fields(experiment)
+    rest = {one.key: fields.value(tuple(one.key.split("."))) for dim in dims for one in dim.when}
+
+    def idle() -> Dimension | None:
+        defaults = rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.when}
+        return next((dim for dim in dims if not ever_active(dim, dims, defaults)), None)
+
+    while never := idle():
+        dims.remove(never)
+    return Declared(AUTO, tuple(dims))
+
+
+def _of_fields(kind: str, experiment: Run) -> Iterator[Dimension]:
+    name = getattr(experiment, kind).found.name
+    origin, mixer = Origin(f"space {AUTO} ({kind} {name})"), name if kind == "mixer" else None
+    for row in describe_config(type(getattr(experiment, f"{kind}_config"))):
+        if row.search is None:
+            continue
+        path = f"{kind}.params.{row.name}"
+        if fault := _fault(row.search):
+            raise problem(tuple(path.split(".")), fault, {(): origin})
+        beside, when = path[: path.rfind(".") + 1], row.search.get("when", {})
+        conditions = tuple(Condition(beside + key, tuple(to_jsonable_python(one))) for key, one in when.items())
+        yield Dimension(path, _searched(row, row.search), conditions, mixer, origin)
+
+
+def _fault(search: Mapping[str, Any]) -> str:
+    """What a plugin got wrong in its own field."""
+    if not search["choices"] if "choices" in search else search["low"] >= search["high"]:
+        return "has no values to try"
+    return f"starts at {search['low']:g}, which has no logarithm" if search.get("log") and search["low"] <= 0 else ""
+
+
+def _searched(row: ParameterRow, search: Mapping[str, Any]) -> Distribution:
+    if "choices" in search:
+        return CategoricalDistribution(to_jsonable_python(search["choices"]))
+    low, high, log = search["low"], search["high"], search["log"]
+    if row.type.startswith("int"):
+        return IntDistribution(math.ceil(low), math.floor(high), log=log)
+    return FloatDistribution(float(low), float(high), log=log)
+
+
 def parse_space(text: str, name: str, *, source: str = "", folder: Path | None = None) -> Declared:
     """A space from the text of its file.
 
@@ -94,12 +181,12 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
     data, top = document.data, _Place((), (), document.marks)
     if data is None:
         raise ConfigError(one_line(f"{source}: is empty; it must say dims"))
-    if not isinstance(data, dict):
-        raise top.wrong(f"got {shown(data)}, must be a mapping with dims")
+    top.expect(isinstance(data, dict), data, "a mapping with dims")
     _refuse_unknown(data, _KEYS, top)
     mixer = data.get("mixer")
-    if "mixer" in data and (not isinstance(mixer, str) or not mixer):
-        raise top.below("mixer").wrong(f"got {shown(mixer)}, must be the name of the mixer that it is for")
+    if "mixer" in data:
+        is_name = isinstance(mixer, str) and mixer != ""
+        top.below("mixer").expect(is_name, mixer, "the name of the mixer that it is for")
     dims = tuple(_dimensions(data.get("dims"), mixer, top.below("dims")))
     return Declared(name, dims, tuple(_constraints(data.get("constraints", []), mixer, top.below("constraints"))))
 
@@ -128,6 +215,10 @@ class _Place:
     def wrong(self, message: str) -> ConfigError:
         return problem(self.shown, message, {(): self.origin})
 
+    def expect(self, fits: bool, given: Any, words: str) -> None:
+        if not fits:
+            raise self.wrong(f"got {shown(given)}, must be {words}")
+
 
 def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], at: _Place) -> None:
     for word in given:
@@ -136,8 +227,8 @@ def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], at: _Place
 
 
 def _dimensions(dims: Any, mixer: str | None, at: _Place) -> Iterator[Dimension]:
-    if not isinstance(dims, dict) or not dims:
-        raise at.wrong(f"got {shown(dims)}, must be a mapping of settings, as in {{train.lr: {{choice: [1e-3]}}}}")
+    is_mapping = isinstance(dims, dict) and dims != {}
+    at.expect(is_mapping, dims, "a mapping of settings, as in {train.lr: {choice: [1e-3]}}")
     if len(dims) > MAX_DIMS:
         raise at.wrong(f"has {len(dims)} settings, must be at most {MAX_DIMS}")
     for key, given in dims.items():
@@ -147,8 +238,7 @@ def _dimensions(dims: Any, mixer: str | None, at: _Place) -> Iterator[Dimension]
 def _dimension(key: str, given: Any, mixer: str | None, at: _Place) -> Dimension:
     if not all(key.split(".")):
         raise at.wrong("is not a key; write one as in train.lr")
-    if not isinstance(given, dict):
-        raise at.wrong(f"got {shown(given)}, must be {_EXAMPLE}")
+    at.expect(isinstance(given, dict), given, "a mapping such as {choice: [1, 2]}")
     _refuse_unknown(given, (*_KINDS, *_OPTIONS), at)
     kinds = [kind for kind in _KINDS if kind in given]
     if len(kinds) != 1:
@@ -165,12 +255,13 @@ def _distribution(kind: str, given: Mapping[str, Any], at: _Place) -> Distributi
     low, high = _ends(kind, given[kind], at.below(kind))
     if kind != "int":
         _refuse_options(given, kind, at, {"step": ", or use int", "log": ", or use loguniform"})
-    log = kind == "loguniform" or _log(given, at)
+    log = given.get("log", kind == "loguniform")
+    at.below("log").expect(isinstance(log, bool), log, "true or false")
     if log and low <= 0:
         instead = "log: false" if kind == "int" else "uniform, or a choice with 0 in it"
         raise at.below(kind).wrong(f"starts at {low:g}, which has no logarithm; begin above 0, or use {instead}")
     if kind == "int":
-        return IntDistribution(low, high, log=log, step=_step(given, low, high, log, at))
+        return IntDistribution(low, high, log=log, step=_step(given.get("step", 1), low, high, log, at.below("step")))
     return FloatDistribution(low, high, log=log)
 
 
@@ -182,26 +273,23 @@ def _refuse_options(given: Mapping[str, Any], kind: str, at: _Place, instead: Ma
 
 def _plain_values(given: Any, at: _Place) -> tuple[Any, ...]:
     """A list of different plain values."""
-    if not isinstance(given, list) or not given:
-        raise at.wrong(f"got {shown(given)}, must be a list of values, as in [1, 2]")
+    at.expect(isinstance(given, list) and given != [], given, "a list of values, as in [1, 2]")
     if len(given) > MAX_VALUES:
         raise at.wrong(f"has {len(given):,} values, must be at most {MAX_VALUES:,}")
     for number, value in enumerate(given):
-        if isinstance(value, (dict, list)):
-            raise at.below(number).wrong(f"got {shown(value)}, must be a plain value")
+        at.below(number).expect(not isinstance(value, (dict, list)), value, "a plain value")
         if any(same(value, before) for before in given[:number]):
             raise at.below(number).wrong(f"{shown(value)} is given twice")
     return tuple(given)
 
 
 def _ends(kind: str, given: Any, at: _Place) -> tuple[Any, Any]:
-    example = "[2, 10]" if kind == "int" else "[1e-4, 1e-2]"
-    if not isinstance(given, list) or len(given) != 2:
-        raise at.wrong(f"got {shown(given)}, must be the smallest and the largest value, as in {example}")
-    words = "a whole number" if kind == "int" else "a number"
+    example, words = ("[2, 10]", "a whole number") if kind == "int" else ("[1e-4, 1e-2]", "a number")
+    is_pair = isinstance(given, list) and len(given) == 2
+    at.expect(is_pair, given, f"the smallest and the largest value, as in {example}")
     for number, value in enumerate(given):
-        if not is_number(value) or (kind == "int" and not isinstance(value, int)):
-            raise at.below(number).wrong(f"got {shown(value)}, must be {words}")
+        fits = is_number(value) and (kind != "int" or isinstance(value, int))
+        at.below(number).expect(fits, value, words)
     low, high = given if kind == "int" else map(float, given)
     if low >= high:
         what = "is one value" if low == high else "holds nothing"
@@ -212,19 +300,8 @@ def _ends(kind: str, given: Any, at: _Place) -> tuple[Any, Any]:
     return low, high
 
 
-def _log(given: Mapping[str, Any], at: _Place) -> bool:
-    log = given.get("log", False)
-    if not isinstance(log, bool):
-        raise at.below("log").wrong(f"got {shown(log)}, must be true or false")
-    return log
-
-
-def _step(given: Mapping[str, Any], low: int, high: int, log: bool, at: _Place) -> int:
-    if "step" not in given:
-        return 1
-    step, at = given["step"], at.below("step")
-    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
-        raise at.wrong(f"got {shown(step)}, must be a whole number >= 1")
+def _step(step: Any, low: int, high: int, log: bool, at: _Place) -> int:
+    at.expect(type(step) is int and step >= 1, step, "a whole number >= 1")
     if log and step != 1:
         raise at.wrong("has no effect on a log scale; leave it or log out")
     if (high - low) % step:
@@ -238,8 +315,8 @@ def _conditions(given: Mapping[str, Any], at: _Place) -> tuple[Condition, ...]:
     if "when" not in given:
         return ()
     when, at = given["when"], at.below("when")
-    if not isinstance(when, dict) or not when:
-        raise at.wrong(f"got {shown(when)}, must be a mapping of settings to values, as in {{train.optimizer: sgd}}")
+    is_mapping = isinstance(when, dict) and when != {}
+    at.expect(is_mapping, when, "a mapping of settings to values, as in {train.optimizer: sgd}")
     return tuple(
         Condition(key, _plain_values(value if isinstance(value, list) else [value], at.below(key)))
         for key, value in when.items()
@@ -247,37 +324,31 @@ def _conditions(given: Mapping[str, Any], at: _Place) -> tuple[Condition, ...]:
 
 
 def _constraints(given: Any, mixer: str | None, at: _Place) -> Iterator[Constraint]:
-    if not isinstance(given, list):
-        raise at.wrong(f"got {shown(given)}, must be a list, as in [{{less: [a, b]}}]")
+    at.expect(isinstance(given, list), given, "a list, as in [{less: [a, b]}]")
     for number, one in enumerate(given):
         yield _constraint(one, mixer, at.below(number))
 
 
 def _constraint(given: Any, mixer: str | None, at: _Place) -> Constraint:
-    if not isinstance(given, dict) or len(given) != 1:
-        raise at.wrong(f"got {shown(given)}, must be a mapping with one of {', '.join(RELATIONS)}")
-    word, told = next(iter(given.items()))
-    relation: Relation | None = next((one for one in RELATIONS if one == word), None)
-    at = at.below(word)
-    if relation is None:
-        raise at.wrong(f"unknown key{suggest_key((word,), {(): RELATIONS})}")
-    keys, values = _sum(told, at) if relation == "sum_not_in" else (_two_settings(told, at), ())
+    is_one = isinstance(given, dict) and len(given) == 1
+    at.expect(is_one, given, f"a mapping with one of {', '.join(RELATIONS)}")
+    ((relation, told),) = given.items()
+    _refuse_unknown(given, RELATIONS, at)
+    at, values = at.below(relation), ()
+    if relation != "sum_not_in":
+        keys = _two_settings(told, at)
+    else:
+        is_sum = isinstance(told, dict) and set(told) == {"keys", "values"}
+        at.expect(is_sum, told, "a mapping such as {keys: [a, b], values: [-2, -3]}")
+        values = _plain_values(told["values"], at.below("values"))
+        for number, value in enumerate(values):
+            at.below("values", number).expect(is_number(value), value, "a number")
+        keys = _two_settings(told["keys"], at.below("keys"))
     for_mixer = mixer if any(key.startswith("mixer.") for key in keys) else None
     return Constraint(relation, keys, values, for_mixer, at.origin)
 
 
-def _sum(told: Any, at: _Place) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    if not isinstance(told, dict) or set(told) != {"keys", "values"}:
-        raise at.wrong(f"got {shown(told)}, must be a mapping such as {{keys: [a, b], values: [-2, -3]}}")
-    values = _plain_values(told["values"], at.below("values"))
-    for number, value in enumerate(values):
-        if not is_number(value):
-            raise at.below("values", number).wrong(f"got {shown(value)}, must be a number")
-    return _two_settings(told["keys"], at.below("keys")), values
-
-
 def _two_settings(told: Any, at: _Place) -> tuple[str, str]:
     is_pair = isinstance(told, list) and len(told) == 2 and all(isinstance(key, str) and key for key in told)
-    if not is_pair or told[0] == told[1]:
-        raise at.wrong(f"got {shown(told)}, must be two different settings, as in [a, b]")
+    at.expect(is_pair and told[0] != told[1], told, "two different settings, as in [a, b]")
     return told[0], told[1]

@@ -225,19 +225,23 @@ def parents_first(dims: Sequence[Dimension]) -> tuple[Dimension, ...]:
     """
     by_path = {dim.path: dim for dim in dims}
     done: dict[str, Dimension] = {}
-
-    def visit(dim: Dimension, above: tuple[str, ...]) -> None:
-        if dim.path in above:
-            circle = " -> ".join((*above[above.index(dim.path) :], dim.path))
-            raise problem(dim.key_path, f"when goes in a circle ({circle})", {(): dim.origin})
-        for condition in dim.when:
-            if condition.key in by_path and condition.key not in done:
-                visit(by_path[condition.key], (*above, dim.path))
-        done.setdefault(dim.path, dim)
-
     for dim in dims:
-        visit(dim, ())
+        _after_parents(dim, by_path, done)
     return tuple(done.values())
+
+
+def _after_parents(
+    dim: Dimension, by_path: Mapping[str, Dimension], done: dict[str, Dimension], above: tuple[str, ...] = ()
+) -> dict[str, Dimension]:
+    """Put a dimension into `done` after all that its conditions, and theirs, name."""
+    if dim.path in above:
+        circle = " -> ".join((*above[above.index(dim.path) :], dim.path))
+        raise problem(dim.key_path, f"when goes in a circle ({circle})", {(): dim.origin})
+    for condition in dim.when:
+        if condition.key in by_path and condition.key not in done:
+            _after_parents(by_path[condition.key], by_path, done, (*above, dim.path))
+    done.setdefault(dim.path, dim)
+    return done
 
 
 def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, Any]) -> bool:
@@ -248,7 +252,7 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
         dims: all, without circles.
         rest: what settings have where no dimension gives them a value.
     """
-    chain = [one for one in parents_first(dims) if one.path in _ancestors(dim, dims)]
+    *chain, _ = _after_parents(dim, {one.path: one for one in dims}, {}).values()
     lists = [_telling(one, dims) for one in chain]
     if prod(map(len, lists)) > _MAX_COMBINATIONS:
         return True
@@ -259,25 +263,13 @@ def _active(dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], r
     """Whether `dim` is searched where its ancestors, as far as they are searched themselves, take these values."""
     point: dict[str, Any] = {}
 
-    def all_hold(one: Dimension) -> bool:
+    def is_active(one: Dimension) -> bool:
         return all(each.holds(point[each.key] if each.key in point else rest.get(each.key)) for each in one.when)
 
     for one, value in zip(chain, values, strict=True):
-        if all_hold(one):
+        if is_active(one):
             point[one.path] = value
-    return all_hold(dim)
-
-
-def _ancestors(dim: Dimension, dims: Sequence[Dimension]) -> set[str]:
-    by_path = {one.path: one for one in dims}
-    found: set[str] = set()
-    waiting = [condition.key for condition in dim.when]
-    while waiting:
-        key = waiting.pop()
-        if key in by_path and key not in found:
-            found.add(key)
-            waiting += [condition.key for condition in by_path[key].when]
-    return found
+    return is_active(dim)
 
 
 def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:

@@ -15,7 +15,7 @@ from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.report import ReportDocument, search_document, write_document
 from subquad.runs import FINAL, METRICS, RESULT, SUMMARY, Record, write_json, write_text
-from subquad.search.folder import BEST, trial_folder, write_trial
+from subquad.search.folder import BEST, Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
 from subquad.search.summary import read_summary
@@ -51,7 +51,7 @@ class Folder:
         state = "infeasible" if status == "infeasible" else "waiting"
         point = {"train.lr": 0.001 * (number + 1)}
         told = {"point": point, "settings": point, "total_steps": 20, "flops_per_step": 1000, "reason": reason}
-        write_trial(self.path, Trial(candidate=candidate, number=number, state=state, **told))
+        Trials(self.path, {}).write(Trial(candidate=candidate, number=number, state=state, **told))
         folder = trial_folder(self.path, candidate, number)
         if status == "infeasible":
             return

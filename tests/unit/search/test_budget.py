@@ -3,7 +3,7 @@
 import pytest
 
 from subquad.errors import ConfigError
-from subquad.search.settings import Budget, parse_budget
+from subquad.search.settings import Budget
 from subquad.search.trial import Trial
 
 
@@ -25,7 +25,7 @@ def trial(number, state="finished", **used):
     ],
 )
 def test_budgets(text, unit, amount):
-    assert parse_budget(text) == Budget(unit, amount)
+    assert Budget.parse(text) == Budget(unit, amount)
 
 
 @pytest.mark.parametrize("text", ["", "20", "trials", "-3-trials", "20 trials", "1e15", "2d", "1h30m", "infh", "nans"])
@@ -33,23 +33,23 @@ def test_what_is_no_budget(text):
     with pytest.raises(
         ConfigError, match=r"^--budget: got '.*', must be such as 20-trials, 2h, 30m, 90s or 1e15flops$"
     ):
-        parse_budget(text)
+        Budget.parse(text)
 
 
 @pytest.mark.parametrize("text", ["0-trials", "0h", "0.0s", "0flops"])
 def test_too_small_for_anything(text):
     with pytest.raises(ConfigError, match=rf"--budget: got '{text}', which is too small for one trial"):
-        parse_budget(text)
+        Budget.parse(text)
 
 
 def test_half_a_trial():
     with pytest.raises(ConfigError, match="must be a whole number of trials"):
-        parse_budget("2.5-trials")
+        Budget.parse("2.5-trials")
 
 
 def test_an_endless_budget_is_refused():
     with pytest.raises(ConfigError, match="--budget: got '1e999flops', which is no finite number"):
-        parse_budget("1e999flops")
+        Budget.parse("1e999flops")
 
 
 def test_infeasible_points_do_not_count_and_failed_ones_do():

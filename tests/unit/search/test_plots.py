@@ -104,7 +104,7 @@ def test_lists_of_anything_and_labels_with_dollars(tmp_path):
 
 
 def test_whatever_a_library_raises_is_told(tmp_path, monkeypatch):
-    def broken(one):
+    def broken(one, charts):
         raise RuntimeError("no\nfonts")
 
     monkeypatch.setattr(plots, "_curves", broken)

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from small_run import SMALL
 
+from subquad.cli.tune_text import _timing_lines
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitter
-from subquad.search.materials import Materials, Timing, timing_lines
+from subquad.search.materials import Materials, Timing
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
@@ -119,8 +120,8 @@ def test_steps_and_evaluations_are_timed(search):
 
 def test_unequal_timings_are_told():
     quiet, noisy = Timing(step=0.01, evaluation=0.5, spread=0.02), Timing(step=0.0123, evaluation=0.5, spread=0.43)
-    assert timing_lines({"agf": quiet}) == ["agf: timed at 10 ms a step, 500 ms an evaluation"]
-    assert timing_lines({"agf": quiet, "cur": noisy})[1:] == [
+    assert _timing_lines({"agf": quiet}) == ["agf: timed at 10 ms a step, 500 ms an evaluation"]
+    assert _timing_lines({"agf": quiet, "cur": noisy})[1:] == [
         "cur: timed at 12.3 ms a step, 500 ms an evaluation",
         "steps took unequally long between rounds: cur (43%); is something else running here?",
     ]

@@ -6,16 +6,20 @@ import pytest
 
 from subquad.errors import RunError
 from subquad.runs import METRICS, Record, write_json, write_text
-from subquad.search.folder import Trials, place_of, read_trial, trial_folder, write_trial
+from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.trial import Goal, Trial
 
-GOAL = Goal("accuracy", "max")
+GOALS = {"agf": Goal("accuracy", "max")}
 
 
 def begun(root, number, **more):
     told = {"point": {"train.lr": 0.1}, "settings": {"train.lr": 0.1}, "total_steps": 40, "flops_per_step": 1000}
-    write_trial(root, Trial(candidate="agf", number=number, state="waiting", **told, **more))
+    Trials(root, GOALS).write(Trial(candidate="agf", number=number, state="waiting", **told, **more))
     return trial_folder(root, "agf", number)
+
+
+def first(folder):
+    return Trials(folder.parent.parent.parent, GOALS).one("agf", 0)
 
 
 def evaluated(folder, *rows, split="validation"):
@@ -28,12 +32,12 @@ def evaluated(folder, *rows, split="validation"):
 
 def test_a_folder_without_its_trial_is_none(tmp_path):
     trial_folder(tmp_path, "agf", 0).mkdir(parents=True)
-    assert Trials(tmp_path, {"agf": GOAL}).of("agf") == []
-    assert Trials(tmp_path, {"agf": GOAL}).of("softmax") == []
+    assert Trials(tmp_path, GOALS).of("agf") == []
+    assert Trials(tmp_path, GOALS).of("softmax") == []
 
 
 def test_a_trial_that_waits(tmp_path):
-    found = read_trial(begun(tmp_path, 0), "accuracy")
+    found = first(begun(tmp_path, 0))
     assert (found.state, found.steps, found.flops, found.curve) == ("waiting", 0, 0, ())
     assert found.point == {"train.lr": 0.1}
 
@@ -44,7 +48,7 @@ def test_a_trial_that_runs_and_one_whose_last_line_is_torn(tmp_path):
     evaluated(folder, (10, {"accuracy": 0.5, "loss": 1.0}), (20, {"accuracy": math.nan}))
     with (folder / METRICS).open("a") as stream:
         stream.write('{"kind": "eval", "st')
-    found = read_trial(folder, "accuracy")
+    found = first(folder)
     assert found.state == "running"
     assert [one.step for one in found.curve] == [10, 20]
     assert (found.curve[0].value, found.curve[0].loss) == (0.5, 1.0)
@@ -56,12 +60,12 @@ def test_a_trial_that_runs_and_one_whose_last_line_is_torn(tmp_path):
 def test_only_evaluations_on_the_validation_split_count(tmp_path):
     folder = begun(tmp_path, 0)
     evaluated(folder, (10, {"accuracy": 0.5}), split="test")
-    assert read_trial(folder, "accuracy").curves == ()
+    assert first(folder).curves == ()
 
 
 def test_a_trial_that_ended_is_read_once(tmp_path):
     folder = begun(tmp_path, 0)
-    trials = Trials(tmp_path, {"agf": GOAL})
+    trials = Trials(tmp_path, GOALS)
     assert trials.of("agf")[0].state == "waiting"
     write_json(folder / "result.json", {"status": "pruned", "steps": 30, "seconds": 7.5, "reason": "too bad"})
     (found,) = trials.of("agf")
@@ -76,20 +80,20 @@ def test_a_failed_trial_is_charged_what_it_did(tmp_path):
     folder = begun(tmp_path, 0)
     evaluated(folder, (10, {"accuracy": 0.5}))
     write_json(folder / "result.json", {"status": "failed", "reason": "lost"})
-    found = read_trial(folder, "accuracy")
+    found = first(folder)
     assert (found.state, found.steps, found.flops, found.reason) == ("failed", 10, 10_000, "lost")
 
 
 def test_an_infeasible_point(tmp_path):
     trial = Trial(candidate="agf", number=3, point={"a": 1}, state="infeasible", reason="a: must be 2")
-    write_trial(tmp_path, trial)
-    assert read_trial(trial_folder(tmp_path, "agf", 3), "accuracy") == trial
+    Trials(tmp_path, GOALS).write(trial)
+    assert Trials(tmp_path, GOALS).one("agf", 3) == trial
 
 
 def test_trials_are_told_by_number(tmp_path):
     for number in (2, 0, 1):
         begun(tmp_path, number)
-    assert [one.number for one in Trials(tmp_path, {"agf": GOAL}).of("agf")] == [0, 1, 2]
+    assert [one.number for one in Trials(tmp_path, GOALS).of("agf")] == [0, 1, 2]
     assert place_of(trial_folder(tmp_path, "agf", 7)) == (tmp_path, "agf", 7)
 
 
@@ -106,7 +110,7 @@ def test_trials_are_told_by_number(tmp_path):
 def test_a_damaged_file_is_told_and_never_taken_for_a_trial_to_come(tmp_path, name, text, message):
     write_text(begun(tmp_path, 0) / name, text)
     with pytest.raises(RunError, match=message):
-        Trials(tmp_path, {"agf": GOAL}).of("agf")
+        Trials(tmp_path, GOALS).of("agf")
 
 
 def test_a_result_without_its_trial_is_damage(tmp_path):
@@ -114,17 +118,17 @@ def test_a_result_without_its_trial_is_damage(tmp_path):
     write_json(folder / "result.json", {"status": "finished"})
     (folder / "trial.json").unlink()
     with pytest.raises(RunError, match=r"trial\.json: is missing beside result\.json"):
-        read_trial(folder, "accuracy")
+        first(folder)
 
 
 @pytest.mark.parametrize("name", ["00001.bak", "1", "00000-copy"])
 def test_a_folder_beside_the_trials_is_refused_by_name(tmp_path, name):
     begun(tmp_path, 0).with_name(name).mkdir()
     with pytest.raises(RunError, match=f"agf/{name}: not a trial's folder; move it out of the search"):
-        Trials(tmp_path, {"agf": GOAL}).of("agf")
+        Trials(tmp_path, GOALS).of("agf")
 
 
 def test_a_copy_under_another_number_is_refused(tmp_path):
     begun(tmp_path, 0).rename(trial_folder(tmp_path, "agf", 3))
     with pytest.raises(RunError, match=r"agf/00003/trial\.json: is of trial 0 of agf"):
-        Trials(tmp_path, {"agf": GOAL}).of("agf")
+        Trials(tmp_path, GOALS).of("agf")

@@ -37,7 +37,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
 
 def driver(prepared: Prepared, folder: Path) -> TrialSource:
     """What a driver that starts on this folder asks for trials."""
-    return TrialSource(prepared, folder, prepared.search.trials(folder), lambda _: None)
+    return TrialSource(prepared, prepared.search.trials(folder), lambda _: None)
 
 
 def end(ticket: Run | None, status: str, steps: int) -> None:
