@@ -40,14 +40,7 @@ class _NotDrawn(Exception):
 
 @dataclass(frozen=True)
 class Pictured:
-    """One candidate's part of a search.
-
-    Attributes:
-        label: of the candidate; it begins the names of its files.
-        space: what was searched.
-        goal: what is better.
-        trials: by number.
-    """
+    """One candidate's part of a search; its label begins the names of its files."""
 
     label: str
     space: Space
@@ -57,12 +50,7 @@ class Pictured:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What was drawn.
-
-    Attributes:
-        files: the pictures.
-        left_out: a line for each reason why some could not be made: which, and the reason.
-    """
+    """The pictures that were drawn, and a line for each reason why some could not be: which, and the reason."""
 
     files: tuple[Path, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -84,7 +84,6 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
     for one in search.candidates:
         search.sampler(one)
         search.pruner(one)
-        _refuse_idle_pruner(one, settings.pruner)
     runs = tuple(replace(one.run, label=one.label, axes=one.axes) for one in search.candidates)
     preflight(replace(study, runs=runs), executor)
     materials = Materials()
@@ -101,18 +100,9 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
     for one in search.candidates if fresh else ():
         fitted = prepared.own_trial(one)
         _refuse_small_budget(prepared, one, fitted)
-        _refuse_late_evaluations(settings.pruner, one, fitted)
+        _refuse_idle_pruner(settings.pruner, one, fitted)
         _refuse_hopeless(prepared, one)
     return prepared
-
-
-def _refuse_idle_pruner(candidate: Candidate, name: str) -> None:
-    train = candidate.run.experiment.train
-    if name != "none" and train.eval_every_epochs is None and train.eval_every_steps is None:
-        raise ConfigError(
-            f"--pruner {name}: never sees an evaluation before a trial's last step, as train.eval_every_epochs and "
-            "train.eval_every_steps are null; give one of them, or --pruner none"
-        )
 
 
 def _amount(match: MatchBy, first: Candidate, materials: Materials) -> float:
@@ -147,15 +137,17 @@ def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitte
         )
 
 
-def _refuse_late_evaluations(pruner: str, candidate: Candidate, fitted: Fitted) -> None:
-    if pruner != "none" and fitted.every is not None and fitted.every >= fitted.steps:
-        raise ConfigError(
-            one_line(
-                f"--pruner {pruner}: never sees an evaluation before a trial's last step, as {candidate.label} is "
-                f"evaluated every {fitted.every:,} steps and has {fitted.steps:,}; lower train.eval_every_epochs or "
-                "train.eval_every_steps, or use --pruner none"
-            )
-        )
+def _refuse_idle_pruner(pruner: str, candidate: Candidate, fitted: Fitted) -> None:
+    if pruner == "none" or (fitted.every or fitted.steps) < fitted.steps:
+        return
+    why = (
+        f"{candidate.label} is evaluated every {fitted.every:,} steps and has {fitted.steps:,}; lower "
+        "train.eval_every_epochs or train.eval_every_steps, or use"
+        if fitted.every
+        else "train.eval_every_epochs and train.eval_every_steps are null; give one of them, or"
+    )
+    message = f"--pruner {pruner}: never sees an evaluation before a trial's last step, as {why} --pruner none"
+    raise ConfigError(one_line(message))
 
 
 def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
