@@ -50,8 +50,9 @@ def train_command(
     from subquad.drivers.folder import start
     from subquad.drivers.preflight import preflight
 
-    preflight(study, executor_of(local=local))
-    return conduct(start(study, writable(root)), executor_of(local=local), as_json=as_json)
+    executor = executor_of(local=local)
+    preflight(study, executor)
+    return conduct(start(study, writable(root)), executor, as_json=as_json)
 
 
 @click.command("resume")

@@ -10,6 +10,7 @@ Standard output: a `Summary`, once, at the end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -34,6 +35,7 @@ _LOCK = ".mlflow.lock"
 _LOCK_SECONDS = 5
 _BATCH_RECORDS = 500
 _ORPHAN_SECONDS = 60.0
+_POLL_SECONDS, _RETRY_SECONDS = 2.0, 15.0  # between looks; after one at which a store did not answer
 
 
 class Upload(BaseModel, frozen=True):
@@ -44,16 +46,12 @@ class Upload(BaseModel, frozen=True):
         experiment: name of the MLflow experiment.
         artifacts: folder for artefacts where the store is a database; None: the server decides.
         folder: a run, or a study or search with all runs below it.
-        poll_s: seconds between looks at the folder.
-        retry_s: seconds until a store that did not answer is tried again.
     """
 
     uri: str
     experiment: str
     artifacts: Path | None
     folder: Path
-    poll_s: float = 2.0
-    retry_s: float = 15.0
 
 
 class Summary(BaseModel, frozen=True):
@@ -225,9 +223,14 @@ class _Sender:
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of each file, but for our own two."""
-    found = {entry.name: entry.stat() for entry in os.scandir(folder) if entry.name not in (TRACKING, _LOCK)}
-    return {name: (file.st_size, file.st_mtime_ns) for name, file in found.items()}
+    """Size and time of each file, but for our own and those that are just being written."""
+    found = {}
+    for path in folder.glob("[!.]*"):
+        with contextlib.suppress(FileNotFoundError):  # a run that starts anew removes its old result
+            file = path.stat()
+            found[path.name] = file.st_size, file.st_mtime_ns
+    found.pop(TRACKING, None)
+    return found
 
 
 def _describe(run: StoredRun, shown: Mirror, parent_id: str | None) -> None:
@@ -294,7 +297,7 @@ def _main() -> None:
         error = uploader.look(final=final)
         if final:
             break
-        final = closing.wait(upload.retry_s if error else upload.poll_s)
+        final = closing.wait(_RETRY_SECONDS if error else _POLL_SECONDS)
     print(summarise(upload, error).model_dump_json(), file=answer, flush=True)
     os._exit(0)  # MLflow's threads have nothing left to do
 
