@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from subquad.experiment.schema import Experiment
@@ -50,7 +50,7 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
         sources: SHA-256 of each mixer's file, where it is given as one, by `("mixer",)` or `("mixers", 0)`; it then
             stands for the file's path.
     """
-    data = _deciding(experiment)
+    data = dict(_deciding(experiment.model_dump(mode="json")))
     for path, sha256 in (sources or {}).items():
         name = dotted((*path, "name"))
         data[name] = data[name].rpartition(":")[2]
@@ -61,27 +61,19 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
 
 def differences(a: Experiment, b: Experiment) -> list[str]:
     """Dotted keys in which two experiments differ, of those that the digest covers."""
-    before, after = _deciding(a), _deciding(b)
-    keys = dict.fromkeys((*before, *after))
-    missing = object()
-    return [key for key in keys if before.get(key, missing) != after.get(key, missing)]
+    before, after = (dict(_deciding(one.model_dump(mode="json"))) for one in (a, b))
+    shared = before.keys() & after.keys()
+    return [key for key in {**before, **after} if key not in shared or before[key] != after[key]]
 
 
-def _deciding(experiment: Experiment) -> dict[str, Any]:
-    """The settings that decide the numbers, flat."""
-    flat: dict[str, Any] = {}
-    _flatten(experiment.model_dump(mode="json"), (), flat)
-    return flat
-
-
-def _flatten(data: Any, path: KeyPath, flat: dict[str, Any]) -> None:
+def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
+    """The settings that decide the numbers, flat; a list of mappings is one of settings too."""
     for key, value in children(data):
         here = (*path, key)
         if here in WITHOUT_EFFECT or (here in WITHOUT_EFFECT_AT and value == WITHOUT_EFFECT_AT[here]):
             continue
-        if (isinstance(value, dict) and value) or (
-            isinstance(value, list) and any(isinstance(one, dict) for one in value)
-        ):
-            _flatten(value, here, flat)
+        holds_settings = any(isinstance(one, dict) for one in value) if isinstance(value, list) else value
+        if isinstance(value, (dict, list)) and holds_settings:
+            yield from _deciding(value, here)
         else:
-            flat[dotted(here)] = value
+            yield dotted(here), value

@@ -314,4 +314,5 @@ def blamed_key(message: str, path: KeyPath, marks: Marks | None) -> KeyPath:
     ]
     if path in marks and not any(key[: len(path)] == path and key != path for key in marks):
         named.insert(0, path)
-    return next((key for key in named if marks[key].is_override), next(iter(named), path))
+    overriding = [key for key in named if marks[key].source.startswith("override ")]
+    return next(iter((*overriding, *named, path)))

@@ -46,10 +46,6 @@ class Origin:
     def __str__(self) -> str:
         return f"{self.source}:{self.line}" if self.line else self.source
 
-    @property
-    def is_override(self) -> bool:
-        return self.source.startswith("override ")
-
 
 _UNKNOWN = Origin("")
 Marks = Mapping[KeyPath, Origin]
