@@ -175,7 +175,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Replace a JSON file whole; see `plain` for non-finite numbers."""
+    """Replace a JSON file whole; see `json_value` for non-finite numbers."""
     write_text(path, json.dumps(json_value(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
 
 

@@ -64,11 +64,6 @@ def _per_output(factor: int) -> _Formula:
     return lambda args, out: factor * _reals(out)
 
 
-def _product(args: Sequence[Any], out: Any) -> int:
-    """Complex elementwise products are 6, real ones 1."""
-    return sum(one.numel() * (6 if one.is_complex() else 1) for one in tensors_in(out))
-
-
 def _fft(factor: float, real_side: Literal["in", "out"] | None) -> _Formula:
     def flops(args: Sequence[Any], out: Any) -> int:
         side = out if real_side == "out" else args[0]
@@ -94,10 +89,6 @@ def _search(args: Sequence[Any], out: Any) -> int:
     return round(_reals(out) * math.log2(1 + max(one.shape[-1] for one in tensors_in(args[:2]) if one.ndim)))
 
 
-def _vector_product(args: Sequence[Any], out: Any) -> int:
-    return 2 * max(map(_reals, tensors_in(args)))
-
-
 def _cubic(factor: float) -> _Formula:
     """factor n^3 for each square matrix of the first argument; for m x n, factor m n min(m, n)."""
 
@@ -118,10 +109,6 @@ def _solve(factor: float, *, matrix: int = 0, right: int = 1) -> _Formula:
     return flops
 
 
-def _distances(args: Sequence[Any], out: Any) -> int:
-    return 3 * _reals(tensors_in(out)[0]) * args[0].shape[-1]
-
-
 def _convolution_backward(args: Sequence[Any], out: Any) -> int:
     """Each product of the forward pass comes back once in either gradient; torch's formula forgets the groups."""
     grad, x, weight, transposed, mask = args[0], args[1], args[2], args[7], args[10]
@@ -130,18 +117,9 @@ def _convolution_backward(args: Sequence[Any], out: Any) -> int:
     return once * (mask[0] + mask[1]) + (_reals(grad) if mask[2] else 0)
 
 
-def _mkldnn_convolution(args: Sequence[Any], out: Any) -> int:
-    return 2 * out.shape[0] * math.prod(out.shape[2:]) * args[1].numel()
-
-
 def _pool(args: Sequence[Any], out: Any) -> int:
     window = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
     return _reals(tensors_in(out)[0]) * math.prod(window)
-
-
-def _recurrent(factor: int) -> _Formula:
-    """An LSTM layer: both weights (args 1 and 2) multiply every token, `factor` times."""
-    return lambda args, out: factor * 2 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())
 
 
 _FREE = """_unsafe_view _reshape_alias detach alias empty empty_like empty_strided empty_permuted new_empty
@@ -212,16 +190,25 @@ _FORMULAS: dict[str, _Formula] = {
     **dict.fromkeys(("sort", "argsort", "msort"), _sort),
     "topk": _topk,
     **dict.fromkeys(("searchsorted", "bucketize"), _search),
-    **dict.fromkeys(("dot", "vdot", "mv", "addmv"), _vector_product),
-    **dict.fromkeys(("mul", "div"), _product),
+    **dict.fromkeys(("dot", "vdot", "mv", "addmv"), lambda args, out: 2 * max(map(_reals, tensors_in(args)))),
+    # Complex elementwise products are 6, real ones 1.
+    **dict.fromkeys(
+        ("mul", "div"), lambda args, out: sum(x.numel() * (6 if x.is_complex() else 1) for x in tensors_in(out))
+    ),
     **dict.fromkeys(("addcmul", "addcdiv", "addr"), _per_output(2)),
     "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
     "addbmm": lambda args, out: 2 * args[1].numel() * args[2].shape[-1],
-    **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), _distances),
+    **dict.fromkeys(
+        ("_cdist_forward", "_cdist_backward", "_euclidean_dist"),
+        lambda args, out: 3 * _reals(tensors_in(out)[0]) * args[0].shape[-1],
+    ),
     "convolution_backward": _convolution_backward,
-    "mkldnn_convolution": _mkldnn_convolution,
-    "mkldnn_rnn_layer": _recurrent(1),
-    "mkldnn_rnn_layer_backward": _recurrent(2),
+    "mkldnn_convolution": lambda args, out: 2 * out.shape[0] * math.prod(out.shape[2:]) * args[1].numel(),
+    # An LSTM layer: both weights multiply every token, and twice on the way back.
+    "mkldnn_rnn_layer": lambda args, out: 2 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel()),
+    "mkldnn_rnn_layer_backward": lambda args, out: (
+        4 * math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel())
+    ),
     **dict.fromkeys(("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"), _pool),
     **{name: _cubic(factor) for factor, names in _CUBIC.items() for name in names.split()},
     "linalg_lstsq": _solve(4),

@@ -11,8 +11,10 @@ import platform
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +49,11 @@ class Attempt:
 
 def read(run: Path) -> list[Attempt]:
     """Earlier attempts, oldest first; torn lines are left out."""
-    found = []
-    try:
-        lines = (run / ATTEMPTS).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    for line in lines:
-        try:
+    path, found = run / ATTEMPTS, []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        with suppress(ValueError, KeyError, TypeError):
             data = json.loads(line)
             found.append(Attempt(**{name: data[name] for name in Attempt.__dataclass_fields__}))
-        except (ValueError, KeyError, TypeError):
-            continue
     return found
 
 
@@ -102,12 +98,8 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
 
 def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
     """How many attempts in a row of this launch already started from the same step."""
-    count = 0
-    for one in reversed(earlier):
-        if one.launch != launch or one.from_step != from_step:
-            break
-        count += 1
-    return count
+    alike = takewhile(lambda one: (one.launch, one.from_step) == (launch, from_step), reversed(earlier))
+    return sum(1 for _ in alike)
 
 
 def _newest_error(folder: Path) -> str:

@@ -24,7 +24,7 @@ from subquad.engine.group import Group
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress
 from subquad.engine.tensors import load_model
-from subquad.errors import CheckpointError
+from subquad.errors import CheckpointError, plain
 from subquad.experiment import Run
 from subquad.runs import CHECKPOINTS, PREDICTIONS, RESULT, write_json
 
@@ -35,7 +35,6 @@ _LABELS = {
     "paper": "best test accuracy over epochs (the published convention; the checkpoint is chosen on the test split)",
     "trial": "a trial of a search: evaluated on a validation part of TRAIN; test not opened",
 }
-_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -83,20 +82,16 @@ def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, float],
         found = dict(dataset.reference_scores(split))
         wrong = [name for name, value in found.items() if not _is_accuracy(name, value)]
         notes = [f"reference score {name!r} left out: {found.pop(name)!r} is no accuracy" for name in wrong]
-        return {name: float(value) for name, value in found.items()}, [*map(_one_line, notes)]
+        scores = {name: float(value) for name, value in found.items()}
     except Exception as error:  # a plugin's: the run has its result, which a row beside it must not cost
-        return {}, [_one_line(f"no reference scores: {type(error).__name__}: {error}")]
+        scores, notes = {}, [f"no reference scores: {type(error).__name__}: {error}"]
+    return scores, [plain(" ".join(note.split()), 200) for note in notes]
 
 
 def _is_accuracy(name: Any, value: Any) -> bool:
     if not isinstance(name, str) or not name.strip():
         return False
     return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(0 <= value <= 1)
-
-
-def _one_line(text: str) -> str:
-    short = " ".join(text.split())
-    return short if len(short) <= _LONGEST else f"{short[: _LONGEST - 1]}…"
 
 
 def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
