@@ -155,7 +155,7 @@ def curve_chart(curve: Curve) -> Chart:
     """Test means with bars of one standard deviation, validation means, and all published values, evenly spaced."""
     first, metric = curve.rows[0], curve.metric
     own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
-    printed = [(own.get(value, f"{value:g}"), one) for value, one in printed_values(first, curve.key)]
+    printed = [(own.get(value, f"{value:g}"), one) for value, one, *_ in printed_values(first, curve.key)]
     names = sorted({*map(curve.value, curve.rows), *(name for name, _ in printed)}, key=in_order)
     place = {name: float(index) for index, name in enumerate(names)}
 

@@ -78,8 +78,9 @@ def compare_rows(rows: Sequence[TableRow], baseline: str, apart: Collection[Tabl
         apart: rows that are compared elsewhere with the others of their mixer.
     """
     families: dict[tuple[str, str], list[Comparison]] = {}
+    elsewhere = {id(row) for row in apart}
     for first, second in combinations(rows, 2):
-        if _comparable(first, second) and not (first.label == second.label and first in apart and second in apart):
+        if _comparable(first, second) and not (first.label == second.label and {id(first), id(second)} <= elsewhere):
             swap = first.is_called(baseline) and not second.is_called(baseline)
             pair = _compare(second, first) if swap else _compare(first, second)
             families.setdefault(first.family, []).append(pair)

@@ -72,7 +72,7 @@ def _filled(template: str, document: ReportDocument, escapes: Mapping[int, str] 
     environment = Environment(
         loader=FunctionLoader(_file),
         autoescape=escapes is None,
-        finalize=escapes and (lambda value: value if isinstance(value, Markup) else value.translate(escapes)),
+        finalize=(lambda value: value if isinstance(value, Markup) else value.translate(escapes)) if escapes else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

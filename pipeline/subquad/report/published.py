@@ -153,14 +153,21 @@ class _PublishedTable(_Strict):
         ]
         return sorted(found, key=lambda one: one[0])
 
-    def beside(self, row: TableRow, published: _PublishedRow, varied: _Varied | None = None, **value: float) -> Beside:
+    def beside(
+        self,
+        row: TableRow,
+        published: _PublishedRow,
+        varied: _Varied | None = None,
+        *,
+        value: Mapping[str, float] | None = None,
+    ) -> Beside:
         """A row beside a published one; with `varied` it is one of `find_varied`.
 
         Its conditions are then those of the main table, with the setting's value in place of the chosen one.
         """
         rule = self.conditions_of(published.model_copy(update=varied.main if varied else {}))
         chosen = rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
-        variants = [{**one, **value} for one in chosen[: varied.variants if varied else None]]
+        variants = [{**one, **(value or {})} for one in chosen[: varied.variants if varied else None]]
         return Beside(published=published, reasons=tuple(_reasons(row, published, rule, variants)))
 
     def conditions_of(self, row: _PublishedRow) -> _Conditions | None:
@@ -184,18 +191,14 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
         return [table.beside(row, one) for table in published_tables() for one in table.find(*where)]
     name, value = key.removeprefix("mixer.params."), row.first.leaves.get(key)
     return [
-        table.beside(row, one, rule, **{name: printed})
-        for printed, one, table, rule in _along(row, key)
+        table.beside(row, one, rule, value={name: printed})
+        for printed, one, table, rule in printed_values(row, key)
         if printed == value and isinstance(value, int | float)
     ]
 
 
-def printed_values(row: TableRow, key: str) -> list[tuple[float, _PublishedRow]]:
-    """Every published value of one setting of the row's mixer on its data set."""
-    return [(value, one) for value, one, *_ in _along(row, key)]
-
-
-def _along(row: TableRow, key: str) -> Iterator[tuple[float, _PublishedRow, _PublishedTable, _Varied]]:
+def printed_values(row: TableRow, key: str) -> Iterator[tuple[float, _PublishedRow, _PublishedTable, _Varied]]:
+    """Every published value of one setting of the row's mixer on its data set, with its row and where it stands."""
     for table in published_tables():
         for value, one, rule in table.find_varied(row.mixer, key, row.benchmark, row.metric):
             yield value, one, table, rule

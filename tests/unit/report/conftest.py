@@ -182,6 +182,12 @@ def factory(tmp_path: Path) -> RunFactory:
     return RunFactory(tmp_path / "runs")
 
 
+@pytest.fixture(scope="module")
+def shared_factory(tmp_path_factory: pytest.TempPathFactory) -> RunFactory:
+    """For what the tests of a module read and none changes."""
+    return RunFactory(tmp_path_factory.mktemp("shared") / "runs")
+
+
 @pytest.fixture
 def as_text():
     """`as_text(report, "md")`: what a file of this format holds."""

@@ -102,7 +102,7 @@ def test_each_value_stands_beside_the_printed_one(listops):
     one = only(read_report([listops]))
     found = [beside.published for row in one.rows for beside in published_beside(row, one.key)]
     assert [(row.model, row.value) for row in found] == [("AGF K=3", 37.0), ("AGF K=5", 38.0), ("AGF K=7", 37.3)]
-    assert [value for value, _ in printed_values(one.rows[0], one.key)] == [3, 4, 5, 6, 7]
+    assert [value for value, *_ in printed_values(one.rows[0], one.key)] == [3, 4, 5, 6, 7]
 
 
 def test_a_published_value_is_held_to_the_conditions_of_the_main_table_with_its_own_value(listops):
