@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from subquad.errors import RunError
-from subquad.experiment.settings import one_line
 from subquad.search.pruner import PRUNERS, Pruner
 from subquad.search.sampler import SAMPLERS, Sampler
 from subquad.search.search import Search, read_search
@@ -228,24 +227,20 @@ def recorded(search: Search, folder: Path, label: str) -> Table:
     """
     space, goal = next((one.space, one.goal) for one in search.candidates if one.label == label)
     if not space.is_finite:
-        raise RunError(one_line(f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid"))
+        raise RunError(f"{folder}: {label}: the space {space.name} has a continuous dimension; record a grid")
     trials = {identity(trial.point): trial for trial in search.trials(folder).of(label)}
     refused = {key for key, trial in trials.items() if trial.state == "infeasible"}
     points = [key for point in space.grid() if (key := identity(point)) not in refused]
     whole = [trials[key] for key in points if key in trials and _is_whole(trials[key], goal)]
     if len(whole) < max(2, len(points)):
         raise RunError(
-            one_line(
-                f"{folder}: {label}: {len(whole)} of {len(points)} points were trained to their end; a replay needs "
-                "all of at least two: search the whole space with --sampler grid and no pruner"
-            )
+            f"{folder}: {label}: {len(whole)} of {len(points)} points were trained to their end; a replay needs "
+            "all of at least two: search the whole space with --sampler grid and no pruner"
         )
     lengths = {trial.total_steps for trial in whole}
     if len(lengths) > 1:
         raise RunError(
-            one_line(
-                f"{folder}: {label}: trials have {min(lengths)} to {max(lengths)} steps, a replay needs one number"
-            )
+            f"{folder}: {label}: trials have {min(lengths)} to {max(lengths)} steps, a replay needs one number"
         )
     return Table(
         space=space,
@@ -354,7 +349,7 @@ def _candidate(there: Sequence[str], asked: str | None, folder: Path) -> str:
     label = there[0] if asked is None and len(there) == 1 else asked
     if label is None or label not in there:
         what = "choose one" if asked is None else f"no candidate {asked!r}"
-        raise RunError(one_line(f"{folder}: {what} with --candidate: {', '.join(there)}"))
+        raise RunError(f"{folder}: {what} with --candidate: {', '.join(there)}")
     return label
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from subquad.engine import checkpoint
 from subquad.errors import ConfigError
 from subquad.experiment.schema import Experiment
-from subquad.experiment.settings import one_line
 from subquad.nn import Backbone
 from subquad.runs import CHECKPOINTS
 
@@ -34,12 +33,12 @@ def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None
     tensors, sha256 = _read(init.source)
     found = model.import_weights(tensors)
     if not found.used:
-        raise ConfigError(one_line(f"init.from: {init.source}: none of its {len(tensors)} tensors fits this model"))
+        raise ConfigError(f"init.from: {init.source}: none of its {len(tensors)} tensors fits this model")
     if init.strict and (found.missing or found.unused):
         kinds = {"missing": found.missing, "not used": found.unused}
         lacks = [f"{len(names)} {word} ({names[0]})" for word, names in kinds.items() if names]
         remedy = "init.strict=false starts with those that fit"
-        raise ConfigError(one_line(f"init.from: {init.source}: tensors {' and '.join(lacks)}; {remedy}"))
+        raise ConfigError(f"init.from: {init.source}: tensors {' and '.join(lacks)}; {remedy}")
     names = {"used": found.used, "missing": found.missing, "unused": found.unused}
     return {"from": init.source, "sha256": sha256, **{key: list(some) for key, some in names.items()}}
 
@@ -52,17 +51,17 @@ def _read(source: str) -> tuple[Mapping[str, Tensor], str]:
     elif path.is_dir():
         found = checkpoint.trained_weights(path / CHECKPOINTS)
         if found is None:
-            raise ConfigError(one_line(f"init.from: {path}: not a run with a checkpoint"))
+            raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found
     elif path.is_file() and path.suffix == ".safetensors":
         content = path.read_bytes()
         try:
             return load(content), hashlib.sha256(content).hexdigest()
         except SafetensorError as error:
-            raise ConfigError(one_line(f"init.from: {source}: not a safetensors file: {error}")) from error
+            raise ConfigError(f"init.from: {source}: not a safetensors file: {error}") from error
     else:
         said = "must be a run's folder, a .safetensors file, or timm:NAME" if path.exists() else "no such run or file"
-        raise ConfigError(one_line(f"init.from: {source}: {said}"))
+        raise ConfigError(f"init.from: {source}: {said}")
     return tensors, _sha256(tensors)
 
 
@@ -74,7 +73,7 @@ def _timm(name: str) -> Mapping[str, Tensor]:
     try:
         return timm.create_model(name, pretrained=True).state_dict()
     except Exception as error:  # an unknown name, no weights, no network
-        raise ConfigError(one_line(f"init.from: timm:{name}: {error}")) from error
+        raise ConfigError(f"init.from: timm:{name}: {error}") from error
 
 
 def _sha256(tensors: Mapping[str, Tensor]) -> str:

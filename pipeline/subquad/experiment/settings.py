@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from subquad.errors import ConfigError, plain
+from subquad.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
 
@@ -71,11 +71,6 @@ def shown_key(key: str) -> str:
 
 def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def one_line(message: str) -> str:
-    """`message` with line breaks and control characters shown as escapes, and not endlessly long."""
-    return plain(message, ConfigError.longest)
 
 
 def shown_target(target: str) -> str:

@@ -23,9 +23,9 @@ from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, Literal
 
-from subquad.errors import SubquadError
+from subquad.errors import SubquadError, plain
 from subquad.registry.files import package_folder
-from subquad.registry.foreign import flush_output, plain, process_state
+from subquad.registry.foreign import flush_output, process_state
 from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
 from subquad.registry.loaded import build_class, load_plugin
 

@@ -9,7 +9,7 @@ from typing import Any
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import CASE, axis_path, plain_label
-from subquad.experiment.settings import KeyPath, Origin, Setting, one_line
+from subquad.experiment.settings import KeyPath, Origin, Setting
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.search.materials import Timing
 from subquad.search.trial import CostBy, Goal, Trial
@@ -105,10 +105,8 @@ def _refuse_protocols(study: Study) -> None:
         if protocol != "honest":
             lacks = "selects on the test split" if protocol == "paper" else "has no validation split to select on"
             raise ConfigError(
-                one_line(
-                    f"protocol: got {protocol!r}, which {lacks}; a search needs protocol: honest "
-                    f"(as in subquad tune {study.name} protocol=honest)"
-                )
+                f"protocol: got {protocol!r}, which {lacks}; a search needs protocol: honest "
+                f"(as in subquad tune {study.name} protocol=honest)"
             )
 
 

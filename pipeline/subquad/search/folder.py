@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
-from subquad.experiment.settings import dotted, one_line
+from subquad.experiment.settings import dotted
 from subquad.runs import ATTEMPTS, METRICS, RESULT, TRIAL, TRIALS, Record, read_json, read_records, write_json
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
@@ -150,7 +150,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, what: str) -> RunError:
-    return RunError(one_line(f"{path}: {what}; {PUT_BACK}"))
+    return RunError(f"{path}: {what}; {PUT_BACK}")
 
 
 def _curve(records: list[Record], metric: str) -> Curve:
@@ -163,7 +163,7 @@ def _curve(records: list[Record], metric: str) -> Curve:
 
 def _number(folder: Path) -> int:
     if not folder.name.isdigit() or folder.name != f"{int(folder.name):05d}":
-        raise RunError(one_line(f"{folder}: not a trial's folder; move it out of the search"))
+        raise RunError(f"{folder}: not a trial's folder; move it out of the search")
     return int(folder.name)
 
 

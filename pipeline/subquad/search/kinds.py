@@ -14,7 +14,6 @@ from pydantic import create_model
 
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import known_keys, refusal, validated
-from subquad.experiment.settings import one_line
 from subquad.plugin import Config
 from subquad.suggest import did_you_mean
 
@@ -73,7 +72,7 @@ def configured(role: str, name: str, kinds: Mapping[str, Kind], given: Mapping[s
     """
     if name not in kinds:
         hint = did_you_mean(name, kinds) or f"; there is {', '.join(kinds)}"
-        raise ConfigError(one_line(f"{role}: unknown {role} {name!r}{hint}"))
+        raise ConfigError(f"{role}: unknown {role} {name!r}{hint}")
     schema, path = kinds[name].schema, (role,)
     settings, faults = validated(schema, given, path, None, lambda: known_keys(schema, path))
     if settings is None:
@@ -83,7 +82,7 @@ def configured(role: str, name: str, kinds: Mapping[str, Kind], given: Mapping[s
         with quiet():
             kinds[name].make(**arguments)
     except ValueError as error:
-        raise ConfigError(one_line(f"{role} {name}: {error}")) from error
+        raise ConfigError(f"{role} {name}: {error}") from error
     return arguments
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from subquad.drivers.executor import Executor
 from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
-from subquad.experiment.settings import one_line
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.materials import Materials
@@ -48,7 +47,7 @@ class Prepared:
         except UserError as error:
             if self.fitter.match == "none":
                 raise
-            raise ConfigError(one_line(f"--match {self.fitter.match}: {candidate.label}: {error}")) from error
+            raise ConfigError(f"--match {self.fitter.match}: {candidate.label}: {error}") from error
 
     def charge(self, fitted: Fitted) -> float:
         """What a trial is expected to use of its candidate's budget."""
@@ -118,7 +117,7 @@ def _counted(candidate: Candidate, materials: Materials, option: str) -> int:
     cost = materials.cost(candidate.run)
     if not cost.flops_per_step:
         why = "; ".join(cost.uncounted)
-        raise ConfigError(one_line(f"{option}: the FLOPs of {candidate.label} cannot be counted ({why})"))
+        raise ConfigError(f"{option}: the FLOPs of {candidate.label} cannot be counted ({why})")
     return cost.flops_per_step
 
 
@@ -130,10 +129,8 @@ def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitte
     if needed > budget.amount:
         unit = "FLOPs" if budget.unit == "flops" else "s of training"
         raise ConfigError(
-            one_line(
-                f"{option}: too small for one trial of {candidate.label}, which takes about {needed:.3g} {unit}; "
-                "give more, or shorten it with train.steps"
-            )
+            f"{option}: too small for one trial of {candidate.label}, which takes about {needed:.3g} {unit}; "
+            "give more, or shorten it with train.steps"
         )
 
 
@@ -147,7 +144,7 @@ def _refuse_idle_pruner(pruner: str, candidate: Candidate, fitted: Fitted) -> No
         else "train.eval_every_epochs and train.eval_every_steps are null; give one of them, or"
     )
     message = f"--pruner {pruner}: never sees an evaluation before a trial's last step, as {why} --pruner none"
-    raise ConfigError(one_line(message))
+    raise ConfigError(message)
 
 
 def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
@@ -159,7 +156,7 @@ def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
         count, reason = count + 1, reason or trial.reason
     which = f"the first {count} points" if count == MAX_FRUITLESS else f"all {count} points"
     space = prepared.search.settings.space
-    raise ConfigError(one_line(f"space {space}: {which} of {candidate.label} are infeasible, such as: {reason}"))
+    raise ConfigError(f"space {space}: {which} of {candidate.label} are infeasible, such as: {reason}")
 
 
 def estimate(prepared: Prepared) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from subquad.errors import RunError
 from subquad.experiment import Study, load_study
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.settings import one_line
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import CHECKPOINTS, FINAL, STUDY, SUMMARY, is_study, write_json, write_text
 from subquad.search.candidates import SEED, Candidate
@@ -188,10 +187,8 @@ def _same_winners(search: Search, folder: Path, winners: Winners) -> None:
     changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
     if changed is not None:
         raise RunError(
-            one_line(
-                f"{folder}: its final study began with other winners than the trials now have (run {changed} differs); "
-                "put the trials back as they were, or start a new search"
-            )
+            f"{folder}: its final study began with other winners than the trials now have (run {changed} differs); "
+            "put the trials back as they were, or start a new search"
         )
 
 

@@ -17,7 +17,7 @@ from subquad.experiment import Study, differences, load_study
 from subquad.experiment.axes import parse_axes
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
-from subquad.experiment.settings import dotted, one_line
+from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
 from subquad.search.candidates import SEED, Candidate, candidates_of
@@ -96,7 +96,7 @@ def plan_search(study: Study, settings: Settings, *, cwd: Path | None = None) ->
     several = len(found) > 1
     candidates = [replace(one, space=_space(one, settings.space, several=several, cwd=cwd)) for one in found]
     if not any(one.space.dims for one in candidates):
-        raise ConfigError(one_line(f"space {settings.space}: nothing of it can be searched in any run of the study"))
+        raise ConfigError(f"space {settings.space}: nothing of it can be searched in any run of the study")
     search = Search(study, settings, tuple(candidates))
     _refuse_owned(search)
     _check_points(search)
@@ -128,7 +128,7 @@ def _refuse_owned(search: Search) -> None:
             why = f" with --match {match}, which {'may decide' if match == 'params' else 'decides'} it"
         else:
             continue
-        raise ConfigError(one_line(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}"))
+        raise ConfigError(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}")
 
 
 def _check_points(search: Search) -> None:
@@ -136,9 +136,9 @@ def _check_points(search: Search) -> None:
     dims = {dim.path: dim for one in search.candidates for dim in one.space.dims}
     for key, value in (pair for point in search.settings.points for pair in point.items()):
         if key not in dims:
-            raise ConfigError(one_line(f"--points: {key}: is not searched{did_you_mean(key, dims)}"))
+            raise ConfigError(f"--points: {key}: is not searched{did_you_mean(key, dims)}")
         if not dims[key].can_be(value):
-            raise ConfigError(one_line(f"--points: {key}: the space does not try {shown(value)}"))
+            raise ConfigError(f"--points: {key}: the space does not try {shown(value)}")
 
 
 def _warmed(search: Search, folder: Path) -> Search:
@@ -152,9 +152,7 @@ def _warmed(search: Search, folder: Path) -> Search:
     if len(search.candidates) == len(other.candidates) == 1:
         theirs = {search.candidates[0].label: other.candidates[0]}
     if not any(one.label in theirs for one in search.candidates):
-        raise ConfigError(
-            one_line(f"--warm-start: has none of the candidates of this search; there is {', '.join(theirs)}")
-        )
+        raise ConfigError(f"--warm-start: has none of the candidates of this search; there is {', '.join(theirs)}")
 
     def warmed(own: Candidate) -> Candidate:
         if own.label not in theirs:
@@ -171,10 +169,10 @@ def _refuse_other(own: Candidate, its: Candidate) -> None:
     if ours != theirs:
         keys = [*ours["dims"], *theirs["dims"]]
         what = next((key for key in keys if ours["dims"].get(key) != theirs["dims"].get(key)), "constraints")
-        raise ConfigError(one_line(f"--warm-start: {own.label}: searched another space there: {what} differs"))
+        raise ConfigError(f"--warm-start: {own.label}: searched another space there: {what} differs")
     if own.goal != its.goal:
         there = f"searched for {its.goal.metric} (--cost {its.goal.cost}) there, not {own.goal.metric}"
-        raise ConfigError(one_line(f"--warm-start: {own.label}: {there}"))
+        raise ConfigError(f"--warm-start: {own.label}: {there}")
 
 
 def write_search(search: Search, root: Path) -> Path:
@@ -227,9 +225,9 @@ def read_search(folder: Path) -> Search:
         budget = [settings.budget, *_later_budgets(folder)][-1]
         return Search(study, replace(settings, budget=budget), tuple(candidates))
     except UserError as error:
-        raise type(error)(one_line(f"{path}: {error}")) from error
+        raise type(error)(f"{path}: {error}") from error
     except (KeyError, TypeError) as error:  # only where the folder has another name, which the hash is part of
-        raise RunError(one_line(f"{path}: damaged: {type(error).__name__}: {error}; {PUT_BACK}")) from error
+        raise RunError(f"{path}: damaged: {type(error).__name__}: {error}; {PUT_BACK}") from error
 
 
 def _read_candidate(one: Candidate, data: Mapping[str, Any], space: str) -> Candidate:
@@ -251,7 +249,7 @@ def _later_budgets(folder: Path) -> list[str]:
     path = folder / BUDGETS
     later = (read_json(path) or {"budgets": None})["budgets"] if path.exists() else []
     if not isinstance(later, list) or not all(isinstance(one, str) for one in later):
-        raise RunError(one_line(f"{path}: damaged: must hold a list of budgets; {PUT_BACK}"))
+        raise RunError(f"{path}: damaged: must hold a list of budgets; {PUT_BACK}")
     return later
 
 
@@ -276,7 +274,7 @@ def same_settings(stored: Settings, given: Mapping[str, Any]) -> None:
             continue
         option = name.replace("_", " ") if name.endswith("_settings") else f"--{name.replace('_', '-')}"
         was, now = (json.dumps(one) if isinstance(one, Mapping) else shown(one) for one in (before, value))
-        raise RunError(one_line(f"{option}: the search was started with {was}, got {now}; {_LEAVE_OUT}"))
+        raise RunError(f"{option}: the search was started with {was}, got {now}; {_LEAVE_OUT}")
 
 
 def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
@@ -291,7 +289,7 @@ def same_target(search: Search, target: str, overrides: Sequence[str]) -> None:
     pairs = zip(before.runs, now.runs, strict=False)
     changed = [key for old, new in pairs for key in differences(old.experiment, new.experiment)]
     what = changed[0] if changed else "its name, its runs, or where it runs"
-    raise RunError(one_line(f"{target}: differs from what the search was started with: {what}; {_LEAVE_OUT}"))
+    raise RunError(f"{target}: differs from what the search was started with: {what}; {_LEAVE_OUT}")
 
 
 def same_sources(search: Search, folder: Path) -> None:
@@ -304,7 +302,7 @@ def same_sources(search: Search, folder: Path) -> None:
         sources = list(one.run.sources.values())
         for kept in sorted((folder / TRIALS / one.label).glob("**/source/[0-9a-f]*")) if sources else ():
             if not any(kept.name.startswith(source.sha256[:12]) for source in sources):
-                raise RunError(one_line(f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}"))
+                raise RunError(f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}")
 
 
 def reopened(folder: Path, search: Search, *, budget: str | None = None, retry_failed: bool = False) -> Search:
@@ -331,7 +329,7 @@ def _extended(folder: Path, search: Search, budget: str) -> Search:
         return search
     if asked.unit != there.unit or asked.amount < there.amount:
         has = search.settings.budget
-        raise RunError(one_line(f"--budget: the search has {has}, got {budget}; it can only be given more of it"))
+        raise RunError(f"--budget: the search has {has}, got {budget}; it can only be given more of it")
     _set_final_aside(folder)
     write_json(folder / BUDGETS, {"budgets": [*_later_budgets(folder), budget]})
     return replace(search, settings=replace(search.settings, budget=budget))

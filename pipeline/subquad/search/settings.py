@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
-from subquad.experiment.settings import one_line, shown_target
+from subquad.experiment.settings import shown_target
 from subquad.experiment.sources import parse_overrides
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.search.trial import CostBy, Trial
@@ -58,7 +58,7 @@ class Budget:
         """
 
         def wrong(what: str) -> ConfigError:
-            return ConfigError(one_line(f"--budget: got {shown(text)}, {what}"))
+            return ConfigError(f"--budget: got {shown(text)}, {what}")
 
         found = _FORM.fullmatch(text.strip())
         if not found:
@@ -148,7 +148,7 @@ class Settings:
 def _one_of(option: str, given: str, there: Sequence[str]) -> None:
     if given not in there:
         message = f"{option}: got {shown(given)}, must be one of {', '.join(there)}{did_you_mean(given, there)}"
-        raise ConfigError(one_line(message))
+        raise ConfigError(message)
 
 
 def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
@@ -166,6 +166,6 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
         name = shown_target(text)
         data = parse_yaml(read_text(cwd / text, name), name).data
         if not isinstance(data, list) or not all(isinstance(one, dict) and one for one in data):
-            raise ConfigError(one_line(f"--points {name}: must be a list of mappings, as in [{{train.lr: 1e-3}}]"))
+            raise ConfigError(f"--points {name}: must be a list of mappings, as in [{{train.lr: 1e-3}}]")
         points += data
     return points

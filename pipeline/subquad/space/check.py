@@ -11,7 +11,7 @@ from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.run import Run, check, parse
-from subquad.experiment.settings import KeyPath, Setting, Tree, dotted, one_line, overlay, problem
+from subquad.experiment.settings import KeyPath, Setting, Tree, dotted, overlay, problem
 from subquad.plugin import Site
 from subquad.registry import Resolved
 from subquad.registry.loaded import check_site
@@ -54,7 +54,7 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     for constraint in constraints:
         _check_constraint(constraint, kept, fields)
     if not kept:
-        raise NothingToSearch(one_line(f"space {declared.name}: nothing of it can be searched in this experiment"))
+        raise NothingToSearch(f"space {declared.name}: nothing of it can be searched in this experiment")
     left_out = tuple(dim for dim in declared.dims if dim not in kept)
     space = Space(declared.name, kept, constraints, rest, left_out)
     for number in range(PROBED):
@@ -71,10 +71,8 @@ def _suiting(
     strange = next((one for one in (*declared.dims, *declared.constraints) if one.mixer not in names), None)
     if strange is not None and not drop:
         raise ConfigError(
-            one_line(
-                f"{strange.origin}: is for mixer {strange.mixer!r}, and the experiment has {found.name!r}; "
-                f"use another space, or mixer={strange.mixer}"
-            )
+            f"{strange.origin}: is for mixer {strange.mixer!r}, and the experiment has {found.name!r}; "
+            f"use another space, or mixer={strange.mixer}"
         )
     dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
     return tuple(dims.values()), tuple(one for one in declared.constraints if one.mixer in names)

@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown, suggest_key
 from subquad.experiment.run import Run
-from subquad.experiment.settings import KeyPath, Marks, Origin, one_line, origin_of, problem, shown_target
+from subquad.experiment.settings import KeyPath, Marks, Origin, origin_of, problem, shown_target
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry import ParameterRow, describe_config, recipe
 from subquad.space.dimension import RELATIONS, Condition, Constraint, Dimension, Distribution, is_number, same
@@ -64,10 +64,10 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
     """
     parts = names.split("+")
     if not all(part.strip() for part in parts):
-        raise ConfigError(one_line(f"space {names!r}: a name is missing; write them as in auto+optimizer"))
+        raise ConfigError(f"space {names!r}: a name is missing; write them as in auto+optimizer")
     cwd = cwd or Path.cwd()
     if len(parts) > 1 and _is_path(names) and (cwd / names).exists():
-        raise ConfigError(one_line(f"space {shown_target(names)}: + joins spaces; give the file a name without it"))
+        raise ConfigError(f"space {shown_target(names)}: + joins spaces; give the file a name without it")
     return merge_spaces([_one(part.strip(), experiment, cwd) for part in parts])
 
 
@@ -95,7 +95,7 @@ def merge_spaces(spaces: Sequence[Declared]) -> Declared:
     ordered = sorted(spaces, key=lambda space: (space.name, space.source))
     for first, second in combinations(ordered, 2):
         if (first.name, first.source) == (second.name, second.source):
-            raise ConfigError(one_line(f"space {first.name}: given twice; leave one out"))
+            raise ConfigError(f"space {first.name}: given twice; leave one out")
         _refuse_conflict(first, second)
     return Declared(
         "+".join(space.name for space in spaces),
@@ -180,7 +180,7 @@ def parse_space(text: str, name: str, *, source: str = "", folder: Path | None =
     document = parse_yaml(text, source, folder)
     data, top = document.data, _Place((), (), document.marks)
     if data is None:
-        raise ConfigError(one_line(f"{source}: is empty; it must say dims"))
+        raise ConfigError(f"{source}: is empty; it must say dims")
     top.expect(isinstance(data, dict), data, "a mapping with dims")
     _refuse_unknown(data, _KEYS, top)
     mixer = data.get("mixer")

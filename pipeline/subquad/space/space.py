@@ -17,7 +17,7 @@ from typing import Any
 from optuna.samplers import RandomSampler
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import Setting, one_line, problem
+from subquad.experiment.settings import Setting, problem
 from subquad.space.dimension import Condition, Constraint, Dimension, is_number
 
 Point = dict[str, Any]
@@ -111,7 +111,7 @@ class Space:
         if given or not self._kept:
             names = "; ".join(map(str, self.constraints))
             raise ConfigError(
-                one_line(f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})")
+                f"space {self.name}: none of {MAX_ATTEMPTS:,} random points keeps its constraints ({names})"
             )
         kept = self._kept[seed_of(seed, number, "kept") % len(self._kept)]
         return self.compose(lambda dim: kept[dim.path] if dim.path in bound else drawn(dim))
@@ -163,10 +163,8 @@ class Space:
             first = continuous[0]
             more = f" (and {len(continuous) - 1} more)" if len(continuous) > 1 else ""
             raise ConfigError(
-                one_line(
-                    f"{first.origin}: {first.path}: {first.kind} has no grid{more}; use choice, grid or int, "
-                    "or another kind of search"
-                )
+                f"{first.origin}: {first.path}: {first.kind} has no grid{more}; use choice, grid or int, "
+                "or another kind of search"
             )
         return map(self._in_order, self._walk(self.ordered, {}))
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.registry.foreign import cause, plain
+from subquad.errors import plain
+from subquad.registry.foreign import cause
 
 
 @given(st.text(st.characters(codec=None)))
