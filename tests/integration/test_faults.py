@@ -128,7 +128,9 @@ def test_a_run_in_use_is_refused(small, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.ci), (signal.SIGTERM, 143)]
+)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ci)])
 def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, workers):
     settings = ["train.epochs=5000", f"resources.workers={workers}", "train.eval_every_epochs=null"]

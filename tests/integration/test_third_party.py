@@ -82,7 +82,8 @@ def test_listed_and_shown(site, tmp_path):
     assert "running-mean 0.3.1" in shown
 
 
-@pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("local", [True, False])
 def test_trained_and_reported(site, tmp_path, local):
     (tmp_path / "own.yaml").write_text(
         SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", STUDY)

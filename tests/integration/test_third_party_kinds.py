@@ -54,10 +54,12 @@ def test_a_plugin_of_any_kind_is_short(path):
     ("changes", "metric", "label"),
     [
         (["mixer=third-mean"], "accuracy", "recall"),
-        (["mixer=third-linear"], "accuracy", "recall"),
-        (["dataset=third-waves"], "accuracy", "waves-48"),
-        ([JAPANESE_VOWELS, "task=third-regression"], "rmse", "JapaneseVowels"),
-        ([*DECODER, "dataset={name: copy, params: {train_size: 64}}"], "perplexity", "copy"),
+        pytest.param(["mixer=third-linear"], "accuracy", "recall", marks=pytest.mark.ci),
+        pytest.param(["dataset=third-waves"], "accuracy", "waves-48", marks=pytest.mark.ci),
+        pytest.param([JAPANESE_VOWELS, "task=third-regression"], "rmse", "JapaneseVowels", marks=pytest.mark.ci),
+        pytest.param(
+            [*DECODER, "dataset={name: copy, params: {train_size: 64}}"], "perplexity", "copy", marks=pytest.mark.ci
+        ),
     ],
     ids=["mixer", "core", "data set", "task", "backbone and task"],
 )
@@ -77,6 +79,7 @@ def test_what_does_not_fit_is_refused_by_words_that_both_sides_said(site, tmp_pa
     assert "does not fit task 'third-next-token' on dataset 'recall', of 'next-token'" in done.stderr
 
 
+@pytest.mark.ci
 def test_a_recipe_extends_a_built_in_one(site, tmp_path):
     cli(["train", "third-recall", "--local", "matrix.mixer=[softmax]"], tmp_path, PYTHONPATH=str(site))
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/third-recall/*/cells/*/result.json")]
@@ -84,6 +87,7 @@ def test_a_recipe_extends_a_built_in_one(site, tmp_path):
     assert sorted(str(one["axes"]["case"]) for one in results) == ["{'train.lr': 0.01}", "{}"]
 
 
+@pytest.mark.ci
 def test_a_space_is_searched_for_a_built_in_mixer(site, tmp_path):
     (tmp_path / "own.yaml").write_text(SMALL)
     shown = cli(["show", "space", "third-rates"], tmp_path, PYTHONPATH=str(site))

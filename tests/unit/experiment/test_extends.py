@@ -238,6 +238,7 @@ AGF = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("form", ["form=uv", "basis=monomial", "form=svd_scalar"])
 @pytest.mark.parametrize("recipe", [*AGF, "lra-image", "lra-listops", "lra-pathfinder", "lra-retrieval", "lra-text"])
 def test_every_form_of_agf_runs_from_every_recipe(recipe, form, tmp_path):
