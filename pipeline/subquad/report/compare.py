@@ -21,17 +21,15 @@ from subquad.report.text import DASH, Metric
 from subquad.runs import PREDICTIONS
 
 METHOD = (
-    "Accuracies are compared by a paired bootstrap over test samples and seeds at once (10,000 resamples; all but one "
-    "of the seeds drawn each time); the 95 % interval is the bootstrap standard error times a t quantile with "
-    "Satterthwaite's degrees of freedom, at most those of the seeds. Without kept predictions: Welch's t interval, "
-    "from three seeds on. Two mixers are distinguishable where the interval excludes 0 and the p-value stays below "
-    "0.05 after Holm's correction over the pairs of the data set and protocol; the intervals themselves are not "
-    "widened for the number of pairs. With one seed the interval covers test samples only, and no verdict is given."
+    "The 95 % intervals are about new seeds and, where predictions were kept, new test samples. They are t intervals. "
+    "Their variance adds that of the seeds, pooled over the mixers of the data set and protocol, and that of the test "
+    "samples on which the two mixers differ. Two mixers are distinguishable where the interval excludes 0 and the "
+    "p-value stays below 0.05 after Holm's correction over the pairs of the data set and protocol; the intervals "
+    "themselves are not widened for the number of pairs. A mixer with one seed gets no verdict."
 )
 """How the differences were judged, in the words that every report carries."""
 
 _ALPHA = 0.05
-_MIN_WELCH_SEEDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,7 @@ class Comparison:
     Attributes:
         estimate: None where nothing can be said.
         seeds: seeds behind the estimate.
-        basis: what was resampled.
+        basis: what the estimate is about: new ones of these.
         notes: what limits the comparison.
         adjusted: the p-value after Holm's correction over the pairs of one data set and protocol.
         verdict: "distinguishable" only if the interval excludes 0 and the adjusted p-value is below 0.05.
@@ -66,7 +64,26 @@ class Comparison:
 
 
 class _Unpaired(Exception):
-    """Why two rows cannot be compared sample by sample."""
+    """Why a row's test samples cannot be compared one by one."""
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What a row scored, with the true classes of its test samples, (N,), or the reason why they are not known."""
+
+    row: TableRow
+    scores: stats.Scores
+    labels: np.ndarray | None = None
+    reason: str = ""
+
+    @staticmethod
+    def of(row: TableRow) -> _Answers:
+        try:
+            labels, correct = _correctness(row)
+        except _Unpaired as reason:
+            found = [score for run in row.counted if (score := run.score(row.metric)) is not None]
+            return _Answers(row, stats.Scores(np.array(found)), reason=str(reason))
+        return _Answers(row, stats.Scores.of(correct), labels)
 
 
 def compare_rows(rows: Sequence[TableRow], baseline: str, apart: Collection[TableRow] = ()) -> list[Comparison]:
@@ -77,20 +94,19 @@ def compare_rows(rows: Sequence[TableRow], baseline: str, apart: Collection[Tabl
         baseline: label of the mixer that others are held against; "" where there is none.
         apart: rows that are compared elsewhere with the others of their mixer.
     """
-    families: dict[tuple[str, str], list[Comparison]] = {}
+    families: dict[tuple[str, ...], list[tuple[TableRow, TableRow]]] = {}
     elsewhere = {id(row) for row in apart}
     for first, second in combinations(rows, 2):
         if _comparable(first, second) and not (first.label == second.label and {id(first), id(second)} <= elsewhere):
             swap = first.is_called(baseline) and not second.is_called(baseline)
-            pair = _compare(second, first) if swap else _compare(first, second)
-            families.setdefault(first.family, []).append(pair)
-    return [one for family in families.values() for one in _judged(family)]
+            pair = (second, first) if swap else (first, second)
+            families.setdefault((*first.family, first.metric), []).append(pair)
+    return [one for pairs in families.values() for one in _judged(pairs)]
 
 
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
-    scored, known = [row for row in rows if row.counted], with_alternative(key)
-    return _judged([_compare(first, second, known) for first, second in combinations(scored, 2)])
+    return _judged(list(combinations([row for row in rows if row.counted], 2)), with_alternative(key))
 
 
 def _comparable(first: TableRow, second: TableRow) -> bool:
@@ -101,57 +117,49 @@ def _comparable(first: TableRow, second: TableRow) -> bool:
     return all(mine[key] == other[key] for key in mine if key in other and not key.startswith("mixer."))
 
 
-def _compare(first: TableRow, second: TableRow, known: Collection[str] = ()) -> Comparison:
-    one, other = first.counted[0].settings, second.counted[0].settings
-    keys = [key for key in varying([one, other]) if not key.startswith("mixer.") and key not in known]
-    notes = [f"settings differ too: {key} {one.get(key, 'none')} / {other.get(key, 'none')}" for key in keys]
-    try:
-        return _over_samples(first, second, notes)
-    except _Unpaired as reason:
-        return _over_seeds(first, second, (*notes, str(reason)))
+def _judged(pairs: Sequence[tuple[TableRow, TableRow]], known: Collection[str] = ()) -> list[Comparison]:
+    """Estimates for the pairs of one data set and protocol, Holm's correction over them, then the verdicts.
+
+    One seed says nothing of how much training itself varies: an interval, but no test.
+    """
+    answers = {id(row): _Answers.of(row) for pair in pairs for row in pair}
+    variance = stats.seed_variance([one.scores for one in answers.values()])
+    found = [_compare(answers[id(first)], answers[id(second)], variance, known) for first, second in pairs]
+    adjusted = iter(stats.holm([one.estimate.p_value for one in found if one.estimate and one.seeds > 1]))
+    return [_with_verdict(one, next(adjusted)) if one.estimate and one.seeds > 1 else one for one in found]
 
 
-def _over_samples(first: TableRow, second: TableRow, notes: Sequence[str]) -> Comparison:
-    correct = _correctness(first, second)
-    if dropped := set(first.seeds) ^ set(second.seeds):
-        notes = (*notes, f"seeds of one side only are left out: {', '.join(map(str, sorted(dropped)))}")
+def _compare(one: _Answers, other: _Answers, variance: tuple[float, float], known: Collection[str]) -> Comparison:
+    first, second, scores = one.row, other.row, [one.scores, other.scores]
+    mine, its = first.counted[0].settings, second.counted[0].settings
+    keys = [key for key in varying([mine, its]) if not key.startswith("mixer.") and key not in known]
+    notes = [f"settings differ too: {key} {mine.get(key, 'none')} / {its.get(key, 'none')}" for key in keys]
+    reason = one.reason or other.reason
+    if not reason and not np.array_equal(np.asarray(one.labels), np.asarray(other.labels)):
+        reason = "the test samples differ between the runs"
+    if reason:
+        scores = [replace(each, by_sample=None) for each in scores]
+        notes.append(reason)
     if first.protocol == "paper":
-        notes = (*notes, "both scores were chosen on the test split, which the interval does not account for")
-    return Comparison(
-        first=first,
-        second=second,
-        estimate=stats.paired_bootstrap(*correct),
-        seeds=len(correct[0]),
-        basis="test samples and seeds" if len(correct[0]) > 1 else "test samples",
-        notes=tuple(notes),
-    )
+        notes.append("both scores were chosen on the test split, which the interval does not account for")
+    seeds = min(len(each.by_seed) for each in scores)
+    basis = "seeds" if reason else "test samples and seeds"
+    if seeds == 1:  # the seeds of other mixers could stand in, but nothing says that this one is like them
+        basis, variance = "none" if reason else "test samples", (0.0, 0.0)
+    resolution = 1 / first.samples if first.samples and first.metric == "accuracy" else 0.0
+    estimate = None if basis == "none" else stats.difference(*scores, variance, resolution=resolution)
+    return Comparison(first=first, second=second, estimate=estimate, seeds=seeds, basis=basis, notes=tuple(notes))
 
 
-def _over_seeds(first: TableRow, second: TableRow, notes: tuple[str, ...]) -> Comparison:
-    seeds = min(len(first.counted), len(second.counted))
-    if seeds < _MIN_WELCH_SEEDS:
-        return Comparison(first=first, second=second, estimate=None, seeds=seeds, basis="none", notes=notes)
-    # (1/N)^2 is the square of what one test sample changes
-    floor = 1.0 / first.samples**2 if first.samples and first.metric == "accuracy" else 0.0
-    one, other = (
-        [score for run in row.counted if (score := run.score(row.metric)) is not None] for row in (first, second)
-    )
-    estimate = stats.welch(one, other, floor=floor)
-    return Comparison(first=first, second=second, estimate=estimate, seeds=seeds, basis="seeds", notes=notes)
-
-
-def _correctness(first: TableRow, second: TableRow) -> list[np.ndarray]:
-    """What the runs of both rows got right with the seeds that both have, ascending: (S, N) bool each."""
-    seeds = set(first.seeds) & set(second.seeds)
-    if first.metric != "accuracy":
-        raise _Unpaired(f"{first.metric} is compared over seeds")
-    if not seeds:
-        raise _Unpaired("no seed in common")
-    found = [[_predictions(run) for run in row.counted if run.seed in seeds] for row in (first, second)]
-    labels = found[0][0][1]
-    if any(not np.array_equal(labels, other) for runs in found for _, other in runs):
+def _correctness(row: TableRow) -> tuple[np.ndarray, np.ndarray]:
+    """True classes of the test samples, (N,), and what the runs got right, (S, N) bool."""
+    if row.metric != "accuracy":
+        raise _Unpaired(f"{row.metric} is compared over seeds")
+    found = [_predictions(run) for run in row.counted]
+    labels = found[0][1]
+    if any(not np.array_equal(labels, other) for _, other in found):
         raise _Unpaired("the test samples differ between the runs")
-    return [np.stack([predicted == labels for predicted, _ in runs]) for runs in found]
+    return labels, np.stack([predicted == labels for predicted, _ in found])
 
 
 def _predictions(run: ReportedRun) -> tuple[np.ndarray, np.ndarray]:
@@ -168,15 +176,6 @@ def _predictions(run: ReportedRun) -> tuple[np.ndarray, np.ndarray]:
     if abs(float((predicted == label).mean()) - (run.score("accuracy") or 0.0)) > 1e-6:
         raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the accuracy in result.json")
     return predicted, label
-
-
-def _judged(family: Sequence[Comparison]) -> list[Comparison]:
-    """Holm's correction over the pairs of one data set and protocol, then the verdicts.
-
-    One seed says nothing of how much training itself varies: an interval, but no test.
-    """
-    adjusted = iter(stats.holm([one.estimate.p_value for one in family if one.estimate and one.seeds > 1]))
-    return [_with_verdict(one, next(adjusted)) if one.estimate and one.seeds > 1 else one for one in family]
 
 
 def _with_verdict(one: Comparison, adjusted: float) -> Comparison:

@@ -119,13 +119,20 @@ def _baseline_sentence(rows: Sequence[TableRow], everything: Sequence[Comparison
     parts = [_clear(one, baseline, len(controls)) for one in by_verdict.get("distinguishable", ())]
     if open_ones := by_verdict.get("not distinguishable"):
         alike = all(one.verdict == "not distinguishable" for one in everything)
-        end = ": this data set cannot tell mixers apart in this setting" if alike else ""
+        end = f": {_why_alike(open_ones)}" if alike else ""
         said = f"not distinguishable from the baseline {baseline}, {_possible(open_ones)} not excluded"
         parts.append(f"{_names(open_ones)}: {said}{end}")
     if few := by_verdict.get("not enough seeds"):
         said = f"not enough seeds to compare with the baseline {baseline}; run more than one seed of each"
         parts.append(f"{_names(few)}: {said}")
     return "; ".join(parts)
+
+
+def _why_alike(pairs: Sequence[Comparison]) -> str:
+    """Whether more seeds could tell: with very many of them, a difference as found would stand out of the samples'."""
+    found = [one.estimate for one in pairs if one.estimate]
+    few = any(abs(one.difference) > one.least for one in found)
+    return "too few seeds to tell" if few else "this data set cannot tell mixers apart in this setting"
 
 
 def _clear(one: Comparison, baseline: str, controls: int) -> str:

@@ -1,9 +1,12 @@
-"""Differences between two mixers, with their uncertainty: hierarchical bootstrap, Welch's test, Holm's correction.
+"""Differences between mixers with their uncertainty: over new seeds and new test samples at once.
 
-Letters: S seeds, N test samples, P distinct sample patterns, R resamples. Method and limits: docs/reference/report.md.
-References: Owen, "The pigeonhole bootstrap", 2007 (two crossed factors); Rao and Wu, "Resampling inference with complex
-survey data", 1988 (S - 1 draws of S seeds); Agresti and Min, 2005 (one more discordant pair); Satterthwaite, 1946;
-Holm, 1979.
+Letters: S seeds of a mixer, N test samples, which all mixers share. A mixer's answer to sample n with seed s is taken
+as mean + seed effect + sample effect + noise, all random; sample effects differ between mixers. So the variance of a
+difference between two means is that of the seeds plus that of the difference in sample effects. Limits and simulated
+error rates: docs/reference/report.md.
+
+References: Cornfield and Tukey, "Average values of mean squares in factorials", 1956 (crossed random factors);
+Satterthwaite, 1946; Agresti and Min, 2005 (one more discordant pair); Holm, 1979; Wilson, 1927.
 """
 
 from __future__ import annotations
@@ -15,10 +18,8 @@ from math import sqrt
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
 
-RESAMPLES = 10_000
 _UPPER = 0.975
 """Upper end of a two-sided 95 % interval."""
-_CHUNK = 4_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class Estimate:
         high: upper end.
         p_value: two-sided, of no difference; below 0.05 exactly where the interval excludes 0.
         freedom: degrees of freedom of the t quantile behind both.
+        least: half the interval's width that would be left with any number of seeds.
     """
 
     difference: float
@@ -37,101 +39,87 @@ class Estimate:
     high: float
     p_value: float
     freedom: float
+    least: float
 
 
-def paired_bootstrap(first: np.ndarray, second: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
-    """Difference of two accuracies, over test samples and seeds.
+@dataclass(frozen=True)
+class Scores:
+    """What one mixer scored.
+
+    Attributes:
+        by_seed: (S,) scores.
+        by_sample: (N,) means over the seeds for each test sample; None where only scores are known.
+        noise: variance of one answer beyond the effects of its seed and its sample.
+    """
+
+    by_seed: np.ndarray
+    by_sample: np.ndarray | None = None
+    noise: float = 0.0
+
+    @staticmethod
+    def of(correct: np.ndarray) -> Scores:
+        """Scores of (S, N) answers, 1 where right and 0 where wrong.
+
+        Raises:
+            ValueError: another shape, or fewer than two samples.
+        """
+        if correct.ndim != 2 or correct.shape[1] < 2:
+            raise ValueError(f"need an (S, N) array with N >= 2, got {correct.shape}")
+        answers = correct.astype(np.float64)
+        by_seed, by_sample = answers.mean(1), answers.mean(0)
+        rest = answers - by_seed[:, None] - by_sample + answers.mean()
+        return Scores(by_seed, by_sample, float((rest**2).sum()) / (max(1, len(answers) - 1) * (len(by_sample) - 1)))
+
+
+def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
+    """Variance of one seed's score, pooled over mixers, and its degrees of freedom (0: no mixer has two seeds).
+
+    Pooled, as with two or three seeds a mixer's own variance is hardly known: the t quantile would be 4.3 or more.
+    """
+    freedom = sum(len(one.by_seed) - 1 for one in groups)
+    squares = sum(float(((one.by_seed - one.by_seed.mean()) ** 2).sum()) for one in groups)
+    return squares / freedom if freedom else 0.0, float(freedom)
+
+
+def difference(first: Scores, second: Scores, seeds: tuple[float, float], *, resolution: float = 0.0) -> Estimate:
+    """Difference of two mixers' means.
 
     Args:
-        first: (S, N) correctness per seed and test sample, 0 or 1.
-        second: (S, N), the same seeds and samples.
-        resamples: R.
-        seed: of the resampling.
-
-    Returns:
-        the mean difference and its interval: bootstrap standard error times a t quantile.
-
-    Raises:
-        ValueError: the shapes differ, or there are fewer than two samples.
+        first, second: both with the same test samples, or one without any: then it holds for these samples only.
+        seeds: of `seed_variance`.
+        resolution: what the metric cannot resolve, 1/N for an accuracy; without it equal answers would be certain.
     """
-    if first.shape != second.shape or first.ndim != 2 or first.shape[1] < 2:
-        raise ValueError(f"need two equal (S, N) arrays with N >= 2, got {first.shape} and {second.shape}")
-    gaps = first.astype(np.float64) - second.astype(np.float64)
-    floor = 1.0 / gaps.shape[1] ** 2
-    # Satterthwaite's degrees of freedom, but no more than two groups of S seeds have: without that cap a pair of seeds
-    # that happen to agree passes for certainty, and two seeds then cover 88 %, not 95 %.
-    most = 2.0 * (len(gaps) - 1) if len(gaps) > 1 else np.inf
-    freedom = min(_freedom(_mean_squares(gaps, floor)), most)
-    draws = _bootstrap_means(gaps, resamples=resamples, seed=seed)
-    return _interval(float(gaps.mean()), float(draws.var()) + floor, freedom)
-
-
-def _bootstrap_means(gaps: np.ndarray, *, resamples: int, seed: int) -> np.ndarray:
-    """Means of resampled differences: seeds (S - 1 of S) and samples (N of N) are drawn at once, crossed.
-
-    Samples with the same pattern over the seeds are interchangeable, so counts of patterns are drawn, not samples.
-
-    Args:
-        gaps: (S, N) differences.
-
-    Returns:
-        (R,) means.
-    """
-    seeds, samples = gaps.shape
-    patterns, counts = np.unique(gaps, axis=1, return_counts=True)
-    generator = np.random.Generator(np.random.Philox(seed))
-    drawn_seeds, chunk = max(1, seeds - 1), max(1, _CHUNK // len(counts))
-    chunks = []
-    for start in range(0, resamples, chunk):
-        size = min(chunk, resamples - start)
-        seed_counts = generator.multinomial(drawn_seeds, np.full(seeds, 1.0 / seeds), size=size)
-        pattern_counts = generator.multinomial(samples, counts / samples, size=size)
-        chunks.append(((seed_counts @ patterns) * pattern_counts).sum(1) / (drawn_seeds * samples))
-    return np.concatenate(chunks)
-
-
-def _mean_squares(gaps: np.ndarray, floor: float) -> list[tuple[float, float]]:
-    """Contributions to the variance of the mean with their degrees of freedom: samples, seeds, interaction."""
-    seeds, samples = gaps.shape
-    by_sample, by_seed = gaps.mean(0), gaps.mean(1)
-    terms = [(float(by_sample.var(ddof=1)) / samples + floor, samples - 1.0)]
-    if seeds > 1:
-        rest = gaps - by_sample[None, :] - by_seed[:, None] + gaps.mean()
-        freedom = (seeds - 1.0) * (samples - 1.0)
-        terms.append((float(by_seed.var(ddof=1)) / seeds, seeds - 1.0))
-        terms.append((float((rest**2).sum()) / freedom / (seeds * samples), freedom))
-    return terms
-
-
-def welch(first: Sequence[float], second: Sequence[float], *, floor: float = 0.0) -> Estimate:
-    """Difference of two means over seeds, unequal variances.
-
-    Args:
-        first: a score per seed, two at least.
-        second: the other mixer's.
-        floor: added to the variance: what the metric cannot resolve, (1/N)^2 for an accuracy over N samples.
-    """
-    groups = [np.asarray(values, dtype=np.float64) for values in (first, second)]
-    terms = [(float(group.var(ddof=1)) / len(group) + floor / 2, len(group) - 1.0) for group in groups]
-    difference = float(groups[0].mean() - groups[1].mean())
-    return _interval(difference, sum(term for term, _ in terms), _freedom(terms))
+    pair = (first, second)
+    variance, freedom = seeds
+    terms = [(variance * sum(1 / len(one.by_seed) for one in pair), freedom)] if freedom else []
+    lasting = resolution**2
+    if first.by_sample is not None and second.by_sample is not None:
+        samples = len(first.by_sample)
+        of_samples = float((first.by_sample - second.by_sample).var(ddof=1)) / samples
+        # both mean squares hold the noise, which must count once
+        noise = sum(one.noise / len(one.by_seed) for one in pair) / samples if freedom else 0.0
+        if of_samples > noise:
+            lasting += of_samples - noise
+            terms.append((of_samples - noise, (samples - 1.0) * (1 - noise / of_samples) ** 2))
+    gap = float(first.by_seed.mean() - second.by_seed.mean())
+    error = sqrt(sum(term for term, _ in terms) + resolution**2)
+    freedom = _freedom(terms) or max((each for _, each in terms), default=1.0)
+    half = t_quantile(freedom) * error
+    ratio = gap / error if error > 0 else (0.0 if gap == 0 else float("inf"))
+    return Estimate(
+        difference=gap,
+        low=gap - half,
+        high=gap + half,
+        p_value=2.0 * float(stdtr(freedom, -abs(ratio))),
+        freedom=freedom,
+        least=float(ndtri(_UPPER)) * sqrt(lasting),
+    )
 
 
 def _freedom(terms: Sequence[tuple[float, float]]) -> float:
-    """Satterthwaite's degrees of freedom of a sum of independent variance estimates."""
-    total = sum(term for term, _ in terms)
-    spread = sum(term * term / freedom for term, freedom in terms)
-    return total * total / spread if spread > 0 else 1.0
-
-
-def _interval(difference: float, variance: float, freedom: float) -> Estimate:
-    error = variance**0.5
-    half = t_quantile(freedom) * error
-    ratio = difference / error if error > 0 else (0.0 if difference == 0 else float("inf"))
-    p_value = 2.0 * float(stdtr(freedom, -abs(ratio)))
-    return Estimate(
-        difference=difference, low=difference - half, high=difference + half, p_value=p_value, freedom=freedom
-    )
+    """Satterthwaite's degrees of freedom of a sum of independent variance estimates; 0 where all are 0."""
+    spread = sum(term * term / freedom for term, freedom in terms if term)
+    return sum(term for term, _ in terms) ** 2 / spread if spread > 0 else 0.0
 
 
 def t_quantile(freedom: float) -> float:
