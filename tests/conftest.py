@@ -17,12 +17,20 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
 
 WAITS = ("ray", "mlflow", "tracking")
-"""In the names of integration tests that mostly wait for servers: one process does them all."""
+"""In the names of integration tests that mostly wait for servers: for each of these words one process does them all."""
+
+
+def _waits_for(item: pytest.Item) -> str:
+    """The word of WAITS that names the server; "" where there is none."""
+    words = [word for word in WAITS if word in item.path.stem and item.path.parent.name == "integration"]
+    return words[0] if words else ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist a file's tests stay in one process, and those of all files that wait for servers in one."""
+    """Under pytest-xdist a file's tests stay in one process, and those of all files that wait for a server in one.
+
+    They come first, so that other processes have work to do beside them until the end.
+    """
     for item in items:
-        file = item.path.stem
-        waits = item.path.parent.name == "integration" and any(name in file for name in WAITS)
-        item.add_marker(pytest.mark.xdist_group("waits" if waits else file))
+        item.add_marker(pytest.mark.xdist_group(_waits_for(item) or item.path.stem))
+    items.sort(key=lambda item: not _waits_for(item))
