@@ -68,7 +68,9 @@ def p_values(correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scores = [stats.Scores.of(one) for one in correct]
     variance = stats.seed_variance(scores)
     pairs = list(combinations(scores, 2))
-    ours = [stats.difference(*pair, variance, resolution=1 / SAMPLES).p_value for pair in pairs]
+    ours = [
+        stats.difference(*pair, variance, resolution=1 / (SAMPLES * len(pair[0].by_seed))).p_value for pair in pairs
+    ]
     moments = [(one.by_seed.mean(), one.by_seed.std(ddof=1), len(one.by_seed)) for one in scores]
     sides = np.array([(*one, *other) for one, other in combinations(moments, 2)]).T
     with np.errstate(all="ignore"):

@@ -146,8 +146,8 @@ def _compare(one: _Answers, other: _Answers, variance: tuple[float, float], know
     basis = "seeds" if reason else "test samples and seeds"
     if seeds == 1:  # the seeds of other mixers could stand in, but nothing says that this one is like them
         basis, variance = "none" if reason else "test samples", (0.0, 0.0)
-    resolution = 1 / first.samples if first.samples and first.metric == "accuracy" else 0.0
-    estimate = None if basis == "none" else stats.difference(*scores, variance, resolution=resolution)
+    resolution = 1 / (first.samples * seeds) if first.samples and first.metric == "accuracy" else 0.0
+    estimate = None if basis == "none" else stats.difference(scores[0], scores[1], variance, resolution=resolution)
     return Comparison(first=first, second=second, estimate=estimate, seeds=seeds, basis=basis, notes=tuple(notes))
 
 

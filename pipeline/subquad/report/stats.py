@@ -87,23 +87,26 @@ def difference(first: Scores, second: Scores, seeds: tuple[float, float], *, res
     Args:
         first, second: both with the same test samples, or one without any: then it holds for these samples only.
         seeds: of `seed_variance`.
-        resolution: what the metric cannot resolve, 1/N for an accuracy; without it equal answers would be certain.
+        resolution: what one answer changes, 1/(S N) for an accuracy; without it equal answers would be certain.
     """
     pair = (first, second)
     variance, freedom = seeds
-    terms = [(variance * sum(1 / len(one.by_seed) for one in pair), freedom)] if freedom else []
-    lasting = resolution**2
+    of_seeds = variance * sum(1 / len(one.by_seed) for one in pair) if freedom else 0.0
+    lasting, noise, parts = resolution**2, 0.0, list[tuple[float, float]]()
     if first.by_sample is not None and second.by_sample is not None:
         samples = len(first.by_sample)
         of_samples = float((first.by_sample - second.by_sample).var(ddof=1)) / samples
         # both mean squares hold the noise, which must count once
         noise = sum(one.noise / len(one.by_seed) for one in pair) / samples if freedom else 0.0
-        if of_samples > noise:
-            lasting += of_samples - noise
-            terms.append((of_samples - noise, (samples - 1.0) * (1 - noise / of_samples) ** 2))
+        extra = of_samples - noise if of_samples else 1 / samples**2  # agreeing everywhere: as if not on one sample
+        if extra > 0:
+            lasting += extra
+            parts.append((extra, (samples - 1.0) * min(1.0, extra / (of_samples or extra)) ** 2))
+    if freedom:  # seeds that agree by chance, more than the noise allows, must not pass for certainty
+        parts.append((max(of_seeds, noise), freedom))
+    error = sqrt(of_seeds + lasting)
     gap = float(first.by_seed.mean() - second.by_seed.mean())
-    error = sqrt(sum(term for term, _ in terms) + resolution**2)
-    freedom = _freedom(terms) or max((each for _, each in terms), default=1.0)
+    freedom = _freedom(parts) or max((each for _, each in parts), default=1.0)
     half = t_quantile(freedom) * error
     ratio = gap / error if error > 0 else (0.0 if gap == 0 else float("inf"))
     return Estimate(
