@@ -69,6 +69,9 @@ class Generated(Dataset):
         }[name]
         return ArraySplit({key: values[rows] for key, values in both.items()})
 
+    def prepared_test(self) -> ArraySplit:
+        return self.load("test")
+
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self.load("trainval"), split)

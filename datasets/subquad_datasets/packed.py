@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from subquad.data import ArrayBatch, Split
+from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 
 Tokens = np.ndarray | bytes | bytearray
@@ -138,6 +139,10 @@ class PackedColumn:
         """(n,) int64: tokens of each of the rows."""
         return self.offsets[1:][rows] - self.offsets[:-1][rows]
 
+    def digests(self) -> np.ndarray:
+        """(N,) uint64: a hash of each row."""
+        return hashed(self.tokens[start:end] for start, end in pairwise(self.offsets.tolist()))
+
     def gather(self, rows: np.ndarray, max_len: int, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Rows as one padded batch; tokens beyond `max_len` are dropped.
 
@@ -213,6 +218,10 @@ class PackedSplit(Split):
     def lengths(self) -> np.ndarray:
         return np.minimum(self.uncut_lengths, self.max_len)
 
+    def digests(self) -> np.ndarray:
+        """(n,) uint64, of whole sequences before anything is cut."""
+        return self.column.digests()[self._chosen]
+
     def subset(self, indices: np.ndarray) -> PackedSplit:
         """The split of these of its samples, in this order."""
         rows = indices if self._rows is None else self._rows[indices]
@@ -222,28 +231,6 @@ class PackedSplit(Split):
         rows = indices if self._rows is None else self._rows[indices]
         inputs, keep = self.column.gather(rows, self.max_len, self.shift)
         return {"inputs": inputs, "keep": keep, "labels": self._labels[rows].astype(np.int64)}
-
-
-class PackedPairs(PackedSplit):
-    """A split of pairs: columns `NAME.a`, which has the labels, and `NAME.b`. Parameters as of `PackedSplit`."""
-
-    def __init__(self, folder: Path, name: str, max_len: int, *, shift: int = 0, rows: np.ndarray | None = None):
-        super().__init__(folder, f"{name}.a", max_len, shift=shift, rows=rows)
-        self.other = PackedColumn(folder, f"{name}.b")
-        if len(self.other) != len(self.column):
-            raise DataError(f"{folder / name}: {len(self.column)} first and {len(self.other)} second sequences")
-
-    @property
-    def _name(self) -> str:
-        return self.column.name.removesuffix(".a")
-
-    def lengths(self) -> np.ndarray:
-        return np.maximum(super().lengths(), np.minimum(self.other.lengths(self._chosen), self.max_len))
-
-    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
-        rows = indices if self._rows is None else self._rows[indices]
-        inputs, keep = self.other.gather(rows, self.max_len, self.shift)
-        return {**super().fetch(indices, epoch=epoch, seed=seed), "inputs_b": inputs, "keep_b": keep}
 
 
 def _reopen(

@@ -126,6 +126,11 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def alike(train: Path, test: Path) -> bool:
+    """Whether TEST's file has TRAIN's size, as one of the same rows in any order has: worth a look before training."""
+    return test.stat().st_size == train.stat().st_size
+
+
 def _build(target: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]) -> None:
     part = target.with_name(f"{target.name}.part")
     for leftover in (part, target):

@@ -9,8 +9,9 @@ Letters: B batch, L length, C channels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,8 @@ ArrayBatch = dict[str, np.ndarray]
 
 NO_LABEL = -1
 """The label of a position that has none, where positions are labelled."""
+
+_HASHED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,19 @@ class Split(ABC):
         """
         return None
 
+    def digests(self) -> np.ndarray:
+        """(N,) uint64, equal for exact copies whatever their labels: here of what `fetch` gives.
+
+        Asked for before training and after it. A split that holds its samples in another way may hash those.
+        """
+        found = [np.zeros(0, np.uint64)]
+        for start in range(0, len(self), _HASHED_AT_ONCE):
+            indices = np.arange(start, min(start + _HASHED_AT_ONCE, len(self)))
+            batch = self.fetch(indices, epoch=0, seed=0)
+            arrays = [np.ascontiguousarray(batch[name]) for name in sorted(batch) if name != "labels"]
+            found.append(hashed(b"".join(parts) for parts in zip(*arrays, strict=True)))
+        return np.concatenate(found)
+
     def plan(self, settings: PlanSettings) -> Plan:
         """The order in which this split is trained on: a permutation, or where asked for batches of like length.
 
@@ -164,6 +180,11 @@ class Split(ABC):
                 "does not give; use 0"
             )
         return Buckets(len(self), settings, lengths)
+
+
+def hashed(rows: Iterable[Any]) -> np.ndarray:
+    """(n,) uint64: a hash of the bytes of each row."""
+    return np.frombuffer(b"".join(blake2b(row, digest_size=8).digest() for row in rows), np.uint64)
 
 
 def sample_lengths(split: Split) -> np.ndarray | None:
@@ -248,6 +269,13 @@ class Dataset(ABC):
             raise DataError("the test split is sealed: it opens once, in the final evaluation, and is recorded there")
         return self.load(name)
 
+    def prepared_test(self) -> Split | None:
+        """TEST, where it is read or drawn before training anyway: copies of TRAIN in it then show before training.
+
+        None, the default: nothing touches it before it is opened, and they show then.
+        """
+        return None
+
     def reference_scores(self, split: Split) -> Mapping[str, float]:
         """Accuracies of guesses that need no trained model, such as always naming the commonest class.
 
@@ -264,30 +292,65 @@ class Dataset(ABC):
         return {}
 
 
-def stratified_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> tuple[str, ...]:
+    """Count exact copies of training samples, in any order, in the validation part and in TEST.
+
+    Args:
+        test: TEST, where it is open.
+        validation: look at the validation part too.
+
+    Returns:
+        notes; none where there are no copies.
+
+    Raises:
+        DataError: most samples of a part are such copies.
+    """
+    parts = [("validation", dataset.split("validation"), dataset.split("train"))] if validation else []
+    parts += [("TEST", test, dataset.split("trainval"))] if test is not None else []
+    notes = []
+    for name, part, training in parts:
+        copies = int(np.isin(part.digests(), training.digests()).sum())
+        told = f"{copies:,} of {len(part):,} {name} samples are exact copies of training samples"
+        if 2 * copies > len(part):
+            raise DataError(f"dataset: {told}; use other files, or generate longer sequences")
+        if copies:
+            notes.append(told)
+    return tuple(notes)
+
+
+def stratified_validation(
+    labels: np.ndarray, fraction: float, seed: int, digests: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Cut a validation part that holds each class in proportion, and at least one sample of each.
 
     Args:
         labels: (N,) integer labels.
         fraction: share of the samples that goes to validation, in (0, 1).
         seed: of the draw; the same seed gives the same cut.
+        digests: (N,) `Split.digests`: copies go where the first of them goes. None: there are no copies.
 
     Returns:
         sorted indices of the training part and of the validation part.
 
     Raises:
-        DataError: a class has fewer than two samples.
+        DataError: a class has fewer than two different samples.
     """
+    rows = np.arange(len(labels))
+    first = rows
+    if digests is not None:
+        _, places, which = np.unique(digests, return_index=True, return_inverse=True)
+        first = places[which]
     generator = np.random.Generator(np.random.Philox(seed))
     chosen: list[np.ndarray] = []
     for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
+        members = np.flatnonzero((labels == label) & (first == rows))
         if len(members) < 2:
+            kind = "training" if (labels == label).sum() == len(members) else "different training"
             raise DataError(
-                f"class {label} has {len(members)} training sample: too few to cut a stratified validation split; "
+                f"class {label} has {len(members)} {kind} sample: too few to cut a stratified validation split; "
                 "use protocol: fixed (all of TRAIN, a fixed number of epochs)"
             )
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
         chosen.append(generator.permutation(members)[:count])
-    validation = np.sort(np.concatenate(chosen))
-    return np.setdiff1d(np.arange(len(labels)), validation), validation
+    held = np.isin(first, np.concatenate(chosen))
+    return np.flatnonzero(~held), np.flatnonzero(held)

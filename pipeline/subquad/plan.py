@@ -114,6 +114,13 @@ class Plan(ABC):
         """Batches before each epoch, as far as somebody asked: the same whichever step was asked for first."""
         return [0]
 
+    def notes(self) -> list[str]:
+        """What a reader of the run's numbers needs."""
+        if self.batch_size <= self.num_samples:
+            return []
+        asked, have = self.batch_size, self.num_samples
+        return [f"train.batch_size: {asked} asked, but there are {have} training samples, so no batch is larger"]
+
     def numbers(self) -> dict[str, int]:
         """What a reader of the run's folder needs."""
         named = ("num_samples", "batch_size", "seed", "total_steps", "steps_per_epoch")

@@ -34,11 +34,12 @@ class Image(Dataset):
     config: Config
 
     def prepare(self) -> None:
-        """Pack TRAIN, and TEST where there is one, so that a fault in either shows before anything is trained."""
-        known, tar = self._facts["tests"], Path(self.config.path or "").is_file()
-        # A tar is not opened again: listing a compressed one means reading all of it.
-        if known if tar else self._source.find("test"):
-            self._test_folder()
+        """Pack TRAIN and TEST, so that a fault in either shows before anything is trained."""
+        _ = self._train_folder
+        self.prepared_test()
+
+    def prepared_test(self) -> PixelSplit:
+        return self._test()
 
     def describe(self) -> DataSpec:
         shifted, classes = self._shifted, tuple(self._facts["classes"])
@@ -112,7 +113,8 @@ class Image(Dataset):
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
         config, labels = self.config, self._train.labels
         if config.validation == "stratified":
-            return stratified_validation(labels, config.validation_fraction, config.split_seed)
+            digests = self._train.digests()
+            return stratified_validation(labels, config.validation_fraction, config.split_seed, digests)
         self._check_order()
         count = round(config.validation_fraction * len(labels))
         if not 0 < count < len(labels):
@@ -131,19 +133,13 @@ class Image(Dataset):
             )
 
     def _test(self) -> PixelSplit:
-        folder = self._test_folder()
+        folder = self._prepared("test")
         facts, classes = read_manifest(folder).facts, self._facts["classes"]
         if facts["classes"] != classes:
             raise DataError(f"{self.config.path}: TEST has the classes {facts['classes']}, TRAIN has {classes}")
         # Where TRAIN is a stand-in the description says so already.
         alone = facts["note"].startswith(STAND_IN) and not self._facts["note"].startswith(STAND_IN)
         return PixelSplit(folder, self._shifted, notes=(facts["note"],) if alone else ())
-
-    def _test_folder(self) -> Path:
-        folder = self._prepared("test")
-        if read_manifest(folder).files == read_manifest(self._train_folder).files:
-            raise DataError(f"{self.config.path}: the images and labels of TEST are the very same as those of TRAIN")
-        return folder
 
 
 _PADDING = "pixels official: black pixels count as padding, as in the published code"

@@ -86,7 +86,7 @@ class GeneratedImages:
         write_labels(folder, labels)
         counts = np.bincount(labels, minlength=len(CLASSES)).tolist()
         note = "stand-in data: generated images of ten shapes, not CIFAR-10"
-        return {"classes": list(CLASSES), "counts": counts, "ordered": True, "note": note, "tests": True}
+        return {"classes": list(CLASSES), "counts": counts, "ordered": True, "note": note}
 
 
 def draw_block(seed: int, split: Stream, number: int, side: int) -> tuple[np.ndarray, np.ndarray]:

@@ -71,7 +71,7 @@ class Source:
 
         Returns:
             facts: "classes", "counts" of each class, "ordered" (whether the order is not class by class), "note",
-            "tests" (whether there are images of TEST too), and "sources" (sha256 of what was read).
+            and "sources" (sha256 of what was read).
         """
         found = self.need(split)
         if isinstance(found, Archive):
@@ -82,7 +82,7 @@ class Source:
             classes, note = found.classes, _files_note(found, split, formats)
         write_images(folder, gray, labels)
         counts = np.bincount(labels, minlength=len(classes)).tolist()
-        facts: dict[str, Any] = {"ordered": isinstance(found, Archive), "note": note, "tests": bool(self.find("test"))}
+        facts: dict[str, Any] = {"ordered": isinstance(found, Archive), "note": note}
         facts["sources"] = sums(found.files())
         return {"classes": list(classes), "counts": counts, **facts}
 

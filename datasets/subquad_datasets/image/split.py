@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from subquad.data import ArrayBatch, Split
+from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 
 PIXELS, LABELS = "pixels.npy", "labels.npy"
@@ -49,6 +49,9 @@ class PixelSplit(Split):
         inputs += self.shifted
         keep = np.ones(inputs.shape, dtype=bool) if self.shifted else inputs != 0
         return {"inputs": inputs, "keep": keep, "labels": self.labels[indices]}
+
+    def digests(self) -> np.ndarray:
+        return hashed(self._pixels if self.rows is None else (self._pixels[row] for row in self.rows))
 
     @cached_property
     def _pixels(self) -> np.ndarray:

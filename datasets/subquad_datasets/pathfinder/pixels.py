@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib import format as npy
 
-from subquad.data import ArrayBatch, Split
+from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 
 PixelRule = Literal["shifted", "official"]
@@ -83,6 +83,9 @@ class PixelSplit(Split):
 
     def __reduce__(self) -> Any:
         return type(self), self._place
+
+    def digests(self) -> np.ndarray:
+        return hashed(self.pixels)
 
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         values = self.pixels[indices]

@@ -16,9 +16,8 @@ from subquad_datasets.retrieval import Config
 from subquad_datasets.retrieval.generate import VERSION as GENERATED
 from subquad_datasets.retrieval.generate import pack_generated
 from subquad_datasets.retrieval.pack import Parts, pack, read_digests
-from subquad_datasets.retrieval.source import Source, find_pairs, need_pairs
+from subquad_datasets.retrieval.source import Source, need_pairs
 from subquad_datasets.retrieval.split import PairSplit, open_pairs
-from subquad_datasets.text.source import refuse_same
 from subquad_datasets.text.split import CutSplit
 
 VOCAB_SIZE = 257
@@ -36,10 +35,11 @@ class Retrieval(Dataset):
     config: Config
 
     def prepare(self) -> None:
-        """Pack TRAIN with its validation part, and TEST where there is one, so that faults show before training."""
-        folder = self._training
-        if self.config.path is None or find_pairs(self.config, "test"):
-            self._prepare_test(folder)
+        """Pack TRAIN with its validation part, and TEST, so that faults show before training."""
+        self.prepared_test()
+
+    def prepared_test(self) -> CutSplit:
+        return self._test()
 
     def describe(self) -> DataSpec:
         sizes = {name: self._facts[name]["pairs"] for name in ("train", "validation")}
@@ -76,7 +76,6 @@ class Retrieval(Dataset):
     def _parts(self) -> Parts:
         train, validation = need_pairs(self.config, "train"), need_pairs(self.config, "validation")
         _check_kind(train, validation)
-        refuse_same(train.path, validation.path)
         return ("train", train), ("validation", validation)
 
     @cached_property
@@ -100,7 +99,6 @@ class Retrieval(Dataset):
             return self._generate({"test": self.config.test_size})
         source = need_pairs(self.config, "test")
         _check_kind(self._parts[0][1], source)
-        refuse_same(self._parts[0][1].path, source.path)
         parts, config = (("test", source),), self.config
         key = {**self._key(parts), "after": training.name}
         return prepare_once(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from subquad.data import ArrayBatch, Split
+from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
 from subquad_datasets.packed import PackedColumn
 
@@ -41,6 +41,10 @@ class PairSplit(Split):
 
     def lengths(self) -> np.ndarray:
         return np.minimum(self.texts.lengths()[self.pairs].max(axis=1), self.max_len)
+
+    def digests(self) -> np.ndarray:
+        """(n,) uint64, of whole texts before anything is cut."""
+        return hashed(self.texts.digests()[self.pairs])
 
     def clipped(self, cut: int) -> int:
         """How many of the pairs have a text of more than `cut` tokens, as far as texts were stored."""

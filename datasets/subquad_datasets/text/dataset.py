@@ -17,7 +17,7 @@ from subquad_datasets.packed import PackedSplit, PackedWriter
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.text import Config
 from subquad_datasets.text.generate import GeneratedTexts
-from subquad_datasets.text.source import Source, find_texts, need_texts, sums
+from subquad_datasets.text.source import Source, need_texts, sums
 from subquad_datasets.text.split import CutSplit
 
 VOCAB_SIZE = 257
@@ -37,10 +37,12 @@ class Text(Dataset):
     config: Config
 
     def prepare(self) -> None:
-        """Pack TRAIN, and TEST where there is one, so that a fault in either shows before anything is trained."""
+        """Pack TRAIN and TEST, so that a fault in either shows before anything is trained."""
         _ = self._train_folder
-        if self._find("test"):
-            self._test_folder()
+        self.prepared_test()
+
+    def prepared_test(self) -> CutSplit:
+        return self._test()
 
     def describe(self) -> DataSpec:
         facts, lengths = self._facts, self._train.uncut_lengths
@@ -78,14 +80,11 @@ class Text(Dataset):
         except DataError:  # too few texts of a class: `trainval` still works, `load("train")` says why it does not
             return sizes
 
-    def _find(self, split: Literal["train", "test"]) -> Texts | None:
-        if self.config.path is None:
-            size = self.config.train_size if split == "train" else self.config.test_size
-            return GeneratedTexts(self.config.seed, split, size)
-        return find_texts(Path(self.config.path), split)
-
     def _need(self, split: Literal["train", "test"]) -> Texts:
-        return self._find(split) or need_texts(Path(self.config.path or ""), split)
+        config = self.config
+        if config.path is None:
+            return GeneratedTexts(config.seed, split, config.train_size if split == "train" else config.test_size)
+        return need_texts(Path(config.path), split)
 
     def _prepared(self, split: str, source: Texts) -> Path:
         utf8 = self.config.check_utf8
@@ -95,12 +94,6 @@ class Text(Dataset):
     @cached_property
     def _train_folder(self) -> Path:
         return self._prepared("train", self._need("train"))
-
-    def _test_folder(self) -> Path:
-        folder = self._prepared("test", self._need("test"))
-        if self.config.path is not None and read_manifest(folder).files == read_manifest(self._train_folder).files:
-            raise DataError(f"{self.config.path}: the texts and labels of TEST are the very same as those of TRAIN")
-        return folder
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
@@ -112,10 +105,11 @@ class Text(Dataset):
 
     @cached_property
     def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        return stratified_validation(self._train.labels, self.config.validation_fraction, self.config.split_seed)
+        train, config = self._train, self.config
+        return stratified_validation(train.labels, config.validation_fraction, config.split_seed, train.digests())
 
     def _test(self) -> CutSplit:
-        folder = self._test_folder()
+        folder = self._prepared("test", self._need("test"))
         facts, classes = read_manifest(folder).facts, self._facts["classes"]
         if facts["classes"] != classes:
             raise DataError(f"{self.config.path}: TEST has the classes {facts['classes']}, TRAIN has {classes}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import hashlib
 import os
 import re
@@ -97,16 +96,6 @@ def sums(paths: Sequence[Path]) -> dict[str, str]:
         line = f"{sha256_of(path)}  {path.relative_to(folder).as_posix()}\n"
         found.update(line.encode("utf-8", "surrogateescape"))
     return {f"{folder.name}: {len(paths)} files": found.hexdigest()}
-
-
-def refuse_same(train: Path, other: Path) -> None:
-    """Refuse a file that is byte for byte that of TRAIN; files of another size are not read."""
-    try:
-        same = train.is_file() and other.is_file() and filecmp.cmp(train, other, shallow=False)
-    except OSError:  # whoever reads the file says what is wrong with it
-        return
-    if same:
-        raise DataError(f"{other}: has the very same content as {train}, which TRAIN is read from")
 
 
 def list_files(folder: Path, *endings: str) -> list[Path]:

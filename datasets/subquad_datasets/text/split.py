@@ -36,6 +36,9 @@ class CutSplit(Split):
         lengths = self.inner.lengths()
         return None if lengths is None else np.minimum(lengths, self.cut)
 
+    def digests(self) -> np.ndarray:
+        return self.inner.digests()
+
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
         batch = self.inner.fetch(indices, epoch=epoch, seed=seed)
         for name in batch:

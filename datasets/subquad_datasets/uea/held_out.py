@@ -35,11 +35,12 @@ def hold_out(cases: Cases, fraction: float, seed: int) -> tuple[Cases, Cases]:
     Raises:
         DataError: a class has a single series.
     """
-    names, counts = cases.header.class_names, np.bincount(cases.labels)
+    digests = cases.digests()
+    names, counts = cases.header.class_names, np.bincount(cases.labels[np.unique(digests, return_index=True)[1]])
     if 1 in counts:
         single = names[int(np.flatnonzero(counts == 1)[0])]
         raise DataError(f"dataset.params.test_fraction: class {single} has 1 TRAIN series, too few to hold one back")
-    rest, held = stratified_validation(cases.labels, fraction, seed)
+    rest, held = stratified_validation(cases.labels, fraction, seed, digests)
     return cases.take(rest), cases.take(held)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from subquad.data import hashed
 from subquad_datasets.uea.header import Header, parse_header
 from subquad_datasets.uea.lines import fault, read_lines
 from subquad_datasets.uea.rows import Missing, Place, Row, parse_row
@@ -37,6 +38,10 @@ class Cases:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def digests(self) -> np.ndarray:
+        """(N,) uint64, equal for equal series."""
+        return hashed(one.tobytes() for one in np.split(self.values, np.cumsum(self.lengths)[:-1]))
 
     def take(self, chosen: np.ndarray) -> Cases:
         """The series with these sorted indices, (n,)."""

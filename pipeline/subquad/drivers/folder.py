@@ -51,7 +51,8 @@ def write_down(run: Run) -> None:
     for source in run.sources.values():
         write_text(run.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
     write_text(run.folder / EXPERIMENT, dump(run.experiment))
-    identity = {"digest": run.digest, "axes": run.axes, "experiment": run.experiment.model_dump(mode="json")}
+    named = {"axes": run.axes, "dataset": run.dataset_label}
+    identity = {"digest": run.digest, **named, "experiment": run.experiment.model_dump(mode="json")}
     write_json(run.folder / IDENTITY, identity)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from subquad.data import DataSpec
+from subquad.data import DataSpec, check_copies
 from subquad.drivers.executor import Executor
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
@@ -82,6 +82,7 @@ def check_paths(study: Study) -> None:
 def _check_data(run: Run) -> DataSpec:
     dataset = build_dataset(run)
     make_plan(run.experiment, dataset)
+    check_copies(dataset, dataset.prepared_test(), validation=run.experiment.protocol == "honest")
     return dataset.describe()
 
 

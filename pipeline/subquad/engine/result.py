@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from subquad.cost import Cost
-from subquad.data import Dataset, Split, TestKey
+from subquad.data import Dataset, Split, TestKey, check_copies
 from subquad.engine import checkpoint
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import Group
@@ -53,8 +53,15 @@ class Seal:
     attempt: int
     ledgers: Sequence[Path]
 
-    def open(self, reason: str) -> Split:
-        """Record the opening with its reason, then open the split."""
+    def open(self, reason: str) -> tuple[Split, tuple[str, ...]]:
+        """Record the opening with its reason, then open the split.
+
+        Returns:
+            the split, and notes on copies of training samples in it.
+
+        Raises:
+            DataError: it is mostly such copies, or cannot be read.
+        """
         opening = {
             "dataset": self.run.dataset_label,
             "experiment": self.run.digest,
@@ -69,7 +76,9 @@ class Seal:
                 stream.write(json.dumps(opening, sort_keys=True) + "\n")
                 stream.flush()
                 os.fsync(stream.fileno())
-        return self.dataset.split("test", TestKey(self.run.dataset_label, reason))
+        split = self.dataset.split("test", TestKey(self.run.dataset_label, reason))
+        honest = self.run.experiment.protocol == "honest"
+        return split, check_copies(self.dataset, split, validation=honest)
 
 
 def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, float], list[str]]:
@@ -105,7 +114,7 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
         except CheckpointError as error:
             chosen, step = "last", progress.step
             notes.append(f"the best checkpoint could not be read, the last weights were tested instead: {error}")
-    split = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
+    split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
     metrics, arrays = evaluate(parts, split, per_sample=True)
     if first and arrays:
         save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, run.folder / PREDICTIONS)
@@ -113,7 +122,7 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
     return {
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": {"samples": len(split), "accuracy": scores} if scores else None,
-        "notes": [*notes, *getattr(split, "notes", ()), *wrong],
+        "notes": [*notes, *getattr(split, "notes", ()), *copies, *wrong],
     }
 
 
@@ -141,7 +150,7 @@ def result_of(parts: Parts, seal: Seal, cost: Cost, progress: Progress) -> dict[
         "skipped_steps": progress.skipped,
         "sizes": dict(spec.sizes),
         **final,
-        "notes": [*spec.notes, *final["notes"]],
+        "notes": [*spec.notes, *parts.plan.notes(), *final["notes"]],
         **({"init": parts.start} if parts.start else {}),
         **({"published_keys": {"benchmark": spec.benchmark}} if spec.benchmark else {}),
     }

@@ -70,7 +70,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         tidy(run.folder, parts.train.keep_checkpoints, progress)
     log = MetricsLog(run.folder if group.first else None, progress.records, attempt, parts.plan)
     try:
-        for text in told:
+        for text in (*told, *parts.plan.notes()):
             log.add("event", progress, text=text)
         ledgers = [folder / OPENINGS for folder in (run.folder, runs_root(run.folder))] if group.first else []
         seal = Seal(dataset, run, attempt, ledgers)
@@ -116,5 +116,5 @@ def _with_selection(parts: Parts, seal: Seal) -> Parts:
         return replace(parts, selection=seal.dataset.split("validation"))
     if protocol == "paper":
         reason = "evaluation while training, the published convention (protocol: paper)"
-        return replace(parts, selection=seal.open(reason))
+        return replace(parts, selection=seal.open(reason)[0])
     return parts

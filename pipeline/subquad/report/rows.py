@@ -91,7 +91,7 @@ class TableRow:
     @property
     def benchmark(self) -> str:
         """What published tables call the data set."""
-        return self.first.published_keys.get("benchmark", self.dataset)
+        return self.first.published_keys.get("benchmark", self.first.dataset)
 
     def status(self, *, reasons: bool = True) -> str:
         """What became of the runs: `2 finished, 1 failed (three non-finite steps in a row)`.
@@ -117,7 +117,7 @@ def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     """Rows, ordered by data set, protocol, mixer and setting."""
     groups: dict[tuple[str, str, str], list[ReportedRun]] = {}
     for run in runs:
-        groups.setdefault((run.dataset, run.protocol, run.label), []).append(run)
+        groups.setdefault((run.data_label, run.protocol, run.label), []).append(run)
     return [row for key in sorted(groups) for row in _rows_of(groups[key])]
 
 
@@ -156,7 +156,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
     metric, counted = first.metric, _one_per_seed(runs)
     validation = Spread.of(run.validation_score(metric) for run in counted)
     return TableRow(
-        dataset=first.dataset,
+        dataset=first.data_label,
         label=first.label,
         mixer=first.mixer,
         protocol=first.protocol,

@@ -82,7 +82,7 @@ class ReportedRun(FilePart):
         environment: environment.json.
         axes: its coordinates in its study; a choice of several settings is a mapping.
         mixer: the plugin's name.
-        dataset: the data set's name in tables.
+        dataset: the data set's problem or plugin.
         digest: the experiment's hash.
     """
 
@@ -124,6 +124,12 @@ class ReportedRun(FilePart):
         """The mixer's name in tables; a study may name several variants of one mixer."""
         varied = self.axes.get("mixer")
         return printable(varied) if isinstance(varied, str) else self.mixer
+
+    @property
+    def data_label(self) -> str:
+        """The data set's name in tables; a study may name several variants of one."""
+        varied = self.axes.get("dataset")
+        return printable(varied) if isinstance(varied, str) else self.dataset
 
     @property
     def protocol_meaning(self) -> str:
@@ -204,7 +210,7 @@ def reported_runs(folders: Sequence[Path]) -> list[ReportedRun]:
         for run in found:
             if run.resolve() not in runs:
                 runs[run.resolve()] = _read(run, root)
-    return _named_like_siblings(list(runs.values()))
+    return list(runs.values())
 
 
 def _read(run: Path, root: Path) -> ReportedRun:
@@ -246,28 +252,13 @@ def _result(run: Path) -> dict[str, Any]:
 
 def _without_result(run: Path, experiment: Mapping[str, Any]) -> dict[str, Any]:
     """What is known before the run has said how it went, and what to call its data set."""
-    axes, dataset = (read_json(run / IDENTITY) or {}).get("axes"), experiment["dataset"]
-    chosen = sorted((dataset.get("params") or {}).items())
+    known = read_json(run / IDENTITY) or {}
+    axes = known.get("axes")
     return {
         "status": "running/unfinished",
         "axes": axes if isinstance(axes, dict) else {},
         "mixer": experiment["mixer"]["name"].rpartition(":")[2],
-        "dataset": " ".join([dataset["name"], *(f"{key}={value}" for key, value in chosen)]),
+        "dataset": str(known.get("dataset") or experiment["dataset"]["name"].rpartition(":")[2]),
         "protocol": str(experiment.get("protocol", "honest")),
         "seed": int((experiment.get("train") or {}).get("seed", 0)),
     }
-
-
-def _named_like_siblings(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
-    """A run without a result takes its names in the tables from a run of the same settings, or of the same data set."""
-    labels = {_key(run): run.label for run in runs if run.has_result}
-    datasets = {_key(run, "dataset."): run.dataset for run in runs if run.has_result}
-    names = [(labels.get(_key(run), run.label), datasets.get(_key(run, "dataset."), run.dataset)) for run in runs]
-    return [
-        run if run.has_result else run.model_copy(update={"axes": {**run.axes, "mixer": label}, "dataset": dataset})
-        for run, (label, dataset) in zip(runs, names, strict=True)
-    ]
-
-
-def _key(run: ReportedRun, prefix: str = "") -> frozenset[tuple[str, str]]:
-    return frozenset(item for item in run.settings.items() if item[0].startswith(prefix))

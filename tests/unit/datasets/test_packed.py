@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subquad.errors import DataError
-from subquad_datasets.packed import PackedColumn, PackedPairs, PackedSplit, PackedWriter, write_packed
+from subquad_datasets.packed import PackedColumn, PackedSplit, PackedWriter, write_packed
 
 ROWS = [np.array(row, dtype=np.uint8) for row in ([1, 2, 3], [], [4], [5, 6, 7, 8, 255])]
 LABELS = [7, 0, 1, 300]
@@ -94,21 +94,6 @@ def test_a_subset_of_a_subset(folder):
     assert np.array_equal(fetch(part, 0, 1)["inputs"], padded([ROWS[0], ROWS[3]], 5, 0))
 
 
-def test_pairs_have_two_columns(folder):
-    with PackedWriter(folder, "pairs.a") as first, PackedWriter(folder, "pairs.b", labels=False) as second:
-        for row, other, label in zip(ROWS, reversed(ROWS), LABELS, strict=True):
-            first.append(row, label)
-            second.append(other)
-    split = pickle.loads(pickle.dumps(PackedPairs(folder, "pairs", 4, shift=1).subset(np.array([2, 0]))))  # noqa: S301
-    batch = fetch(split, 0, 1)
-    assert list(batch) == ["inputs", "keep", "labels", "inputs_b", "keep_b"]
-    assert np.array_equal(batch["inputs"], padded([ROWS[2], ROWS[0]], 4, 1))
-    assert np.array_equal(batch["inputs_b"], padded([ROWS[1], ROWS[3]], 4, 1))
-    assert batch["keep_b"].sum(1).tolist() == [0, 4]
-    assert batch["labels"].tolist() == [1, 7]
-    assert split.lengths().tolist() == [1, 4]
-
-
 def test_a_pickled_split_is_small_and_maps_the_files_itself(tmp_path):
     write_packed(tmp_path, "x", [bytes(10_000)] * 10, range(10))
     split = PackedSplit(tmp_path, "x", 7, shift=2, rows=np.array([1, 9]))
@@ -143,10 +128,6 @@ def test_files_of_different_columns_are_refused(folder):
     np.save(folder / "train.offsets.npy", np.array([0, 3, 3, 4, 8]))
     with pytest.raises(DataError, match=r"train\.offsets\.npy does not fit train\.tokens\.npy"):
         PackedSplit(folder, "train", 5)
-    write_packed(folder, "pairs.a", ROWS, LABELS)
-    write_packed(folder, "pairs.b", ROWS[:2], LABELS[:2])
-    with pytest.raises(DataError, match="pairs: 4 first and 2 second sequences"):
-        PackedPairs(folder, "pairs", 5)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

@@ -20,6 +20,12 @@ def test_an_epoch_is_a_permutation_and_a_pure_function(size, seed, epoch):
     assert np.array_equal(order, _epoch_order(size, seed, epoch))
 
 
+def test_a_batch_larger_than_the_split_is_told():
+    told = Permutation(12, PlanSettings(16, 0, epochs=1)).notes()
+    assert told == ["train.batch_size: 16 asked, but there are 12 training samples, so no batch is larger"]
+    assert Permutation(16, PlanSettings(16, 0, epochs=1)).notes() == []
+
+
 def test_the_order_is_pinned():
     # Philox streams are stable over NumPy versions; a change here would break exact resume of older runs.
     assert _epoch_order(10, 0, 0).tolist() == [0, 2, 9, 1, 8, 5, 4, 3, 6, 7]

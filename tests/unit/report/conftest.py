@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
 from subquad.report import FORMATS, Report, document_of
-from subquad.runs import ENVIRONMENT, EXPERIMENT, METRICS, PREDICTIONS, RESULT, STUDY, Record
+from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, METRICS, PREDICTIONS, RESULT, STUDY, Record
 
 LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
 
@@ -34,6 +34,7 @@ class RunFactory:
         known = {**DEFAULTS, **facts}
         put(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
         put(path / ENVIRONMENT, json.dumps(MACHINE))
+        put(path / IDENTITY, json.dumps({"axes": axes(known), "dataset": known["dataset"]}))
         put(path / METRICS, "".join(record.line() for record in records(known)))
         if known["status"] is not None:
             put(path / RESULT, json.dumps(result(known)))
@@ -106,7 +107,7 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "reason": known["reason"],
         "name": "quickstart",
         "label": "cell",
-        "axes": {"mixer": known["label"] or known["mixer"], "seed": known["seed"], **known["axes"]},
+        "axes": axes(known),
         "mixer": known["mixer"],
         "dataset": known["dataset"],
         "task": "classification",
@@ -136,6 +137,10 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         ),
         **({"published_keys": {"benchmark": known["published"]}} if known["published"] else {}),
     }
+
+
+def axes(known: dict[str, Any]) -> dict[str, Any]:
+    return {"mixer": known["label"] or known["mixer"], "seed": known["seed"], **known["axes"]}
 
 
 def score(known: dict[str, Any]) -> float:

@@ -283,7 +283,7 @@ def test_unfinished_runs_keep_their_place(listops):
     (run,) = listops.glob("cells/*-0-order7")
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
-    (run / IDENTITY).write_text(json.dumps({"digest": "x", "axes": result["axes"]}))
+    (run / IDENTITY).write_text(json.dumps({"digest": "x", "axes": result["axes"], "dataset": result["dataset"]}))
     one = only(read_report([listops]))
     row = one.rows[2]
     assert (one.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)

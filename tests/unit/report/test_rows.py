@@ -114,17 +114,24 @@ def test_failed_and_unfinished_runs_stay_in_the_table(factory):
 
 def test_a_row_of_unfinished_runs_only(factory):
     (row,) = read_report([factory.run("one", status=None)]).rows
-    assert (row.dataset, row.mixer, row.score, row.parameters) == ("uea problem=JapaneseVowels", "agf", None, None)
+    assert (row.dataset, row.mixer, row.score, row.parameters) == ("JapaneseVowels", "agf", None, None)
     assert row.status() == "1 running/unfinished"
     assert row.runs[0].protocol_meaning == "checkpoint chosen on a validation part of TRAIN; test opened once"
 
 
-def test_an_unfinished_run_takes_its_siblings_names(factory):
+def test_an_unfinished_run_has_its_siblings_names(factory):
     study = factory.study()
-    factory.cell(study, seed=0, label="agf-K4")
-    factory.cell(study, seed=1, label="agf-K4", status=None)
+    factory.cell(study, seed=0, label="agf-K4", axes={"dataset": "vowels"})
+    factory.cell(study, seed=1, label="agf-K4", axes={"dataset": "vowels"}, status=None)
     (row,) = rows_of(study)
-    assert (row.dataset, row.label, len(row.runs)) == ("JapaneseVowels", "agf-K4", 2)
+    assert (row.dataset, row.label, row.benchmark, len(row.runs)) == ("vowels", "agf-K4", "JapaneseVowels", 2)
+
+
+def test_a_run_without_any_names_has_its_plugins(factory):
+    path = factory.run("one", status=None)
+    (path / "identity.json").unlink()
+    (row,) = read_report([path]).rows
+    assert (row.dataset, row.mixer) == ("uea", "agf")
 
 
 def test_a_score_that_is_no_number_does_not_count(factory):

@@ -144,13 +144,6 @@ def test_files_of_the_official_sizes_are_no_stand_in(official, tmp_path, monkeyp
     assert dataset.split("test", KEY).notes == ()
 
 
-@pytest.mark.parametrize(("part", "file"), [("validation", "val"), ("test", "test")])
-def test_the_rows_of_train_again_are_refused(official, tmp_path, part, file):
-    dataset = ListOps(Config(path=str(official(train=TRAIN, **{part: TRAIN}))), tmp_path / "root")
-    with pytest.raises(DataError, match=rf"basic_{file}\.tsv: has the very same content as .*basic_train\.tsv, which"):
-        dataset.prepare()
-
-
 def test_the_official_test_file_is_read_when_it_is_opened(official, tmp_path):
     root = official(test=b"Source\tTarget\r\n12\t3\r\n")
     dataset = ListOps(Config(path=str(root)), tmp_path / "root")

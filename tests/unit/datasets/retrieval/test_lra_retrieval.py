@@ -125,16 +125,6 @@ def test_the_manifest_holds_the_sums_of_the_sources(make: Make, data: Path, tmp_
     assert found == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in data.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["eval", "test"])
-def test_the_rows_of_train_again_are_refused(make: Make, data: Path, name: str):
-    write_tsv(data)
-    (data / f"new_aan_pairs.{name}.tsv").write_bytes((data / "new_aan_pairs.train.tsv").read_bytes())
-    with pytest.raises(
-        DataError, match=rf"pairs\.{name}\.tsv: has the very same content as .*pairs\.train\.tsv, which"
-    ):
-        make().prepare()
-
-
 def test_texts_of_blanks_are_counted(make: Make, data: Path):
     write_tsv(data, train=TRAIN + "0.0\ta\tb\t  \tc\n")
     assert "1 pairs of train hold a text of blanks only" in make().describe().notes
@@ -260,11 +250,10 @@ def test_test_is_sealed_and_does_not_reach_the_description(make: Make, data: Pat
     with pytest.raises(DataError, match=r"test\.tsv:1: 2 columns, must be 5"):
         make().prepare()
     (data / "new_aan_pairs.test.tsv").unlink()
-    make().prepare()
     with pytest.raises(
         DataError, match=r"has none of new_aan_pairs\.test\.tsv, test\.tsv, test\.jsonl .* test/article"
     ):
-        make().split("test", KEY)
+        make().prepare()
 
 
 @pytest.mark.parametrize(

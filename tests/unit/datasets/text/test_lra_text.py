@@ -102,17 +102,6 @@ def test_a_test_split_of_another_size_is_labelled_when_it_is_opened(make: Make, 
     )
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_texts_of_train_again_are_refused(make: Make, tmp_path: Path, packed: bool):
-    write = write_packed if packed else write_folders
-    for split in ("train", "test"):
-        write(tmp_path / "data", split)
-    with pytest.raises(DataError, match="data: the texts and labels of TEST are the very same as those of TRAIN"):
-        make().prepare()
-    with pytest.raises(DataError, match="the very same as those of TRAIN"):
-        make().split("test", KEY)
-
-
 def test_the_manifest_holds_one_sum_of_all_texts(make: Make, reviews: Path, tmp_path: Path):
     make().describe()
     (manifest,) = (tmp_path / "root").rglob("manifest.json")
@@ -187,11 +176,11 @@ def test_test_is_sealed_and_its_contents_do_not_reach_the_description(make: Make
         make().prepare()
 
 
-def test_a_folder_with_train_alone(make: Make, tmp_path: Path):
+def test_a_folder_with_train_alone_is_refused_before_training(make: Make, tmp_path: Path):
     write_folders(tmp_path / "data", "train")
-    make().prepare()
+    assert len(make().load("train")) == 8
     with pytest.raises(DataError, match=r"data has neither test/<class>/\*\.txt nor test_<class>\.jsonl"):
-        make().split("test", KEY)
+        make().prepare()
 
 
 def test_other_classes_in_test(make: Make, reviews: Path):

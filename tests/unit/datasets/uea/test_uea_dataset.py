@@ -152,12 +152,6 @@ def test_test_file_with_other_channels(toy, write) -> None:
         dataset.load("test")
 
 
-def test_copy_of_train_is_no_test_file(toy) -> None:
-    rows = "1,2:3,4:up\n5,6:7,8:down\n"
-    with pytest.raises(DataError, match=r"Toy_TEST\.ts: holds the very series of TRAIN"):
-        toy(train=rows, test=rows.replace("1,2", "1.0,2.0")).load("test")
-
-
 def test_class_with_one_series_works_for_the_fixed_protocol_only(toy) -> None:
     dataset = toy(train="1,2:3,4:up\n5,6:7,9:down\n8,9:1,2:up\n")
     assert dataset.describe().sizes == {"trainval": 3}
