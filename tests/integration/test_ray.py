@@ -159,23 +159,26 @@ TOKEN = """
 import json, os, urllib.error, urllib.request
 import psutil
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import local_cluster
+from subquad.ray.cluster import in_cluster
 import ray  # as in a notebook, where it was imported before us
 
-before = dict(os.environ)
-with local_cluster(Resources()):
-    pass
-with local_cluster(Resources()):
+def asked(folder):
     address = os.environ["RAY_API_SERVER_ADDRESS"]
     port = int(address.rsplit(":", 1)[1])
     try:
         status = urllib.request.urlopen(address + "/api/jobs/").status
     except urllib.error.HTTPError as error:
         status = error.code
-    hosts = {one.laddr.ip for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.laddr.port == port}
+    sockets = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.laddr.port == port]
     secret = os.environ["RAY_AUTH_TOKEN"]
     shown = any(secret in " ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
-print(json.dumps({"status": status, "hosts": sorted(hosts), "shown": shown, "restored": dict(os.environ) == before}))
+    return {"status": status, "hosts": sorted({one.laddr.ip for one in sockets}), "shown": shown, "folder": folder}
+
+before = dict(os.environ)
+in_cluster(lambda folder: None, Resources())
+found = in_cluster(asked, Resources())["returned"]
+left = os.path.exists(found.pop("folder"))
+print(json.dumps(found | {"restored": dict(os.environ) == before, "left": left}))
 """
 
 
@@ -185,4 +188,5 @@ def test_the_dashboard_is_on_loopback_and_wants_the_token_of_each_cluster(tmp_pa
     assert found["status"] == 401
     assert found["hosts"] == ["127.0.0.1"]
     assert not found["shown"]
+    assert not found["left"]
     assert found["restored"]

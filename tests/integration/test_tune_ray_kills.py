@@ -1,4 +1,4 @@
-"""SIGKILL to one process of a search that runs through Ray: it goes on by itself, or `--resume` does; nothing is lost.
+"""Signals to a search that runs through Ray: it goes on by itself, or `--resume` does; nothing is lost.
 
 With `-s` the tests say how searches ended. Some minutes each.
 """
@@ -6,7 +6,11 @@ With `-s` the tests say how searches ended. Some minutes each.
 from __future__ import annotations
 
 import json
+import random
+import signal
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -119,3 +123,37 @@ def test_a_killed_driver_leaves_no_process_and_a_search_that_goes_on(tmp_path, n
     process.kill()
     assert finish(tmp_path, process, nothing_left) != 0
     assert trained(only_search(tmp_path)) == expected(workers)
+
+
+MOMENTS = [
+    *(("search.yaml", "Ray starts"),) * 3,
+    ("trials/small/00000/attempts.jsonl", "a trial begins"),
+    ("trials/small/00000/checkpoints/step-*", "a trial trains"),
+    ("trials/small/00000/result.json", "between trials"),
+    ("trials/small/00001/metrics.jsonl", "a trial trains"),
+    ("trials/small/00002/result.json", "Ray stops"),
+    ("final", "Ray starts again"),
+    ("final/cells/*/metrics.jsonl", "a winner trains"),
+]
+"""File of a search that must be there, and what then goes on."""
+
+
+@pytest.mark.parametrize("number", range(len(MOMENTS)))
+def test_a_terminated_search_is_saved_and_resumed(tmp_path, nothing_left, expected, number):
+    """At a random moment, up to five seconds after a given one."""
+    name, then = MOMENTS[number]
+    write(tmp_path)
+    process = start(tune(1), tmp_path)
+    until(lambda: list(tmp_path.glob(f"runs/*-search/*/{name}")), process)
+    seconds = random.Random(number).uniform(0, 5)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=600)
+    search = only_search(tmp_path)
+    print(f"\n{seconds:.1f} s after: {then}: exit {process.returncode}, {errors.strip()}")
+    assert process.returncode == 143
+    assert errors == f"subquad: stopped by SIGTERM; go on with: subquad tune --resume {search.relative_to(tmp_path)}\n"
+    cli(["tune", "--resume", str(search)], tmp_path, seconds=1800)
+    assert trained(search) == expected(1)
+    assert not list(nothing_left.folder.iterdir())

@@ -9,6 +9,7 @@ from itertools import groupby
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
+from subquad.drivers.signals import Signum, listening
 from subquad.experiment import Study
 from subquad.runs import read_result
 from subquad.tracking.publisher import open_publisher
@@ -39,27 +40,23 @@ def drive(study: Study, display: Display, executor: Executor) -> Outcome:
         display: shows progress.
         executor: trains the runs.
     """
-    with exclusive(study.folder):
+    with listening() as signum, exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
         publisher = open_publisher(tracking, study.folder, name=study.name)
         publisher.start()
         try:
             with display.showing(study.pending):
-                signum = _run(study, executor)
+                _run(study, executor, signum)
         finally:
             summary = publisher.close()
     results = {one.label: read_result(one.folder) or {} for one in study.runs}
-    return Outcome(
-        signum,
-        {label: one["reason"] for label, one in results.items() if one.get("status") == "failed"},
-        tuple(label for label, one in results.items() if not one),
-        summary,
-    )
+    failed = {label: one["reason"] for label, one in results.items() if one.get("status") == "failed"}
+    unfinished = tuple(label for label, one in results.items() if not one)
+    return Outcome(signum() if unfinished else 0, failed, unfinished, summary)
 
 
-def _run(study: Study, executor: Executor) -> int:
+def _run(study: Study, executor: Executor, signum: Signum) -> None:
     """Neighbours that ask for the same workers share one group of them."""
     for resources, runs in groupby(study.pending, key=lambda one: one.experiment.resources):
-        if signum := executor.train(list(runs), resources, study.folder):
-            return signum
-    return 0
+        if not signum():
+            executor.train(list(runs), resources, study.folder)

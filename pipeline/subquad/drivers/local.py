@@ -48,23 +48,20 @@ class LocalExecutor(Executor):
         return signum()
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
-        with listening() as between:  # of a signal while no trial runs
-            while not between() and (run := next_run()):
-                signum = self._trial(run, judge)
+        with listening() as signum:
+            while not signum() and (run := next_run()):
+                self._trial(run, judge)
                 if read_result(run.folder) is not None:
                     ended(run)
-                if signum:
-                    return signum
-        return between()
+        return signum()
 
-    def _trial(self, run: Run, judge: Judge | None) -> int:
+    def _trial(self, run: Run, judge: Judge | None) -> None:
         try:
-            return self.train([run], run.experiment.resources, run.folder, judge=judge)
+            self.train([run], run.experiment.resources, run.folder, judge=judge)
         except RunError:  # another process writes this trial
             raise
         except SubquadError as error:
             fail(run, Group(), str(error))
-            return 0
 
 
 def device_of(rank: int, resources: Resources) -> torch.device:

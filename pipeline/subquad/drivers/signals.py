@@ -9,39 +9,69 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from subquad.runs import write_text
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.2
 Signum = Callable[[], int]
 """Gives the number of the signal that asks to stop, 0 where none does."""
+
+
+class _Listener:
+    """Handles signals for one block, and tells the block around it."""
+
+    def __init__(self, around: Any, stop: Path | None):
+        self.first = 0
+        self._around, self._stop = around if isinstance(around, _Listener) else None, stop
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        if self.first:
+            raise KeyboardInterrupt
+        self.hear(signum)
+
+    def hear(self, signum: int) -> None:
+        """Note the first signal."""
+        self.first = signum
+        if self._stop is not None:
+            write_text(self._stop, str(signum))
+        if self._around is not None and not self._around.first:
+            self._around.hear(signum)
+
+    def inherit(self) -> None:
+        """Take over a signal that the block around has heard before."""
+        if self._around is not None and self._around.first:
+            self.hear(self._around.first)
 
 
 @contextmanager
 def listening(stop: Path | None = None) -> Iterator[Signum]:
     """Catch SIGINT and SIGTERM in the main thread while the block runs; yields what gives the first one's number.
 
+    Blocks may lie within each other: what one hears, the ones around it and those that begin later have heard too.
+
     Args:
         stop: file that the first signal's number is written to, for ranks in other processes.
     """
-    first = 0
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        nonlocal first
-        if first:
-            raise KeyboardInterrupt
-        first = signum
-        if stop is not None:
-            write_text(stop, str(signum))
-
     if stop is not None:
         stop.unlink(missing_ok=True)
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    listener = _Listener(before[signal.SIGTERM], stop)
     try:
-        yield lambda: first
+        for number in _STOPPING:
+            signal.signal(number, listener)
+        listener.inherit()
+        yield lambda: listener.first
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def listen_again() -> None:
+    """Give the signals back to Python's handlers, after a library took them in C."""
+    for number in _STOPPING:
+        signal.signal(number, signal.getsignal(number))
 
 
 def stop_file_watch(path: Path, parent: int | None = None) -> Signum:

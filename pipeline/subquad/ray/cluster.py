@@ -1,5 +1,8 @@
 """A Ray cluster of our own on this machine: never somebody else's, with a token, its dashboard on loopback only.
 
+It starts, works and stops in one side thread, as Linux ends Ray's processes with the thread that started them. There
+Ray leaves Python's signal handlers alone, and the main thread can answer signals.
+
 Ray's placement-group cleaner asks a dashboard it finds by itself whether our job lives. With a second cluster on the
 host it may ask that one, and then kills healthy workers; so the dashboard gets a port we know, and the workers
 inherit its address.
@@ -11,14 +14,18 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 import click
 
 from subquad.drivers.preflight import available_cpus, check_room
+from subquad.drivers.signals import Signum, listen_again
 from subquad.errors import TrainingFailed, UserError
 from subquad.experiment.schema import Resources
 
@@ -38,6 +45,10 @@ _SETTINGS = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+_START_SECONDS = (30, 90, 270)
+"""That Ray's node may take to start, at each attempt; the first is Ray's own limit."""
+_POLL_SECONDS = 0.05
+_GRACE_SECONDS = 120.0
 
 
 def _free_port() -> int:
@@ -60,51 +71,128 @@ def _forget_token() -> None:
         return
 
 
-@contextmanager
-def local_cluster(resources: Resources) -> Iterator[None]:
-    """Start a cluster on this machine for the block, and stop it behind.
+class _NotStarted(Exception):
+    """Why Ray did not start."""
+
+
+def in_cluster(work: Callable[[str], Any], resources: Resources, signum: Signum = lambda: 0) -> dict[str, Any]:
+    """Start a cluster on this machine, do work on it, and stop it.
+
+    Args:
+        work: is given a folder for Ray's files, which is removed at the end.
+        resources: what there must be room for.
+        signum: gives the number of a signal; work that has not ended some time after it is left.
+
+    Returns:
+        what the work "returned" or "raised"; nothing where it was left.
 
     Raises:
         UserError: Ray is not installed.
         ConfigError: the machine has fewer CPUs or GPUs than the experiment asks for.
-        TrainingFailed: Ray did not start, for which it allows itself 30 s.
+        TrainingFailed: Ray did not start.
     """
     check_room(resources, cpus=True)
     if os.environ.get("RAY_ADDRESS"):
         click.echo("RAY_ADDRESS is set, but subquad does not use it yet: Ray starts on this machine", err=True)
-    port = _free_port()
-    ours = _SETTINGS | {
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
-    }
-    before = dict(os.environ)
-    os.environ.update(ours)
-    try:
+    error: BaseException | None = None
+    for seconds in _START_SECONDS:
+        if error is not None:
+            click.echo(f"{error}; it is tried again, for up to {seconds} s", err=True)
+        with _environment() as (folder, port):
+            outcome = _in_thread(lambda: _session(work, folder, port, seconds, signum), signum)  # noqa: B023
+        error = outcome.get("raised")
+        if not isinstance(error, _NotStarted) or signum():
+            return outcome
+    raise TrainingFailed(f"{error}. Where the machine is overloaded, go on later, or without Ray by --local") from error
+
+
+@contextmanager
+def _environment() -> Iterator[tuple[str, int]]:
+    """Ray's settings, for the block; gives a folder for Ray's files, and a port for its dashboard."""
+    port, before = _free_port(), dict(os.environ)
+    above = before.get("RAY_TMPDIR")
+    # The paths of Ray's sockets may have 107 characters, so the folder's name is short.
+    with tempfile.TemporaryDirectory(prefix="sq-ray-", dir=above, ignore_cleanup_errors=True) as folder:
+        ours = {
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
+            "RAY_TMPDIR": folder,
+        }
+        os.environ.update(_SETTINGS | ours)
         try:
-            import ray
+            import ray  # noqa: F401
+
+            yield folder, port
         except ImportError as error:
             raise UserError("Ray is not installed: `pip install 'subquad[ray]'`, or train with --local") from error
-        _forget_token()
-        try:
-            ray.init(
-                address="local",
-                num_cpus=available_cpus(),
-                include_dashboard=True,
-                dashboard_host="127.0.0.1",
-                dashboard_port=port,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        except Exception as error:  # Ray has no class of its own for it; its processes end with this one
-            raise TrainingFailed(
-                f"Ray did not start: {type(error).__name__}: {' '.join(str(error).split())} Where the machine is "
-                "overloaded, go on later, or without Ray by --local"
-            ) from error
-        try:
-            yield
         finally:
-            ray.shutdown()
+            for name in set(os.environ) - set(before):  # Ray adds some of its own, a debugger hook among them
+                del os.environ[name]
+            os.environ.update(before)
+
+
+def _in_thread(call: Callable[[], Any], signum: Signum) -> dict[str, Any]:
+    """What a call in a side thread "returned" or "raised"; nothing where it had not ended some time after a signal."""
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["returned"] = call()
+        except BaseException as error:  # also what Ray raises as SystemExit
+            outcome["raised"] = error
+
+    thread = threading.Thread(target=run, name="ray", daemon=True)
+    thread.start()
+    waited = 0.0
+    while thread.is_alive() and waited < _GRACE_SECONDS:
+        thread.join(timeout=_POLL_SECONDS)
+        listen_again()  # Ray's C++ part takes SIGTERM for a crash, and when it stops leaves nobody to answer it
+        waited += _POLL_SECONDS if signum() else 0.0
+    return outcome
+
+
+def _session(work: Callable[[str], Any], folder: str, port: int, seconds: float, signum: Signum) -> Any:
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it warns that it leaves the signal handlers alone
+    _forget_token()
+    try:
+        try:
+            with _patient(seconds):
+                ray.init(
+                    address="local",
+                    num_cpus=available_cpus(),
+                    include_dashboard=True,
+                    dashboard_host="127.0.0.1",
+                    dashboard_port=port,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+        except Exception as error:  # Ray has no class of its own for it
+            said = " ".join(str(error).split()).rstrip(".")
+            raise _NotStarted(f"Ray did not start: {type(error).__name__}: {said}") from error
+        return None if signum() else work(folder)
     finally:
-        for name in set(os.environ) - set(before):  # Ray adds some of its own, a debugger hook among them
-            del os.environ[name]
-        os.environ.update(before)
+        ray.shutdown()
+
+
+@contextmanager
+def _patient(seconds: float) -> Iterator[None]:
+    """Let Ray ask for its node for so long, where its own limit, which cannot be set, is 30 s."""
+    services: Any = import_module("ray._private.services")
+    ask: Any = getattr(services, "get_node", None)  # private: another Ray may do without
+
+    def asked(*address: Any) -> Any:
+        until = time.monotonic() + seconds
+        while True:
+            with suppress(RuntimeError):
+                return ask(*address)
+            if time.monotonic() > until:
+                return ask(*address)
+            time.sleep(0.2)
+
+    services.get_node = asked
+    try:
+        yield
+    finally:
+        services.get_node = ask

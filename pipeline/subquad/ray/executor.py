@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,9 +14,9 @@ from subquad.engine.loop import Judge
 from subquad.errors import TrainingFailed, UserError
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import local_cluster
+from subquad.ray.cluster import in_cluster
 from subquad.ray.search import run_trials
-from subquad.ray.train import fitted, in_thread
+from subquad.ray.train import fitted
 from subquad.runs import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
@@ -39,12 +38,8 @@ class RayExecutor(Executor):
 
     def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> int:
         stop, plain = folder / STOP, [one.plain() for one in runs]
-        with (
-            listening(stop) as signum,
-            tempfile.TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as storage,
-            local_cluster(resources),
-        ):
-            outcome = in_thread(lambda: fitted(plain, resources, stop, storage), signum)
+        with listening(stop) as signum:
+            outcome = in_cluster(lambda storage: fitted(plain, resources, stop, storage), resources, signum)
         _raise(outcome, signum)
         return signum()
 

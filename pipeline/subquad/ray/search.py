@@ -20,9 +20,9 @@ from subquad.drivers.signals import Signum, listening, stop_file_watch
 from subquad.engine.loop import Judge
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import local_cluster
+from subquad.ray.cluster import in_cluster
 from subquad.ray.queue import TrialQueue
-from subquad.ray.train import fitted, in_thread
+from subquad.ray.train import fitted
 from subquad.runs import write_text
 
 MEMORY_OF_A_DRIVER = 1e6
@@ -43,8 +43,7 @@ def run_trials(next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         with listening(stop) as signum:
             queue = TrialQueue(next_run, ended, available_cpus(), _gpus())
             while not signum() and queue.more():
-                with local_cluster(Resources()):
-                    outcome = _fit(queue, judge, stop, signum)
+                outcome = _fit(queue, judge, stop, signum)
                 if not signum():
                     _take_back(queue, outcome)
         return signum()
@@ -57,31 +56,33 @@ def _gpus() -> int:
 
 
 def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> dict[str, Any]:
-    """Let Tune train until the queue is empty.
+    """Let Tune train on a cluster until the queue is empty.
 
     Raises:
         Exception: what went wrong in the search itself, after trials that ran were saved.
     """
-    from ray import tune
-
     broken: list[Exception] = []
 
     def give_up(error: Exception) -> None:
         broken.append(error)
         write_text(stop, str(int(signal.SIGTERM)))
 
-    tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(_trial, judge=judge, stop=str(stop)), _resources),
-        tune_config=tune.TuneConfig(
-            search_alg=_searcher(queue, lambda: bool(signum() or broken), give_up),
-            num_samples=-1,
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: trial.trial_id,
-        ),
-        run_config=tune.RunConfig(name="search", storage_path=str(stop.parent), verbose=0),
-    )
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it tells of trials that died, which go again
-    outcome = in_thread(tuner.fit, signum)
+    def fit(storage: str) -> None:
+        from ray import tune
+
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it tells of trials that died, which go again
+        tune.Tuner(
+            tune.with_resources(tune.with_parameters(_trial, judge=judge, stop=str(stop)), _resources),
+            tune_config=tune.TuneConfig(
+                search_alg=_searcher(queue, lambda: bool(signum() or broken), give_up),
+                num_samples=-1,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(name="search", storage_path=storage, verbose=0),
+        ).fit()
+
+    outcome = in_cluster(fit, Resources(), signum)
     if broken:
         raise broken[0]
     return outcome

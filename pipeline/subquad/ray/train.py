@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.drivers.signals import Signum, stop_file_watch
+from subquad.drivers.signals import stop_file_watch
 from subquad.engine.loop import Judge
 from subquad.errors import SubquadError
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import local_cluster
+from subquad.ray.cluster import in_cluster
 
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on; this ends one that
 # does.
 _MOST_FAILURES = 1000
 _MOST_CONTROLLER_FAILURES = 3
-_GRACE_SECONDS = 60.0
-
-
-def in_thread(fit: Callable[[], Any], signum: Signum) -> dict[str, Any]:
-    """Fit in a side thread: there Ray leaves the signal handlers alone, and this thread can answer them.
-
-    Returns:
-        what it "returned" or "raised"; nothing where it had not ended some time after a signal.
-    """
-    outcome: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            outcome["returned"] = fit()
-        except BaseException as error:  # also what Ray raises as SystemExit
-            outcome["raised"] = error
-
-    thread = threading.Thread(target=run, name="ray", daemon=True)
-    thread.start()
-    waited = 0.0
-    while thread.is_alive() and waited < _GRACE_SECONDS:
-        thread.join(timeout=0.2)
-        waited += 0.2 if signum() else 0.0
-    return outcome
 
 
 def fitted(
@@ -69,8 +43,10 @@ def call_in_worker(function: Callable[[dict[str, Any]], dict[str, Any]], config:
     Args:
         config: plain values, its argument.
     """
-    with tempfile.TemporaryDirectory(prefix="subquad-bench-") as storage, local_cluster(Resources()):
-        return _fit(function, config, Resources(), storage)
+    outcome = in_cluster(lambda storage: _fit(function, config, Resources(), storage), Resources())
+    if "raised" in outcome:
+        raise outcome["raised"]
+    return outcome["returned"]
 
 
 def _fit(

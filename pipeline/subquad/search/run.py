@@ -13,6 +13,7 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import begin, exclusive, reopen
 from subquad.drivers.progress import Display
+from subquad.drivers.signals import listening
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study
 from subquad.experiment.axes import axis_path
@@ -77,7 +78,7 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
             final study began with other winners.
         UserError: tracking is asked for and cannot work.
     """
-    with exclusive(folder):
+    with listening(), exclusive(folder):
         search = prepared.search
         publisher = open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
         publisher.start()
