@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from small_run import cli, only_run
 
 import subquad
-from subquad.errors import ConfigError, RunError
+from subquad.errors import ConfigError, RunError, UserError
 from subquad.runs import read_result
 
+PLUGINS = Path(__file__).parents[1] / "support" / "third_party"
 BROKEN = '''
 from subquad.nn import TokenMixer
 from subquad.plugin import Facts, MixerConfig
@@ -50,6 +53,22 @@ def test_train_and_load(small, tmp_path):
         subquad.load(tmp_path)
     with pytest.raises(RunError, match="must be 'best' or 'last'"):
         subquad.load(result["folder"], which="newest")
+
+
+def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):
+    for name in ("third_dataset", "third_regression"):
+        (tmp_path / f"{name}.py").write_text((PLUGINS / f"{name}.py").read_text())
+    files = [
+        f"task={tmp_path}/third_regression.py:PLUGIN",
+        f"matrix.dataset=[recall, {tmp_path}/third_dataset.py:PLUGIN]",
+    ]
+    on_recall, on_waves = subquad.train(small, ["train.epochs=1", *files], root=tmp_path)
+    assert on_recall["test"]["metrics"].keys() == on_waves["test"]["metrics"].keys() == {"rmse"}
+    for name in ("third_dataset", "third_regression"):
+        (tmp_path / f"{name}.py").unlink()
+    assert Path(on_waves["folder"]).name == "waves-48"
+    with pytest.raises(UserError, match=r"dataset '.*third_dataset\.py:PLUGIN': .* does not exist"):
+        subquad.load(on_waves["folder"])
 
 
 @pytest.mark.ci

@@ -47,7 +47,7 @@ def begin(study: Study, folder: Path) -> Study:
 
 
 def write_down(run: Run) -> None:
-    """What a run is: its experiment, the source of a mixer given as a file, and, last, the digest of both."""
+    """What a run is: its experiment, the source of a plugin given as a file, and, last, the digest of both."""
     for source in run.sources.values():
         write_text(run.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
     write_text(run.folder / EXPERIMENT, dump(run.experiment))

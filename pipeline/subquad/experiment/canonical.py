@@ -47,7 +47,7 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
 
     Args:
         experiment: a checked one, with its plugins' parameters filled in.
-        sources: SHA-256 of each mixer's file, where it is given as one, by `("mixer",)` or `("mixers", 0)`; it then
+        sources: SHA-256 of each plugin's file, where it is given as one, by `("mixer",)` or `("mixers", 0)`; it then
             stands for the file's path.
     """
     data = dict(_deciding(experiment.model_dump(mode="json")))

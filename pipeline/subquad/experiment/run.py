@@ -23,7 +23,7 @@ from subquad.experiment.settings import (
     KeyPath,
     Marks,
     absolute,
-    absolute_mixer,
+    absolute_file,
     dotted,
     folder_of,
     get,
@@ -96,9 +96,9 @@ class Run:
 
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:
-        """The text of each mixer that is given as a file, by `("mixer",)` or `("mixers", 0)`."""
-        entries = {("mixers", number): resolved for number, (resolved, _) in enumerate(self.mixers)}
-        return {path: one.source for path, one in {("mixer",): self.mixer, **entries}.items() if one.source}
+        """The text of each plugin that is given as a file, by `("mixer",)` or `("mixers", 0)`."""
+        paths = (path for path, _ in _components(self.experiment))
+        return {path: one.source for path, one in zip(paths, self.plugins, strict=True) if one.source}
 
     def mixer_at(self, site: Site) -> tuple[Resolved, Config]:
         """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the main one."""
@@ -131,7 +131,7 @@ class Run:
 
     @staticmethod
     def rebuild(plain: Mapping[str, Any]) -> Run:
-        """The run of `plain` values, from this process's plugins; a mixer given as a file from the text that travelled.
+        """The run of `plain` values, from this process's plugins; one given as a file from the text that travelled.
 
         Raises:
             PluginError: this machine lacks a plugin, or has another version of it.
@@ -139,7 +139,7 @@ class Run:
         verify_same(plain["plugins"])
 
         def resolve_here(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
-            if kind == "mixer" and name in plain["sources"]:
+            if name in plain["sources"]:
                 return load_source(SourceFile(**plain["sources"][name]))
             return registry.resolve(kind, name, base=base)
 
@@ -229,14 +229,14 @@ def _with(experiment: Experiment, changes: Mapping[KeyPath, Mapping[str, Any]]) 
 
 
 def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experiment:
-    """The experiment with the paths of mixers in files, and of its starting weights, absolute."""
+    """The experiment with the paths of plugins in files, and of its starting weights, absolute."""
     init = experiment.init
     if init is not None:
         source = absolute(init.source, folder_of(("init", "from"), marks, base))
         experiment = experiment.model_copy(update={"init": init.model_copy(update={"from": source})})
-    mixers = {path: one.name for path, one in _components(experiment) if path[0] in ("mixer", "mixers")}
-    folders = {path: folder_of((*path, "name"), marks, base) for path in mixers}
-    return _with(experiment, {path: {"name": absolute_mixer(mixers[path], folders[path])} for path in mixers})
+    names = {path: one.name for path, one in _components(experiment)}
+    folders = {path: folder_of((*path, "name"), marks, base) for path in names}
+    return _with(experiment, {path: {"name": absolute_file(names[path], folders[path])} for path in names})
 
 
 def _resolved(path: KeyPath, name: str, marks: Marks | None, base: Path, resolve: Resolve) -> Resolved:

@@ -19,7 +19,7 @@ Protocol = Literal["honest", "fixed", "paper"]
 class Component(Config):
     """A plugin by name, with its parameters; the plugin's own schema checks `params`."""
 
-    name: str = param(meaning="plugin name, `distribution:name`, or for a mixer `./file.py:Class`", min_length=1)
+    name: str = param(meaning="plugin name, `distribution:name` or `./file.py:Class`", min_length=1)
     params: dict[str, Any] = Field(default_factory=dict, description="the plugin's parameters")
 
 

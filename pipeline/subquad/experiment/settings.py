@@ -252,8 +252,8 @@ def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
     return tuple(name for name, extra in extras if isinstance(extra, dict) and extra.get("path"))
 
 
-def absolute_mixer(name: str, folder: Path) -> str:
-    """The name of a mixer in a file, `./file.py:Class`, with the file's path absolute; other names as they are."""
+def absolute_file(name: str, folder: Path) -> str:
+    """The name of a plugin in a file, `./file.py:Class`, with the file's path absolute; other names as they are."""
     file, colon, attribute = name.rpartition(":")
     return f"{absolute(file, folder)}{colon}{attribute}" if file.endswith(".py") else name
 

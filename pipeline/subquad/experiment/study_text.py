@@ -19,7 +19,7 @@ from subquad.experiment.settings import (
     Setting,
     Tree,
     absolute,
-    absolute_mixer,
+    absolute_file,
     folder_of,
     overlay,
     path_fields,
@@ -145,7 +145,8 @@ class _Writer:
         place = ("mixer", *path[2:]) if path[0] == "mixers" else path
         if place in self.paths or place == ("init", "from"):
             return absolute(value, folder)
-        return absolute_mixer(value, folder) if place in (("mixer",), ("mixer", "name")) else value
+        is_name = place[0] in COMPONENTS and place[1:] in ((), ("name",))
+        return absolute_file(value, folder) if is_name else value
 
 
 def _filled(given: Mapping[str, Any], config: type[BaseModel]) -> dict[str, Any]:

@@ -31,21 +31,21 @@ DESCRIPTORS: dict[Kind, type[Plugin]] = {
 
 
 def check_plugin(found: Found, thing: Any) -> Plugin:
-    """The descriptor that an entry point stands for, with values of the right types; a mixer class is given one.
+    """The descriptor that an entry point stands for, with values of the right types; a class is given one.
 
     Raises:
         PluginError: it breaks the contract; what is wrong, in one line.
     """
-    if found.kind == "mixer" and isinstance(thing, type):
+    if isinstance(thing, type) and not issubclass(thing, Plugin):
         plugin = check_plugin(found, _described(found, thing))
         check_class(found, thing)
         return plugin
     _check_api(found, getattr(thing, "api", API_VERSION))
     wanted = DESCRIPTORS[found.kind]
     if not isinstance(thing, wanted):
-        also = " or a TokenMixer or AttentionCore class" if found.kind == "mixer" else ""
+        bases = " or ".join(base.__name__ for base in _bases(found.kind))
         given = thing.__name__ if isinstance(thing, type) else type(thing).__name__
-        raise PluginError(f"{found}: {found.target} is a {given}, not a {wanted.__name__}{also}")
+        raise PluginError(f"{found}: {found.target} is a {given}, not a {wanted.__name__} or a {bases} class")
     _check_config(found, thing.config)
     _check_fields(found, thing, wanted)
     if isinstance(thing, MixerPlugin):
@@ -90,6 +90,26 @@ _CALLS: dict[Kind, str] = {
     "dataset": "(config, root)",
 }
 
+_OWN_FIELDS: dict[Kind, dict[str, str]] = {
+    "mixer": {"Config": "a subquad.plugin.MixerConfig", "facts": "a subquad.plugin.Facts"},
+    "backbone": {
+        "Config": "a subquad.plugin.BackboneConfig",
+        "inputs": 'such as ("tokens",)',
+        "targets": 'such as ("class",)',
+    },
+    "task": {
+        "Config": "a subquad.plugin.Config",
+        "targets": 'such as ("class",)',
+        "metric": "the name of the one that selects checkpoints",
+    },
+    "dataset": {
+        "Config": "a subquad.plugin.DatasetConfig",
+        "inputs": 'such as "series"',
+        "targets": 'such as ("class",)',
+    },
+}
+"""What a class must say of itself where it comes without a descriptor, with an example."""
+
 
 def _bases(kind: Kind) -> tuple[type, ...]:
     """The classes one of which a plugin of this kind must extend. Imports torch, except for data sets."""
@@ -118,24 +138,17 @@ def check_class(found: Found, cls: Any) -> type:
     return cls
 
 
-def _described(found: Found, cls: Any) -> MixerPlugin:
-    """The descriptor of a mixer that was given as a class with `Config` and `facts` of its own."""
+def _described(found: Found, cls: Any) -> Plugin:
+    """The descriptor of a plugin that was given as a class with `Config` and the descriptor's fields of its own."""
     _base_of(found, cls)
-    for attribute, example in (("Config", "a subquad.plugin.MixerConfig"), ("facts", "a subquad.plugin.Facts")):
+    for attribute, example in _OWN_FIELDS[found.kind].items():
         if not hasattr(cls, attribute):
             raise PluginError(f"{found}: {cls.__name__} has no class attribute {attribute} ({example})")
-    if not isinstance(cls.facts, Facts):
-        raise PluginError(f"{found}: {cls.__name__}.facts is {cls.facts!r}, not a Facts")
+    wanted = DESCRIPTORS[found.kind]
+    names = {field.name for field in fields(wanted)} - {"config", "build"}
     own_words = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n")[0]
-    return MixerPlugin(
-        config=cls.Config,
-        build=cls,
-        summary=getattr(cls, "summary", own_words),
-        paper=getattr(cls, "paper", ""),
-        api=getattr(cls, "api", API_VERSION),
-        facts=cls.facts,
-        variants=getattr(cls, "variants", {}),
-    )
+    given = {"summary": own_words} | {name: getattr(cls, name) for name in names if hasattr(cls, name)}
+    return wanted(config=cls.Config, build=cls, **given)
 
 
 def _base_of(found: Found, cls: Any) -> type:

@@ -204,6 +204,6 @@ def _unknown(kind: Kind, name: str) -> str:
     known = [row.full_name if ":" in name else row.name for row in usable if row.kind == kind]
     elsewhere = sorted(f"; it is a {row.kind}" for row in usable if row.name == name)
     hint = did_you_mean(name, known) or "".join(elsewhere[:1])
-    if kind == "mixer" and (name.endswith(".py") or "/" in name):
-        hint = "; a mixer in a file is written ./file.py:Class"
+    if name.endswith(".py") or "/" in name:
+        hint = f"; a {kind} in a file is written ./file.py:Class"
     return f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed)"

@@ -44,7 +44,7 @@ class Resolved:
     Attributes:
         plugin: its descriptor.
         found: where it came from.
-        source: its text, for a mixer in a file.
+        source: its text, for a plugin in a file.
     """
 
     plugin: Plugin
@@ -57,7 +57,7 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
 
     Args:
         kind: "mixer", "backbone", "task" or "dataset".
-        name: a name, `distribution:name`, or for a mixer `./file.py:Class`.
+        name: a name, `distribution:name` or `./file.py:Class`.
         base: folder a relative file starts from; the working directory where None.
 
     Raises:
@@ -66,9 +66,7 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
     if kind in ("recipe", "space", "published"):
         raise PluginError(f"a {kind} is a YAML file, not a plugin that can be loaded")
     if ".py:" in name:
-        if kind != "mixer":
-            raise PluginError(f"{kind} {name!r}: only a mixer may be given as a file")
-        return load_source(SourceFile.read(name, base))
+        return load_source(SourceFile.read(kind, name, base))
     with state_kept():
         return load_plugin(choose_plugin(kind, name))
 
@@ -85,10 +83,10 @@ def load_plugin(found: Found) -> Resolved:
 
 
 def load_source(source: SourceFile) -> Resolved:
-    """Rebuild a mixer from its source text alone, as a worker does.
+    """Rebuild a plugin from its source text alone, as a worker does.
 
     Raises:
-        PluginError: the text was changed, or it is no mixer.
+        PluginError: the text was changed, or it is no plugin.
     """
     from subquad.registry.contract import check_plugin
 
@@ -161,7 +159,7 @@ def plugin_facts(resolved: Resolved) -> dict[str, Any]:
     """Where a plugin came from, for environment.json.
 
     Returns:
-        kind, name, distribution, version, api, source (the path of a mixer in a file, else None), editable, and
+        kind, name, distribution, version, api, source (the path of a plugin in a file, else None), editable, and
         sha256: of the file's bytes, or of the rows of the distribution's RECORD that list its own code and data (rows
         that differ between two installations of one wheel are left out); None where it has no RECORD.
     """
@@ -181,7 +179,7 @@ def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
     """Check on this node that it has the plugins another one recorded with `plugin_facts`. Imports none of them.
 
     Args:
-        expected: one record per plugin; mixers in a file travel as text and are not looked for.
+        expected: one record per plugin; those in a file travel as text and are not looked for.
 
     Raises:
         PluginError: names this node and all that it lacks, or has in another version.

@@ -1,4 +1,4 @@
-"""A mixer in a single file, `./file.py:Class`: read, hashed and run from its text, so that it can travel as text."""
+"""A plugin in a single file, `./file.py:Class`: read, hashed and run from its text, so that it can travel as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from subquad.errors import PluginError
 from subquad.registry.foreign import blamed
-from subquad.registry.found import Found
+from subquad.registry.found import Found, Kind
 from subquad.suggest import did_you_mean
 
 MAX_BYTES = 1_000_000
@@ -20,15 +20,17 @@ MAX_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A mixer's file: everything another machine needs to rebuild it.
+    """A plugin's file: everything another machine needs to rebuild it.
 
     Attributes:
+        kind: "mixer", "backbone", "task" or "dataset".
         path: as the user wrote it; for messages only.
-        attribute: the class in it.
+        attribute: the class in it, or the descriptor.
         sha256: of the file's bytes.
         text: its content.
     """
 
+    kind: Kind
     path: str
     attribute: str
     sha256: str
@@ -38,28 +40,29 @@ class SourceFile:
     def found(self) -> Found:
         """The file in the shape of an installed plugin, for messages and records."""
         name = f"{self.path}:{self.attribute}"
-        return Found("mixer", name, "file", f"sha256:{self.sha256[:12]}", name)
+        return Found(self.kind, name, "file", f"sha256:{self.sha256[:12]}", name)
 
     @staticmethod
-    def read(name: str, base: Path | None = None) -> SourceFile:
+    def read(kind: Kind, name: str, base: Path | None = None) -> SourceFile:
         """Read `./file.py:Class`.
 
         Args:
+            kind: of the plugin.
             name: path and class.
             base: folder a relative path starts from; the working directory where None.
 
         Raises:
             PluginError: it cannot be read, or does not look like Python source.
         """
-        path, _, attribute = name.rpartition(":")
+        label, (path, _, attribute) = f"{kind} {name!r}", name.rpartition(":")
         if not attribute.isidentifier():
-            raise PluginError(f"mixer {name!r}: {attribute!r} is not a class name, write ./file.py:Class")
-        content = _read(name, (base or Path.cwd()) / path)
+            raise PluginError(f"{label}: {attribute!r} is not a class name, write ./file.py:Class")
+        content = _read(label, (base or Path.cwd()) / path)
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PluginError(f"mixer {name!r}: the file is not UTF-8 ({error.reason} at byte {error.start})") from None
-        return SourceFile(path, attribute, hashlib.sha256(content).hexdigest(), text)
+            raise PluginError(f"{label}: the file is not UTF-8 ({error.reason} at byte {error.start})") from None
+        return SourceFile(kind, path, attribute, hashlib.sha256(content).hexdigest(), text)
 
     def run(self) -> Any:
         """The attribute that the text defines; the file itself is not needed.
@@ -77,17 +80,17 @@ class SourceFile:
             raise PluginError(f"{self.found}: {self.path} defines no {self.attribute}{hint}") from None
 
 
-def _read(name: str, path: Path) -> bytes:
+def _read(label: str, path: Path) -> bytes:
     if not path.is_file():
         problem = "is not a file" if path.exists() else "does not exist"
-        raise PluginError(f"mixer {name!r}: {path} {problem}")
+        raise PluginError(f"{label}: {path} {problem}")
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise PluginError(f"mixer {name!r}: {path} cannot be read ({error.strerror})") from None
+        raise PluginError(f"{label}: {path} cannot be read ({error.strerror})") from None
     if len(content) > MAX_BYTES:
-        raise PluginError(f"mixer {name!r}: {path} has more than {MAX_BYTES} bytes: not a mixer's source")
+        raise PluginError(f"{label}: {path} has more than {MAX_BYTES} bytes: not a plugin's source")
     return content
 
 

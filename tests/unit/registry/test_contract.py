@@ -73,8 +73,10 @@ def test_a_thing_of_another_type(thing, message):
         check_plugin(FOUND, thing)
 
 
-def test_only_mixers_may_be_given_as_a_class():
-    with pytest.raises(PluginError, match=r"toys:PLUGIN is a Config, not a TaskPlugin$"):
+def test_what_is_neither_a_descriptor_nor_a_plugins_class():
+    with pytest.raises(PluginError, match=r"toys:PLUGIN is a dict, not a TaskPlugin or a Task class$"):
+        check_plugin(TASK, {})
+    with pytest.raises(PluginError, match=r"Config is not a subclass of subquad\.nn\.Task$"):
         check_plugin(TASK, Config)
 
 
@@ -177,7 +179,7 @@ def test_a_class_that_takes_more_than_it_must_is_fine():
     [
         ({}, r"Wide2 has no class attribute Config \(a subquad\.plugin\.MixerConfig\)"),
         ({"Config": MixerConfig}, r"Wide2 has no class attribute facts \(a subquad\.plugin\.Facts\)"),
-        ({"Config": MixerConfig, "facts": {}}, r"Wide2\.facts is \{\}, not a Facts"),
+        ({"Config": MixerConfig, "facts": {}}, r"facts is \{\}: Input should be an instance of Facts"),
         ({"Config": int, "facts": Facts()}, r"config is <class 'int'>, not a subclass"),
         ({"Config": MixerConfig, "facts": Facts(), "api": 9}, r"needs plugin API 9"),
         ({"Config": MixerConfig, "facts": Facts(), "summary": 3}, r"summary is 3"),

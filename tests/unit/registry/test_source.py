@@ -118,7 +118,7 @@ def test_windows_line_ends_and_a_byte_order_mark_survive_the_journey(write, tmp_
             "./mine.py:Mine",
             r"cannot be loaded: (ValueError|SyntaxError): source code string cannot contain null",
         ),
-        (b"#" * (MAX_BYTES + 1), "./mine.py:Mine", r"has more than 1000000 bytes: not a mixer's source"),
+        (b"#" * (MAX_BYTES + 1), "./mine.py:Mine", r"has more than 1000000 bytes: not a plugin's source"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(write, tmp_path, text, name, message):
@@ -135,10 +135,27 @@ def test_a_folder_is_not_a_file(site, tmp_path):
         resolve("mixer", "./mine.py:Mine", base=tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["task", "dataset", "backbone"])
-def test_only_a_mixer_may_be_a_file(kind):
-    with pytest.raises(PluginError, match=rf"{kind} './mine\.py:Mine': only a mixer may be given as a file"):
-        resolve(kind, "./mine.py:Mine")
+WAVES = """
+from subquad.data import Dataset
+from subquad.plugin import DatasetConfig
+
+class Waves(Dataset):
+    '''Some waves.'''
+    Config, inputs, targets = DatasetConfig, "series", ("class",)
+    def describe(self): ...
+    def load(self, name): ...
+"""
+
+
+def test_a_plugin_of_any_kind_may_be_a_file(write, tmp_path):
+    write(WAVES)
+    found = resolve("dataset", "./mine.py:Waves", base=tmp_path)
+    assert (found.plugin.inputs, found.plugin.targets, found.plugin.summary) == ("series", ("class",), "Some waves.")
+    with pytest.raises(PluginError, match=r"task '\./mine\.py:Waves'.*Waves is not a subclass of subquad\.nn\.Task"):
+        resolve("task", "./mine.py:Waves", base=tmp_path)
+    write(WAVES.replace(", inputs", ", output"))
+    with pytest.raises(PluginError, match=r'Waves has no class attribute inputs \(such as "series"\)'):
+        resolve("dataset", "./mine.py:Waves", base=tmp_path)
 
 
 def test_a_descriptor_in_a_file_must_hold_the_class_itself(write, tmp_path):
