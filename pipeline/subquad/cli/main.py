@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     from subquad.errors import SubquadError
 
     try:
-        outcome = cli.main(args=arguments, standalone_mode=False, obj=debug)
+        outcome = _called(arguments, debug)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
         click.echo(f"subquad: {error.format_message()}", err=True)
@@ -88,6 +88,19 @@ def main(argv: list[str] | None = None) -> int:
         text = " ".join(str(error).split())
         click.echo(f"subquad: unexpected {type(error).__name__}: {text} (--debug shows where)", err=True)
         return 1
+
+
+def _called(arguments: list[str], debug: bool) -> object:
+    from subquad.registry.foreign import exits_raised
+
+    try:
+        with exits_raised():
+            return cli.main(args=arguments, standalone_mode=False, obj=debug)
+    except UnicodeDecodeError:
+        from subquad.registry.found import check_environment
+
+        check_environment()
+        raise
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from subquad.registry import (
     stdout_to_stderr,
 )
 from subquad.registry.files import FileKind, folder_faults, yaml_files
-from subquad.registry.found import environment_warnings, metadata_faults
+from subquad.registry.found import check_environment, environment_warnings, metadata_faults
 from subquad.registry.health import PluginHealth, VersionCheck, check_versions, examine
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     subquad doctor mixers --timeout 30
     """
     chosen = kind_of(kind) if kind else None
+    check_environment()
     reports = [_read(one) for one in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)]
     warnings, versions = environment_warnings(), check_versions()
     if as_json:

@@ -43,8 +43,9 @@ class Choice:
     named_by: tuple[str, ...] = ()
 
     def answers(self, given: Any) -> bool:
-        """Whether a `when` means this choice: by its label, its value, or the name of its plugin."""
-        names = [self.label, self.value, *([self.value.get("name")] if isinstance(self.value, dict) else [])]
+        """Whether a `when` means this choice: by its label, its value, or the name of its plugin, long or short."""
+        plugin = self.value.get("name", "") if isinstance(self.value, dict) else ""
+        names = [self.label, self.value, *([plugin, plugin.rpartition(":")[2]] if plugin else [])]
         numbers = [type(one) for one in (given, self.value) if type(one) in (int, float)]
         return any(name == given and (type(name) is type(given) or len(numbers) == 2) for name in names)
 

@@ -11,7 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from subquad.errors import Interrupted, PluginError, plain
 
@@ -23,7 +23,8 @@ _LIBRARIES = {"importlib", "torch", "numpy", "pydantic"}
 def cause(error: BaseException) -> str:
     """One line that says what a plugin raised, and where in its own code."""
     if isinstance(error, SystemExit):
-        return plain(f"it called sys.exit({'' if error.code is None else repr(error.code)}){_place(error)}")
+        name = "os._exit" if isinstance(error, _SilentExit) else "sys.exit"
+        return plain(f"it called {name}({'' if error.code is None else repr(error.code)}){_place(error)}")
     try:
         message = " ".join(str(error).split())
     except Exception:  # a foreign exception's __str__ may raise too
@@ -45,7 +46,7 @@ def _is_elsewhere(filename: str) -> bool:
 
 @contextlib.contextmanager
 def blamed(label: str, *, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Turn whatever foreign code raises, sys.exit and a KeyboardInterrupt of its own included, into a PluginError.
+    """Turn whatever foreign code raises, exits and a KeyboardInterrupt of its own included, into a PluginError.
 
     Args:
         label: who is to blame for what: "mixer 'x' (dist 1.0) cannot be loaded".
@@ -54,7 +55,7 @@ def blamed(label: str, *, passing: tuple[type[BaseException], ...] = ()) -> Iter
     Raises:
         PluginError: the label and the cause, in one line.
     """
-    with _watch_ctrl_c() as pressed:
+    with _watch_ctrl_c() as pressed, exits_raised():
         try:
             yield
         except (Interrupted, *passing):
@@ -63,6 +64,27 @@ def blamed(label: str, *, passing: tuple[type[BaseException], ...] = ()) -> Iter
             if isinstance(error, KeyboardInterrupt) and pressed:
                 raise
             raise PluginError(f"{label}: {cause(error)}") from error
+
+
+class _SilentExit(SystemExit):
+    """os._exit was called."""
+
+
+@contextlib.contextmanager
+def exits_raised() -> Iterator[None]:
+    """Make `os._exit`, which ends a process without a word, a SystemExit: for the block, in this thread."""
+    leave, home = os._exit, (os.getpid(), threading.get_ident())
+
+    def raised(status: int = 0) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) != home:  # a forked child may leave so
+            leave(status)
+        raise _SilentExit(status)
+
+    os._exit = raised
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 @contextlib.contextmanager

@@ -75,6 +75,23 @@ def metadata_faults() -> tuple[str, ...]:
     return _scan(_path_state())[1]
 
 
+def check_environment() -> None:
+    """Refuse an environment in which nothing that asks for entry points can be imported, torch among it.
+
+    Raises:
+        PluginError: the first distribution whose entry_points.txt is no UTF-8.
+    """
+    for candidate in distributions():
+        try:
+            candidate.read_text("entry_points.txt")
+        except UnicodeDecodeError as error:
+            path = getattr(candidate, "_path", candidate.locate_file(""))
+            raise PluginError(
+                f"{path}/entry_points.txt: not UTF-8 ({error.reason} at byte {error.start}); torch and others cannot "
+                "be imported beside it: repair or remove that distribution"
+            ) from error
+
+
 def _path_state() -> tuple[tuple[str, int], ...]:
     """What tells that something was installed or removed: sys.path, and when each folder on it changed."""
     return tuple((entry, _changed(entry)) for entry in sys.path)
@@ -114,7 +131,7 @@ def _offering(faults: list[str]) -> Iterator[Distribution]:
             name = canonical(candidate.metadata["Name"])
         except Exception as error:  # a half-removed distribution: no METADATA, wrong encoding, no rights
             where = getattr(candidate, "_path", candidate.locate_file(""))
-            faults.append(plain(f"{where}: METADATA cannot be read ({type(error).__name__}: {error})"))
+            faults.append(plain(f"{where}: metadata cannot be read ({type(error).__name__}: {error})"))
             continue
         if name not in seen:
             seen.add(name)

@@ -112,7 +112,7 @@ def cells(name: str) -> dict[str, Run]:
     layers, _ = read_layers(name, Path.cwd(), recipes)
     axes = next(one.data["matrix"]["dataset"] for one in layers if "dataset" in one.data.get("matrix", {}))
     named = {one if isinstance(one, str) else one["name"] for one in axes}
-    if missing := sorted(named - {row.name for row in find_plugins("dataset")}):
+    if missing := sorted(named - {row.full_name for row in find_plugins("dataset")}):
         pytest.skip(f"not installed: data set {', '.join(missing)}")
     return {cell.label: cell for cell in load_study(name).runs}
 

@@ -2,11 +2,15 @@
 
 import io
 import json
+from importlib.metadata import entry_points
 
 import pytest
 
 from subquad.cli.main import main
 from subquad.cli.tables import kind_of, print_line, print_table
+from subquad.experiment import load_study
+from subquad.registry import find_plugins, recipes
+from subquad.registry.found import GROUPS
 
 CLASS = """
 from subquad.nn import TokenMixer
@@ -172,3 +176,39 @@ def test_an_ascii_terminal_gets_escapes(monkeypatch):
 def test_a_closed_stdout_is_no_error(subquad, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     assert [main(["list"]), main(["show", "experiment"]), main(["list", "--json"])] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("group", ["subquad.mixers", "console_scripts"])
+def test_entry_points_that_nobody_can_read_are_named_and_no_plugin_is_blamed(subquad, add, monkeypatch, group):
+    """torch and pydantic ask for all entry points when they are imported, so nothing works beside them."""
+    info = add("latin", {})
+    (info / "entry_points.txt").write_bytes(f"[{group}]\nmine = mine:M\n# caf\xe9\n".encode("latin-1"))
+    said = f"subquad: {info}/entry_points.txt: not UTF-8 (invalid continuation byte at byte "
+    code, out, err = subquad("doctor")
+    assert (code, out) == (2, "")
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1
+
+    def ask(name):
+        list(entry_points())
+
+    monkeypatch.setattr("subquad.cli.main.importlib.import_module", ask)
+    code, out, err = subquad("train", "quickstart")
+    assert (code, out) == (2, "")
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1
+
+
+def test_a_shipped_recipe_does_without_the_short_names_of_plugins(add):
+    """Somebody else's plugins have the names of all of ours."""
+    ours = [one for one in find_plugins() if one.distribution == "subquad"]
+    kinds = ("mixer", "backbone", "task", "dataset")
+    add("other", {GROUPS[kind]: {one.name: "other:PLUGIN" for one in ours if one.kind == kind} for kind in kinds})
+    shipped = [name for name, one in recipes().items() if one.distribution == "subquad"]
+    assert len(shipped) > 20
+    for name in shipped:
+        for run in load_study(name, ["matrix.seed=[0]"]).runs:
+            assert {one.found.distribution for one in run.plugins} == {"subquad"}
+    assert {run.label for run in load_study("quickstart", ["matrix.mixer=[agf]", "matrix.seed=[0]"]).runs} == {
+        "agf-seed0"
+    }

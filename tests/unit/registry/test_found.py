@@ -76,7 +76,7 @@ def test_unreadable_metadata_hide_no_other_plugin_and_are_reported(add, add_data
     assert [found.name for found in find_plugins() if found.distribution.startswith("fake")] == ["toy"]
     faults = metadata_faults()
     assert any("entry points cannot be read" in fault for fault in faults)
-    assert any("nameless-1.0.dist-info: METADATA cannot be read" in fault for fault in faults)
+    assert any("nameless-1.0.dist-info: metadata cannot be read" in fault for fault in faults)
 
 
 def test_an_installation_in_a_running_process_is_noticed(add_dataset, site):

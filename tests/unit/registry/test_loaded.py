@@ -77,6 +77,8 @@ def test_a_light_descriptor_is_loaded_and_its_class_is_not(add_dataset):
         ("raise RuntimeError('boom\\nbang')", "RuntimeError: boom bang"),
         ("", "AttributeError: module 'fake_bad_module' has no attribute 'PLUGIN'"),
         ("import sys\nsys.exit(3)", "it called sys.exit\\(3\\)"),
+        ("import os\nos._exit(0)", "it called os._exit\\(0\\) \\(.*_module.py:2"),
+        ("from os import _exit\n_exit(0)", "it called os._exit\\(0\\)"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
         ("raise GeneratorExit", "GeneratorExit"),
         ("class Odd(BaseException): pass\nraise Odd('x')", "Odd: x"),

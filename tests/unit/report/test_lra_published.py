@@ -38,7 +38,7 @@ def beside(factory, task: str, found: list[Run], **facts: Any) -> dict[str, Besi
         written: dict[str, Any] = {
             "dataset": f"lra-{task}",
             "published": task,
-            "mixer": experiment.mixer.name,
+            "mixer": cell.mixer.found.name,
             "label": "same",
             "protocol": experiment.protocol,
             "seed": experiment.train.seed,
