@@ -7,12 +7,14 @@ SubquadError                      exit code 1
 │   ├── DataError                 a data set is missing, malformed or used against its protocol
 │   ├── CheckpointError           no checkpoint can be used, or it belongs to another experiment
 │   └── RunError                  a run directory is missing, in use, or of another version
+│       └── DiskError             the disk that it is on is full or cannot be written
 ├── TrainingFailed                exit code 1: the run stopped itself (diverged, no progress)
 └── Interrupted                   exit code 130 or 143: a signal arrived, the state was saved
 """
 
 from __future__ import annotations
 
+import errno
 import unicodedata
 
 # Control, format (bidirectional overrides), surrogate, private, line and paragraph separators.
@@ -75,6 +77,12 @@ class CheckpointError(UserError):
 
 class RunError(UserError):
     """A run directory that is missing, in use by another process, or of another format version."""
+
+
+class DiskError(RunError):
+    """The disk of a run directory is full, or cannot be written: no fault of the run."""
+
+    reasons = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class TrainingFailed(SubquadError):

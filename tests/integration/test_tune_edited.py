@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -97,6 +98,23 @@ def renamed(edit: Callable[[Path], None]) -> Callable[[Path], None]:
     return rename
 
 
+def slowed(search: Path) -> None:
+    path = trial(search, won=False) / "result.json"
+    path.write_text(json.dumps((read_json(path) or {}) | {"seconds": 1e6}))
+
+
+def unsealed(*, won: bool) -> Callable[[Path], None]:
+    """A trial is gone, and nothing says that it was there."""
+
+    def edit(search: Path) -> None:
+        shutil.rmtree(trial(search, won=won))
+        summary = read_json(search / "search.json") or {}
+        del summary["candidates"][0]["ended"]
+        (search / "search.json").write_text(json.dumps(summary))
+
+    return edit
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -107,8 +125,11 @@ def renamed(edit: Callable[[Path], None]) -> Callable[[Path], None]:
         (renamed(halved), "renamed/search.yaml:"),
         (lambda search: (trial(search, won=True) / "trial.json").write_text("{"), "trial.json: is no JSON object"),
         (lambda search: (trial(search, won=False) / "trial.json").write_text("{}"), "trial.json: candidate: Field req"),
-        (lambda search: shutil.rmtree(trial(search, won=True)), "final study began with other winners than the trials"),
-        (lambda search: shutil.rmtree(search / "trials"), "final study began with other winners than the trials now"),
+        (lambda search: shutil.rmtree(trial(search, won=False)), ": a trial that had ended is gone; put it back as it"),
+        (lambda search: (trial(search, won=False) / "result.json").unlink(), "a trial was changed after it had ended;"),
+        (slowed, ": a trial was changed after it had ended; put it back as it was, or start a new search"),
+        (lambda search: shutil.rmtree(search / "trials"), "small/00000: a trial that had ended is gone"),
+        (unsealed(won=True), "final study began with other winners than the trials"),
         (lambda search: (search / "trials" / "small" / "00001.bak").mkdir(), "00001.bak: not a trial's folder; move"),
     ],
 )
@@ -135,7 +156,7 @@ def test_the_source_of_a_mixer_is_compared_with_that_of_the_trials(ended, search
 def test_no_trial_is_started_once_the_test_split_was_opened(search, capsys):
     """A trial that did not win is gone: before the final study its point would be tried again."""
     final, before = read_json(search / "search.json"), contents(search / "final")
-    shutil.rmtree(trial(search, won=False))
+    unsealed(won=False)(search)
     assert resume(search) == 0, capsys.readouterr()
     assert len(list((search / "trials" / "small").iterdir())) == 2
     assert contents(search / "final") == before

@@ -16,7 +16,7 @@ from rich.text import Text
 from subquad.cli.conduct import short, summary, tell, tracking_line, writable
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
-from subquad.errors import Interrupted, TrainingFailed
+from subquad.errors import DiskError, Interrupted, TrainingFailed
 from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
 from subquad.report.search import point_text, print_candidates
@@ -103,6 +103,7 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
     """Drive a search to its end and say what came of it. Returns the exit code.
 
     Raises:
+        DiskError: the disk is full; no trial is charged for it.
         Interrupted: a signal arrived.
         TrainingFailed: no trial finished.
     """
@@ -114,7 +115,11 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
         final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
     )
-    ended = run(prepared, folder, watch, executor)
+    try:
+        ended = run(prepared, folder, watch, executor)
+    except DiskError as error:
+        go_on = f"make room, then go on with: subquad tune --resume {short(folder)}"
+        raise DiskError(f"{error}; {go_on}") from error
     if as_json:
         final = summary(*ended.final) if ended.final else None
         click.echo(json.dumps(json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str))

@@ -58,7 +58,7 @@ class LocalExecutor(Executor):
     def _trial(self, run: Run, judge: Judge | None) -> None:
         try:
             self.train([run], run.experiment.resources, run.folder, judge=judge)
-        except RunError:  # another process writes this trial
+        except RunError:  # another process writes this trial, or the disk is full
             raise
         except SubquadError as error:
             fail(run, Group(), str(error))

@@ -15,7 +15,7 @@ from subquad.engine.group import Group
 from subquad.engine.loop import Judge, Signals
 from subquad.engine.result import fail
 from subquad.engine.run import Status, train_run
-from subquad.errors import RunError, SubquadError
+from subquad.errors import DiskError, RunError, SubquadError
 from subquad.experiment import Run
 from subquad.registry.foreign import exits_raised
 from subquad.runs import ERROR
@@ -70,6 +70,8 @@ def _done(run: Run, group: Group, signals: Signals, restarts: bool, alone: bool)
             raise
         return fail(run, group, str(error))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in DiskError.reasons:
+            raise DiskError(f"{error.filename or run.folder}: {error.strerror}") from error
         if restarts:
             raise
         text = " ".join(str(error).split()) or "no message"

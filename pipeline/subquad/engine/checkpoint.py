@@ -26,7 +26,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.engine import faults
-from subquad.errors import CheckpointError
+from subquad.errors import CheckpointError, DiskError
 from subquad.runs import json_value, read_json
 
 _FORMAT = 1
@@ -63,7 +63,7 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; when this returns it is on the disk and committed.
 
     Raises:
-        CheckpointError: the disk is full or not writable; older checkpoints are untouched.
+        DiskError: it cannot be written; older checkpoints are untouched.
     """
     folder = _folder_of(root, step)
     tensors = (save(dict(one)) for one in (checkpoint.model, checkpoint.optimizer, checkpoint.rng))
@@ -117,12 +117,12 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _no_room(folder: Path, error: OSError, needed: int) -> CheckpointError:
+def _no_room(folder: Path, error: OSError, needed: int) -> DiskError:
     try:
         free = shutil.disk_usage(folder.parent).free
     except OSError:
         free = 0
-    return CheckpointError(
+    return DiskError(
         f"cannot write checkpoint {folder}: {error.strerror or error}; it needs {needed / 1e6:.1f} MB, "
         f"{free / 1e6:.1f} MB are free; earlier checkpoints are intact, `subquad resume` goes on from them"
     )

@@ -6,18 +6,23 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 
+import subquad.errors
 from subquad.drivers.executor import Ended, NextRun
 from subquad.drivers.preflight import check_room
 from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.result import fail
-from subquad.errors import ConfigError, RunError
+from subquad.errors import ConfigError, RunError, SubquadError
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
 from subquad.runs import read_result
 
 ROUNDING = 1e-6
 """Shares of a device are sums of fractions."""
+
+
+_Shares = dict[int, float]
+"""What a trial has of each GPU, by the GPU's number."""
 
 
 class TrialQueue:
@@ -33,12 +38,12 @@ class TrialQueue:
         gpus: that trials may use together.
     """
 
-    def __init__(self, next_run: NextRun, ended: Ended, cpus: float, gpus: float):
+    def __init__(self, next_run: NextRun, ended: Ended, cpus: float, gpus: int):
         self._next, self._ended = next_run, ended
         self._cpus, self._gpus = cpus, gpus
         self._waiting: deque[Run] = deque()
-        self._running: dict[str, tuple[Run, int]] = {}
-        """Each with how often it had been started before."""
+        self._running: dict[str, tuple[Run, int, _Shares]] = {}
+        """Each with how often it had been started before, and its GPUs."""
         self._unbegun: Counter[Path] = Counter()
         self._like: Resources | None = None
         self._asked = False
@@ -49,7 +54,7 @@ class TrialQueue:
         if not self._room(self._like) or not self.more() or not self._room(_scale(self._waiting[0])):
             return None
         run = self._waiting.popleft()
-        self._running[key] = run, len(attempts.read(run.folder))
+        self._running[key] = run, len(attempts.read(run.folder)), self._shares(_scale(run)) or {}
         return run
 
     def more(self) -> bool:
@@ -75,13 +80,14 @@ class TrialQueue:
             said: "error", "" where it ended or was stopped, and "kind", the error's class; None: its process died.
 
         Raises:
-            RunError: another process writes this trial.
+            RunError: another process writes this trial, or the disk is full.
         """
-        run, starts = self._running.pop(key)
+        run, starts, _ = self._running.pop(key)
         self._asked = False
         if said and said["error"]:
-            if said["kind"] == RunError.__name__:
-                raise RunError(said["error"])
+            kind: type[Exception] = getattr(subquad.errors, said["kind"], SubquadError)
+            if issubclass(kind, RunError):
+                raise kind(said["error"])
             fail(run, Group(), said["error"])
         if read_result(run.folder) is not None:
             self._ended(run)
@@ -118,10 +124,18 @@ class TrialQueue:
     def _room(self, wanted: Resources | None) -> bool:
         if wanted is None or self.idle:
             return True
-        scales = [wanted, *(_scale(run) for run, _ in self._running.values())]
+        scales = [wanted, *(_scale(run) for run, _, _ in self._running.values())]
         cpus = sum(one.workers * one.cpus_per_worker for one in scales)
-        gpus = sum(one.workers * one.gpus_per_worker for one in scales)
-        return cpus <= self._cpus + ROUNDING and gpus <= self._gpus + ROUNDING
+        return cpus <= self._cpus + ROUNDING and self._shares(wanted) is not None
+
+    def _shares(self, wanted: Resources) -> _Shares | None:
+        """Where Ray finds its GPUs: whole ones, or a share of one, the fullest that has it; None: nowhere now."""
+        free = [1.0 - sum(one.get(gpu, 0.0) for _, _, one in self._running.values()) for gpu in range(self._gpus)]
+        each, count = wanted.gpus_per_worker, max(1, round(wanted.workers * wanted.gpus_per_worker))
+        roomy = sorted((left, gpu) for gpu, left in enumerate(free) if left >= min(each, 1.0) - ROUNDING)
+        if each and len(roomy) < count:
+            return None
+        return {gpu: min(each, 1.0) for _, gpu in roomy[:count]} if each else {}
 
 
 def _scale(run: Run) -> Resources:

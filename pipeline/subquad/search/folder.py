@@ -13,6 +13,7 @@ runs/<name>-search/<stamp>-<hash>/
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
-from subquad.runs import ATTEMPTS, METRICS, RESULT, TRIAL, TRIALS, Record, read_json, read_records, write_json
+from subquad.runs import ATTEMPTS, METRICS, RESULT, SUMMARY, TRIAL, TRIALS, Record, read_json, read_records, write_json
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
 BEST, BUDGETS = "best", "budgets.json"
@@ -183,6 +184,7 @@ class Trials:
     search: Path
     goals: Mapping[str, Goal]
     _ended: dict[tuple[str, int], Trial] = field(default_factory=dict, repr=False, compare=False)
+    _digests: dict[tuple[str, int], str] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, candidate: str) -> list[Trial]:
         """A candidate's trials by number. A folder that a kill left without its trial.json is none.
@@ -202,6 +204,33 @@ class Trials:
         if trial is not None and trial.ended:
             self._ended[key] = trial
         return trial
+
+    def digests(self, candidate: str) -> dict[str, str]:
+        """SHA-256 of what each ended trial was and came to, by number."""
+        return {str(one.number): self._digest(one) for one in self.of(candidate) if one.ended}
+
+    def _digest(self, trial: Trial) -> str:
+        key = (trial.candidate, trial.number)
+        if key not in self._digests:
+            files = [trial_folder(self.search, *key) / TRIAL, *(run / RESULT for run in self.runs(trial))]
+            told = b"".join(path.read_bytes() for path in files if path.exists())
+            self._digests[key] = hashlib.sha256(told).hexdigest()
+        return self._digests[key]
+
+    def check(self) -> None:
+        """Refuse a folder in which a trial that search.json says has ended is gone or another one.
+
+        Raises:
+            RunError: which one, and how.
+        """
+        for candidate in (read_json(self.search / SUMMARY) or {}).get("candidates", ()):
+            for number, digest in candidate.get("ended", {}).items():
+                folder = trial_folder(self.search, candidate["label"], int(number))
+                trial = self.one(candidate["label"], int(number))
+                if trial is None:
+                    raise _damaged(folder, "a trial that had ended is gone")
+                if self._digest(trial) != digest if trial.ended else not any(folder.glob("failed-*")):  # to be retried
+                    raise _damaged(folder, "a trial was changed after it had ended")
 
     def runs(self, trial: Trial) -> list[Path]:
         """The folders of a trial's runs: its own, or with several seeds one below it for each."""
@@ -225,4 +254,5 @@ class Trials:
             if path.name != TRIAL and not path.name.startswith("failed-"):
                 path.rename(aside / path.name)
         write_json(folder / TRIAL, data)
-        self._ended.pop((trial.candidate, trial.number), None)
+        for known in (self._ended, self._digests):
+            known.pop((trial.candidate, trial.number), None)

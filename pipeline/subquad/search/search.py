@@ -49,8 +49,14 @@ class Search:
     candidates: tuple[Candidate, ...]
 
     def trials(self, folder: Path) -> Trials:
-        """The reader of its trials."""
-        return Trials(folder, {one.label: one.goal for one in self.candidates})
+        """The reader of its trials.
+
+        Raises:
+            RunError: one that had ended is gone, or was changed.
+        """
+        found = Trials(folder, {one.label: one.goal for one in self.candidates})
+        found.check()
+        return found
 
     def sampler(self, candidate: Candidate) -> Sampler:
         """What suggests the candidate's points.

@@ -32,11 +32,15 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> dict[
         "settings": search.settings.plain(),
         "warm_trials": {one.label: len(one.warm) for one in search.candidates if one.warm},
         "earlier_finals": sorted(path.name for path in trials.search.glob(f"{FINAL}-[0-9]*")),
-        "candidates": [_candidate(one, trials.of(one.label), over.get(one.label, "")) for one in search.candidates],
+        "candidates": [
+            _candidate(one, trials.of(one.label))
+            | {"over": over.get(one.label, ""), "ended": trials.digests(one.label)}
+            for one in search.candidates
+        ],
     }
 
 
-def _candidate(candidate: Candidate, trials: Sequence[Trial], over: str) -> dict[str, Any]:
+def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> dict[str, Any]:
     goal, states = candidate.goal, Counter(one.state for one in trials)
     best = None
     if found := winner_of(trials, goal):
@@ -52,7 +56,6 @@ def _candidate(candidate: Candidate, trials: Sequence[Trial], over: str) -> dict
         "best": best,
         "front": None if goal.cost == "none" else [_on_front(one, goal) for one in pareto(trials, goal)],
         "reasons": _reasons(trials),
-        "over": over,
     }
 
 

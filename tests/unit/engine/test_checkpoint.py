@@ -10,7 +10,7 @@ import torch
 
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import Checkpoint, _steps, newest_good, newest_step, prune, read_checkpoint, write
-from subquad.errors import CheckpointError
+from subquad.errors import CheckpointError, DiskError
 
 FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
 
@@ -121,7 +121,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "_write", full)
-    with pytest.raises(CheckpointError, match=r"No space left on device; it needs .* MB, .* MB are free"):
+    with pytest.raises(DiskError, match=r"No space left on device; it needs .* MB, .* MB are free"):
         write(tmp_path, 2, content())
     assert _steps(tmp_path) == [1]
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 1.0

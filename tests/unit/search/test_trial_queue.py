@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,10 +12,11 @@ import pytest
 from small_run import SMALL
 
 from subquad.drivers.folder import write_down
+from subquad.drivers.local import LocalExecutor
 from subquad.drivers.preflight import available_cpus
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
-from subquad.errors import RunError
+from subquad.errors import DiskError, RunError
 from subquad.experiment import Run, load_study
 from subquad.ray.queue import TrialQueue
 from subquad.runs import RESULT, read_result, write_json
@@ -26,8 +28,9 @@ ENDED = {"error": "", "kind": ""}
 def ticket(tmp_path: Path) -> Callable[..., Run]:
     (tmp_path / "small.yaml").write_text(SMALL)
 
-    def make(label: str, cpus: float = 0.5) -> Run:
-        (one,) = load_study(str(tmp_path / "small.yaml"), [f"resources.cpus_per_worker={cpus}"]).runs
+    def make(label: str, cpus: float = 0.5, gpus: float = 0.0) -> Run:
+        scale = [f"resources.cpus_per_worker={cpus}", f"resources.gpus_per_worker={gpus}"]
+        (one,) = load_study(str(tmp_path / "small.yaml"), scale).runs
         folder = tmp_path / "trials" / label
         made = replace(one, place=folder, label=label, launch=uuid.uuid4().hex, is_trial=True)
         write_down(made)
@@ -39,11 +42,11 @@ def ticket(tmp_path: Path) -> Callable[..., Run]:
 class Search:
     """Gives these tickets, and remembers which it was told of."""
 
-    def __init__(self, *tickets: Run, cpus: float = 1.0):
+    def __init__(self, *tickets: Run, cpus: float = 1.0, gpus: int = 0):
         self.left = list(tickets)
         self.ended: list[str] = []
         self.queue = TrialQueue(
-            lambda: self.left.pop(0) if self.left else None, lambda one: self.ended.append(one.label), cpus, 0.0
+            lambda: self.left.pop(0) if self.left else None, lambda one: self.ended.append(one.label), cpus, gpus
         )
 
     def start(self, key: str) -> str | None:
@@ -78,6 +81,29 @@ def test_one_that_needs_more_waits_until_there_is_room(ticket):
     finish(small)
     search.queue.back("1", ENDED)
     assert search.start("2") == "large"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shares", "started"),
+    [
+        (1, (0.3, 0.3, 0.3, 0.3), 3),
+        (1, (0.6, 0.6), 1),
+        (2, (0.6, 0.6, 0.6), 2),
+        (2, (0.6, 0.3, 0.6, 0.6), 3),
+        (2, (0.4, 1.0, 0.6, 1.0), 2),
+        (3, (2.0, 0.5, 0.5, 0.5), 1),
+        (3, (0.5, 1.0, 1.0, 0.5), 3),
+    ],
+)
+def test_a_share_comes_from_one_gpu_and_more_from_whole_ones(ticket, monkeypatch, gpus, shares, started):
+    monkeypatch.setattr("subquad.drivers.preflight._gpus", lambda: gpus)
+    tickets = [ticket(str(number), cpus=0.1, gpus=share) for number, share in enumerate(shares)]
+    search = Search(*tickets, gpus=gpus)
+    assert [search.start(key) for key in "abcd"] == [*map(str, range(started)), *[None] * (4 - started)]
+    if started < len(shares):
+        finish(tickets[0])
+        search.queue.back("a", ENDED)
+        assert search.start("e") == str(started)
 
 
 def test_none_now_is_asked_again_when_another_has_ended(ticket):
@@ -154,6 +180,24 @@ def test_a_trial_in_other_hands_ends_the_search(ticket):
     with pytest.raises(RunError, match="another process is still writing this run"):
         search.queue.back("1", {"error": "another process is still writing this run", "kind": "RunError"})
     assert read_result(first.folder) is None
+
+
+def test_a_full_disk_ends_the_search_and_fails_no_trial(ticket, monkeypatch):
+    first, ended = ticket("a"), list[Run]()
+
+    def full(run: Run, *more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(run.folder / "metrics.jsonl"))
+
+    monkeypatch.setattr("subquad.drivers.work.train_run", full)
+    said = f"{first.folder}/metrics.jsonl: No space left on device"
+    with pytest.raises(DiskError, match=said):
+        LocalExecutor().search(lambda: first, None, ended.append)
+    search = Search(first)
+    search.start("1")
+    with pytest.raises(DiskError, match=said):
+        search.queue.back("1", {"error": said, "kind": "DiskError"})
+    assert read_result(first.folder) is None
+    assert ended == []
 
 
 def test_what_the_machine_cannot_give_fails_at_once(ticket):
