@@ -141,8 +141,10 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
 
     Raises:
         ConfigError: the mixer cannot stand at this site.
-        PluginError: its constructor raised something that is not a `SubquadError`.
+        PluginError: its constructor raised something that is not a `SubquadError`, or leaves weights to the first call.
     """
+    from torch.nn.parameter import is_lazy
+
     from subquad.nn import AttentionCore, AttentionMixer
     from subquad.plugin import AttentionConfig
 
@@ -150,6 +152,8 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     cls = build_class(resolved)
     with blamed(f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)):
         mixer = cls(config, site)
+    if lazy := [name for name, weight in mixer.named_parameters() if is_lazy(weight)]:
+        raise PluginError(f"{resolved.found}: {', '.join(lazy)} would be made in the first call; training needs it before")
     if isinstance(mixer, AttentionCore):
         return AttentionMixer(mixer, site, config if isinstance(config, AttentionConfig) else None)
     return mixer

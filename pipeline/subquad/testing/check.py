@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -72,22 +72,31 @@ class Meter:
             CheckFailed: another shape or dtype, or too different.
         """
         if got.shape != expected.shape or got.dtype != expected.dtype:
-            raise CheckFailed(f"{what}: {_kind(got)} instead of {_kind(expected)}")
+            raise CheckFailed(f"{what}: {kind(got)} instead of {kind(expected)}")
         seen = _difference(got, expected, (got, expected) if scale is None else (scale,))
         self.worst = max(self.worst, seen)
         if seen > self.allowed:
             raise CheckFailed(f"{what}: differs by {seen:.1e} of {self.of}, allowed {self.limit}")
 
-    def compare_all(self, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], about: str = "") -> None:
+    def compare_all(
+        self,
+        got: Mapping[str, Tensor],
+        expected: Mapping[str, Tensor],
+        about: str = "",
+        *,
+        scale: Iterable[Tensor] | None = None,
+    ) -> None:
         """Compare tensors by name. The largest value of all of them counts: one may be zero but for rounding.
+
+        Args:
+            scale: whose largest value counts; that of `expected` where None.
 
         Raises:
             CheckFailed: as `compare`.
         """
-        if expected:
-            scale = torch.stack([one.detach().abs().max() for one in expected.values()])
-            for name, value in expected.items():
-                self.compare(f"{name}{about}", got[name], value, scale=scale)
+        largest = [one.detach().abs().max() for one in (expected.values() if scale is None else scale)]
+        for name, value in expected.items():
+            self.compare(f"{name}{about}", got[name], value, scale=torch.stack(largest))
 
     def zero(self, what: str, got: Tensor, *, scale: Tensor) -> None:
         """Compare with zero.
@@ -111,7 +120,8 @@ def _difference(got: Tensor, expected: Tensor, scale: tuple[Tensor, ...]) -> flo
     return gap if gap < float("inf") else float("inf")
 
 
-def _kind(x: Tensor) -> str:
+def kind(x: Tensor) -> str:
+    """Shape and dtype in words."""
     return f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}"
 
 

@@ -5,12 +5,15 @@ Shape letters: B batch, L length, D model width.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from subquad.errors import ConfigError
 from subquad.experiment import parameters
@@ -22,6 +25,12 @@ from subquad.registry.foreign import blamed
 
 MAX_LEN = 64
 """Positions a mixer is built for where a check says nothing else."""
+
+FAR = 1100
+"""Positions at which a check looks far down a sequence."""
+
+MODES = {"evaluation": False, "training": True}
+"""Most properties have to hold in both."""
 
 STIR = 0.05
 """Noise added to all weights: at their starting values some methods do nothing (a filter of zeros, a gate shut)."""
@@ -43,6 +52,7 @@ class CheckSubject:
         dim, num_heads: width and heads the checks build it with.
         compiler: backend of torch.compile that is compared with eager execution.
         device: where kernels are held against the reference.
+        seed: of weights and tokens, and of what the mixer draws when it is built.
         stacked: build two layers with their residual, of which the first hands its carry to the second, the last.
     """
 
@@ -55,6 +65,7 @@ class CheckSubject:
     num_heads: int = 2
     compiler: str = "aot_eager"
     device: str = "cpu"
+    seed: int = 0
     stacked: bool = False
 
     def __str__(self) -> str:
@@ -90,12 +101,12 @@ class CheckSubject:
             num_heads=self.num_heads,
             max_len=self.at_most(max_len),
             causal=self.causal,
-            seed=seed,
+            seed=self._drawn(seed),
             num_layers=num_layers,
             **site,
         )
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
+            torch.manual_seed(self._drawn(seed))
             mixer = make_mixer(self.resolved, self.config, place).to(dtype).eval()
             for parameter in mixer.parameters():
                 parameter.add_(STIR * torch.randn_like(parameter))
@@ -103,8 +114,11 @@ class CheckSubject:
 
     def tokens(self, batch: int, length: int, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
         """Standard normal tokens of the subject's width, (B, L, D)."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(self._drawn(seed))
         return torch.randn(batch, length, self.dim, generator=generator, dtype=torch.float64).to(dtype)
+
+    def _drawn(self, seed: int) -> int:
+        return seed + 1000 * self.seed
 
     def pair(self, length: int) -> tuple[Tensor, Tensor]:
         """Tokens of two samples, (2, L, D), L at most what the mixer takes, and their mask: half of one is padding."""
@@ -171,23 +185,71 @@ def padded(length: int, real: Sequence[int], *, lead: Sequence[int] = ()) -> Ten
 
 
 def call(
-    mixer: Callable[..., Any], x: Tensor, keep: Tensor | None = None, *, seed: int = 0, autocast: bool = False
+    mixer: Callable[..., Any],
+    x: Tensor,
+    keep: Tensor | None = None,
+    *,
+    seed: int = 0,
+    autocast: bool = False,
+    dropout: bool = True,
 ) -> MixerOutput:
     """What the mixer returns.
 
     Args:
         seed: random numbers that it draws start from it.
         autocast: to bf16, as the engine uses it: around the forward pass only.
+        dropout: False: torch's dropout does nothing.
     """
     torch.manual_seed(seed)
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
+    still = contextlib.nullcontext() if dropout else _NoDropout()
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
         return as_output(mixer(x, keep=keep))
 
 
-def outputs(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
-    """(B, L, D), without a graph."""
+def afresh(mixer: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Callable[..., Any]:
+    """The mixer for one call, which leaves its buffers as they are in training, too; with other weights, by name."""
+    buffers = {name: buffer.clone() for name, buffer in mixer.named_buffers()} if mixer.training else {}
+    changed = {**buffers, **(weights or {})}
+    return (lambda x, **masks: functional_call(mixer, changed, (x,), masks)) if changed else mixer
+
+
+def outputs(mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, dropout: bool = True) -> Tensor:
+    """(B, L, D), without a graph and without a trace in the mixer's buffers."""
     with torch.no_grad():
-        return call(mixer, x, keep).out
+        return call(afresh(mixer), x, keep, dropout=dropout).out
+
+
+class _NoDropout(TorchFunctionMode):
+    """Inside, torch's dropout does nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), dict(kwargs or {})
+        if "dropout" in name and args:
+            return args[0]
+        if name == "scaled_dot_product_attention":
+            args, kwargs = (*args[:4], *((0.0,) if args[4:] else ()), *args[5:]), kwargs | {"dropout_p": 0.0}
+            kwargs = kwargs if len(args) < 5 else {k: v for k, v in kwargs.items() if k != "dropout_p"}
+        return func(*args, **kwargs)
+
+
+def modes(mixer: TokenMixer) -> Iterator[str]:
+    """The modes' names, each after putting the mixer into it."""
+    for mode, training in MODES.items():
+        mixer.train(training)
+        yield mode
+
+
+def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
+    """`modes` without one in which the mixer draws random numbers besides torch's dropout.
+
+    Without these and without dropout, sequences of two shapes can be compared.
+    """
+    for mode in modes(mixer):
+        outputs(mixer, x[:1], dropout=False)
+        after = torch.get_rng_state()
+        torch.manual_seed(0)  # as `call` does first
+        if torch.equal(after, torch.get_rng_state()):
+            yield mode
 
 
 def weighted(x: Tensor) -> Tensor:

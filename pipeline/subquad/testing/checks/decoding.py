@@ -13,12 +13,12 @@ from subquad.nn import AttentionCore, AttentionMixer, Cache, TokenMixer
 from subquad.plugin import AttentionConfig, Site
 from subquad.registry import build_class
 from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, finite, shows
-from subquad.testing.subject import CheckSubject, call, outputs, padded, weighted
+from subquad.testing.subject import FAR, CheckSubject, call, modes, outputs, padded, weighted
 
-STARTS, STEPS = (9, 4, 1), 6
-"""Real tokens of each sample before decoding, and tokens decoded."""
+STARTS, STEPS, MANY = (9, 4, 1), 6, 290
+"""Real tokens of each sample before decoding, and tokens decoded; also many of them."""
 LONGEST = max(STARTS)
-SAID = f"samples of {', '.join(map(str, STARTS))} tokens, {STEPS} steps"
+SAID = f"samples of {', '.join(map(str, STARTS))} tokens, {{}} steps"
 ORDER = torch.tensor([2, 0, 0, 1])
 """Samples as a beam search may reorder them."""
 QUERIES, KEYS = 7, 11
@@ -34,26 +34,35 @@ def _no_cache(subject: CheckSubject) -> str:
 def _cache_prefill(subject: CheckSubject) -> Finding:
     if not subject.causal:
         raise CheckFailed("caches is True in a mixer that sees later positions")
-    mixer, meter, x, keep = subject.build(), Meter(ROUNDING), subject.tokens(3, LONGEST), padded(LONGEST, STARTS)
-    with torch.no_grad():
-        got = mixer.prefill(x, keep=keep)[0]
-        meter.compare("prefill against forward, padded", got[keep], outputs(mixer, x, keep)[keep])
-        meter.compare("prefill against forward, no mask", mixer.prefill(x)[0], outputs(mixer, x))
+    meter = Meter(ROUNDING)
+    for length in dict.fromkeys((LONGEST, subject.at_most(FAR))):
+        real = [length - LONGEST + start for start in STARTS]
+        mixer, x, keep = subject.build(max_len=length), subject.tokens(3, length), padded(length, real)
+        with torch.no_grad():
+            got = mixer.prefill(x, keep=keep)[0]
+            meter.compare(f"prefill of {length} against forward, padded", got[keep], outputs(mixer, x, keep)[keep])
+            meter.compare(f"prefill of {length} against forward, no mask", mixer.prefill(x)[0], outputs(mixer, x))
     return meter.finding()
 
 
 @shows("steps equal the full forward pass, each sample from its own length", excluded=_no_cache)
 def _cache_step(subject: CheckSubject) -> Finding:
-    mixer, meter, x = subject.build(), Meter(ROUNDING), subject.tokens(3, LONGEST + STEPS)
-    expected = outputs(mixer, x)
+    """Many steps from short samples, twice, so that the second sequence would show what is left of the first; and a few
+    from long ones.
+    """
+    most = subject.at_most(FAR)
+    many, meter = max(1, min(MANY, most - LONGEST)), Meter(ROUNDING)
+    mixer = subject.build(max_len=most)
     with torch.no_grad():
-        cache = _started(mixer, x)
-        for i in range(STEPS):
-            out, cache = mixer.step(_next(x, i), cache)
-            meter.compare(f"step {i + 1} against forward", out, _next(expected, i))
+        for seed, more, steps in ((1, 0, many), (2, 0, many), (3, max(0, most - LONGEST - STEPS), min(STEPS, many))):
+            x = subject.tokens(3, LONGEST + more + steps, seed=seed)
+            expected, cache = outputs(mixer, x), _started(mixer, x, more)
+            for i in range(more, more + steps):
+                out, cache = mixer.step(_next(x, i), cache)
+                meter.compare(f"step {i + 1} against forward", out, _next(expected, i))
         out, _ = mixer.step(x[:, 1].contiguous(), mixer.prefill(x[:, :1].contiguous())[1])
         meter.compare("first step after prefill of one token without a mask", out, expected[:, 1])
-    return meter.finding(SAID)
+    return meter.finding(SAID.format(many))
 
 
 @shows("a step leaves the cache it was given alone", excluded=_no_cache)
@@ -106,8 +115,10 @@ def _reordered(cache: Cache) -> Cache:
     return tree_map(moved, cache)
 
 
-def _started(mixer: TokenMixer, x: Tensor) -> Cache:
-    return mixer.prefill(x[:, :LONGEST].contiguous(), keep=padded(LONGEST, STARTS))[1]
+def _started(mixer: TokenMixer, x: Tensor, more: int = 0) -> Cache:
+    """A cache of each sample's start, and of `more` tokens."""
+    length = LONGEST + more
+    return mixer.prefill(x[:, :length].contiguous(), keep=padded(length, [start + more for start in STARTS]))[1]
 
 
 def _next(x: Tensor, i: int) -> Tensor:
@@ -134,7 +145,8 @@ def _no_cross_cache(subject: CheckSubject) -> str:
 def _cross(subject: CheckSubject) -> Finding:
     """More keys than queries and fewer: shapes, padded keys and padded queries without influence, samples apart."""
     mixer, meter = subject.build(role="cross"), Meter(subject.facts.leak)
-    for queries, keys in ((QUERIES, KEYS), (KEYS, QUERIES), (1, KEYS), (QUERIES, 1)):
+    lengths = ((QUERIES, KEYS), (KEYS, QUERIES), (1, KEYS), (QUERIES, 1))
+    for _, (queries, keys) in ((mode, pair) for mode in modes(mixer) for pair in lengths):
         _cross_shapes(subject, mixer, queries, keys)
         if subject.facts.padding_invariant:
             _cross_padding(subject, mixer, queries, keys, meter)
@@ -165,6 +177,8 @@ def _cross_padding(subject: CheckSubject, mixer: TokenMixer, queries: int, keys:
     changed = at_real(torch.cat([x[:1], x[1:] + 1]), torch.cat([context[:1], 2 * context[1:]]))
     first, second = (int(one) for one in keep[:2].sum(1))
     meter.compare(f"{lengths}: output of sample 0, others changed", changed[:first], expected[:first])
+    if mixer.training:  # random numbers would be other ones
+        return
     alone = _across(mixer, x[1:2], context[1:2, : int(context_keep[1].sum())], keep[1:2], None)[keep[1:2]]
     Meter(ROUNDING).compare(f"{lengths}: padded keys left away", alone, expected[first : first + second])
 
@@ -189,7 +203,7 @@ def _cross_cache(subject: CheckSubject) -> Finding:
         meter.compare(f"step {i + 1} against forward", out, wanted)
     if not all(map(torch.equal, built, _tensors(memory))):
         raise CheckFailed("decoding changed the memory it was given in place")
-    return meter.finding(f"{KEYS} keys in memory, {SAID}")
+    return meter.finding(f"{KEYS} keys in memory, {SAID.format(STEPS)}")
 
 
 def _takes_cross(subject: CheckSubject) -> str:

@@ -7,37 +7,57 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from subquad.errors import ConfigError, PluginError
-from subquad.nn import TokenMixer
-from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, NotApplicable, finite, shows
-from subquad.testing.subject import MAX_LEN, CheckSubject, call, gradients, outputs, padded, total, trainable, weighted
+from subquad.nn import MixerOutput, TokenMixer
+from subquad.registry.foreign import cause
+from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, NotApplicable, finite, kind, shows
+from subquad.testing.subject import (
+    FAR,
+    MAX_LEN,
+    CheckSubject,
+    afresh,
+    call,
+    gradients,
+    modes,
+    outputs,
+    padded,
+    total,
+    trainable,
+    weighted,
+)
 
 FEW_ULP = 64 * torch.finfo(torch.float64).eps
 """Allowed in float64 for another memory layout of the same numbers, relative to the largest: a matrix product reads a
 transposed operand with another kernel, whose sums have another order."""
 
 LENGTH = 13
-LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN)
+LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
 GRID = (7, 9)
 """Height and width: with the class token as many tokens as `MAX_LEN`."""
 
 
 def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Tensor | None, *, autocast: bool = False) -> None:
-    """One forward and backward pass.
+    """A forward pass in evaluation, and one with its backward pass in training.
 
     Raises:
         CheckFailed: the output has another shape, or something is not finite.
     """
-    x = x.clone().requires_grad_()
-    result = call(mixer, x, keep, autocast=autocast)
-    if result.out.shape != x.shape:
-        raise CheckFailed(f"{what}: output {tuple(result.out.shape)}, expected {tuple(x.shape)}")
-    finite(f"{what}: output and losses", result.out, *result.losses.values())
-    finite(f"{what}: gradients", *gradients(total(result), {"tokens": x, **trainable(mixer)}).values())
+    for mode in modes(mixer):
+        tokens = x.clone().requires_grad_(mixer.training)
+        with torch.set_grad_enabled(mixer.training):
+            result = call(afresh(mixer), tokens, keep, autocast=autocast)
+        if result.out.shape != x.shape:
+            raise CheckFailed(f"{what} in {mode}: output {tuple(result.out.shape)}, expected {tuple(x.shape)}")
+        finite(f"{what} in {mode}: output and losses", result.out, *result.losses.values())
+        if mixer.training:
+            finite(f"{what}: gradients", *gradients(total(result), {"tokens": tokens, **trainable(mixer)}).values())
 
 
 @shows("output has the input's shape and dtype, and is finite")
@@ -46,8 +66,8 @@ def _shapes(subject: CheckSubject) -> Finding:
     x64, mask = subject.pair(LENGTH)
     for dtype in (torch.float64, torch.float32):
         mixer, x = subject.build(dtype=dtype), x64.to(dtype)
-        for keep in (None, mask):
-            out, name = outputs(mixer, x, keep), f"output for {str(dtype).removeprefix('torch.')}"
+        for mode, keep in ((mode, keep) for mode in modes(mixer) for keep in (None, mask)):
+            out, name = outputs(mixer, x, keep), f"output for {str(dtype).removeprefix('torch.')} in {mode}"
             if out.shape != x.shape or out.dtype != dtype:
                 raise CheckFailed(f"{name}: {tuple(out.shape)} {out.dtype}, expected {tuple(x.shape)} {dtype}")
             finite(name, out)
@@ -57,8 +77,9 @@ def _shapes(subject: CheckSubject) -> Finding:
 @shows("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Finding:
     mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(ROUNDING)
-    got = outputs(mixer, x, torch.ones_like(keep))
-    meter.compare("no mask against a mask of real tokens", got, outputs(mixer, x))
+    for mode in modes(mixer):
+        got = outputs(mixer, x, torch.ones_like(keep))
+        meter.compare(f"no mask against a mask of real tokens in {mode}", got, outputs(mixer, x))
     return meter.finding()
 
 
@@ -66,8 +87,9 @@ def _mask_of_ones(subject: CheckSubject) -> Finding:
 def _inputs_kept(subject: CheckSubject) -> Finding:
     mixer, (x, keep) = subject.build(), subject.pair(LENGTH)
     before = x.clone(), keep.clone()
-    call(mixer, x, keep)
-    outputs(mixer, x, keep)
+    for _ in modes(mixer):
+        call(mixer, x, keep)
+        outputs(mixer, x, keep)
     for name, now, then in zip(("x", "keep"), (x, keep), before, strict=True):
         if not torch.equal(now, then):
             raise CheckFailed(f"the call changed {name} in place")
@@ -78,12 +100,13 @@ def _inputs_kept(subject: CheckSubject) -> Finding:
 def _strides(subject: CheckSubject) -> Finding:
     """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few roundings."""
     mixer, (x, keep), meter = subject.build(), subject.pair(LENGTH), Meter(max(FEW_ULP, subject.facts.leak))
-    expected = outputs(mixer, x, keep)
-    for name, view in _layouts(x).items():
-        meter.compare(f"output for {name} tokens", outputs(mixer, view, keep), expected)
-    meter.compare("output for a transposed mask", outputs(mixer, x, keep.T.contiguous().T), expected)
-    same = keep[:1].expand(2, -1)
-    meter.compare("output for an expanded mask", outputs(mixer, x, same), outputs(mixer, x, same.contiguous()))
+    for mode in modes(mixer):
+        expected = outputs(mixer, x, keep)
+        for name, view in _layouts(x).items():
+            meter.compare(f"output for {name} tokens in {mode}", outputs(mixer, view, keep), expected)
+        meter.compare("output for a transposed mask", outputs(mixer, x, keep.T.contiguous().T), expected)
+        same = keep[:1].expand(2, -1)
+        meter.compare("output for an expanded mask", outputs(mixer, x, same), outputs(mixer, x, same.contiguous()))
     grad = weighted(torch.ones_like(x))
     reference = _backward(mixer, x, keep, grad)
     for name, view in _layouts(grad).items():
@@ -102,7 +125,7 @@ def _layouts(x: Tensor) -> dict[str, Tensor]:
 def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[str, Tensor]:
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
-    out = call(mixer, x, keep).out
+    out = call(afresh(mixer), x, keep).out
     named = {"tokens": x, **trainable(mixer)}
     if not out.requires_grad:
         return {}
@@ -112,11 +135,11 @@ def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> dict[
 
 @shows("one token, odd, prime and longest sequences work")
 def _lengths(subject: CheckSubject) -> Finding:
-    mixer = subject.build()
     tried = tuple(dict.fromkeys(map(subject.at_most, LENGTHS)))
+    mixers = {length: subject.build(max_len=max(length, MAX_LEN)) for length in {min(tried[-1], MAX_LEN), tried[-1]}}
     for length in tried:
-        x, mask = subject.pair(length)
-        for keep in (None, mask):
+        mixer, (x, mask) = mixers[min(most for most in mixers if most >= length)], subject.pair(length)
+        for keep in (None, mask)[length == FAR :]:
             passes(f"length {length}", mixer, x, keep)
     return Finding(f"lengths {', '.join(map(str, tried))}")
 
@@ -156,6 +179,55 @@ def _all_padded(subject: CheckSubject) -> Finding:
         label = f"output of sample {own} at real tokens beside a sample without any"
         meter.compare(label, got[own][keep[own]], expected[own][keep[own]])
     return meter.finding("finite outputs, losses and gradients")
+
+
+@shows("tensors it makes are on its tokens' device")
+def _devices(subject: CheckSubject) -> Finding:
+    """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
+    mixer, (x, keep) = subject.build().to("meta"), subject.pair(LENGTH)
+    x, keep = x.to("meta"), keep.to("meta")
+    try:
+        with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
+            for _ in modes(mixer):
+                found = [call(mixer, x, mask) for mask in (None, keep)]
+            if mixer.caches:
+                found.append(MixerOutput(*mixer.prefill(x, keep=keep)))
+                found.append(MixerOutput(*mixer.step(x[:, 0], found[-1].losses)))
+    except (RuntimeError, NotImplementedError, TypeError, IndexError) as error:
+        raise NotApplicable(f"torch's meta device has no numbers to go on with: {cause(error)}") from None
+    for one in tree_leaves([tuple(result) for result in found]):
+        if isinstance(one, Tensor) and one.device.type != "meta":
+            raise CheckFailed(f"for tokens on {x.device} it returns a tensor on {one.device}")
+    return Finding("both modes, with and without a mask")
+
+
+_AUTOCAST = torch.autocast.__init__
+
+
+def _autocast_anywhere(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+    """torch has no autocast on the meta device, not even one that is switched off."""
+    _AUTOCAST(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+
+class _Elsewhere(TorchDispatchMode):
+    """Inside, an operation takes tensors of one device, but for CPU numbers and indices, as a GPU's does.
+
+    Who asks for a number on the meta device gets 1; who takes a tensor from there to the CPU, zeros.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, func.overloadpacket.__name__
+        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        away = [one for one in tensors if one.is_meta]
+        if name == "_local_scalar_dense" and away:
+            return torch.ones((), dtype=away[0].dtype).item()
+        if name == "_to_copy" and away and torch.device(kwargs.get("device") or "meta").type != "meta":
+            return torch.zeros(away[0].shape, dtype=kwargs.get("dtype") or away[0].dtype, device=kwargs["device"])
+        if away and name not in ("_to_copy", "copy_", "index", "index_put", "index_put_"):
+            for one in tensors:
+                if not one.is_meta and one.dim():
+                    raise CheckFailed(f"{name} takes a tensor {kind(one)} on {one.device} beside its tokens' on meta")
+        return func(*args, **kwargs)
 
 
 @shows("works with a class token in front")

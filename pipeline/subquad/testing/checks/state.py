@@ -7,12 +7,14 @@ from dataclasses import replace
 import torch
 from safetensors.torch import load, save
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from subquad.nn import TokenMixer
 from subquad.testing.check import CheckFailed, Finding, Meter, shows
-from subquad.testing.subject import CheckSubject, call, outputs, trainable, weighted
+from subquad.testing.subject import CheckSubject, call, modes, outputs, trainable, weighted
 
-LENGTH = 13
+LENGTH, CALLS = 13, 12
+_REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
 @shows("a checkpoint restores a mixer bit for bit, whatever its seed")
@@ -21,18 +23,23 @@ def _state_round_trip(subject: CheckSubject) -> Finding:
     mixer, other = subject.build(), subject.build(seed=1)
     (x, _), meter = subject.pair(LENGTH), Meter(0.0)
     count = _transfer(mixer, other)
-    meter.compare("output of a mixer that loaded the state", outputs(other, x), outputs(mixer, x))
+    for mode, _ in zip(modes(mixer), modes(other), strict=True):
+        meter.compare(f"output in {mode} of a mixer that loaded the state", outputs(other, x), outputs(mixer, x))
     return meter.finding(f"{count} tensors")
 
 
-@shows("all tensors it keeps are parameters or buffers")
+@shows("all tensors it keeps are parameters or buffers, and there when it is built")
 def _state_registered(subject: CheckSubject) -> Finding:
-    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss."""
+    """No tensor is kept as a plain attribute, which `.to(device)` and checkpoints would miss, nor made by a call."""
     mixer = subject.build()
-    call(mixer, *subject.pair(LENGTH))
+    built = set(mixer.state_dict())
+    for _ in modes(mixer):
+        call(mixer, *subject.pair(LENGTH))
+    if made := sorted(set(mixer.state_dict()) - built):
+        raise CheckFailed(f"the first call makes {', '.join(made)}: optimisers, DDP and checkpoints need it when built")
     for name, module in mixer.named_modules():
         for key, value in vars(module).items():
-            if any(isinstance(one, Tensor) for one in (value if isinstance(value, (list, tuple)) else [value])):
+            if key not in _REGISTERED and any(isinstance(one, Tensor) for one in tree_leaves(value)):
                 where = f"{name}.{key}" if name else key
                 raise CheckFailed(f"{where} is a tensor and neither a parameter nor a buffer")
     return Finding(f"{len(list(mixer.parameters()))} parameters, {len(list(mixer.buffers()))} buffers")
@@ -46,7 +53,7 @@ def _state_hidden(subject: CheckSubject) -> Finding:
         mixer = subject.build().train(training)
         before = _state(mixer)
         first = call(mixer, x, keep).out.detach()
-        for seed, between in ((7, x.shape[1]), (8, subject.at_most(5))):
+        for seed, between in ((7, x.shape[1]), *((seed, subject.at_most(5)) for seed in range(8, 8 + CALLS))):
             call(mixer, 2 * subject.tokens(3, between, seed=seed) + 1)
         for name in _changed(mixer, before):
             raise CheckFailed(f"{name} changed in a forward pass, but stateful is not claimed")
@@ -80,7 +87,8 @@ def _state(mixer: TokenMixer) -> dict[str, Tensor]:
 
 
 def _changed(mixer: TokenMixer, before: dict[str, Tensor]) -> list[str]:
-    return [name for name, value in mixer.state_dict().items() if not torch.equal(value, before[name])]
+    now = mixer.state_dict()
+    return [name for name, value in now.items() if name not in before or not torch.equal(value, before[name])]
 
 
 def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
