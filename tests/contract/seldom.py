@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from right import Attention, Convolution, Mean, Pooled, RunningMean, Window, ones
+from right import Attention, Pooled, RunningMean, ones
 from torch import Tensor, nn
 
-from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig
+from subquad.plugin import Facts
 
 TRACE = 1e-3
 """Size of what is added."""
@@ -219,13 +218,6 @@ class LazyBuffer(Pooled):
         return super().forward(x, keep=keep) * self.table
 
 
-class OnTheCPU(Pooled):
-    """Makes its numbers on one device by name."""
-
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        return super().forward(x, keep=keep) + torch.zeros(x.shape[-1], dtype=x.dtype, device="cpu")
-
-
 class OnTheDefault(Pooled):
     """Makes its mask without a device."""
 
@@ -336,7 +328,6 @@ OFTEN |= {
     LazyScale: "state-registered",
     LazyLayer: "state-registered",
     LazyBuffer: "state-registered",
-    OnTheCPU: "devices",
     OnTheDefault: "devices",
     OnTheCPUInTraining: "devices",
     decodes(64, "DriftsAfter64", drifts): "cache-step",

@@ -53,7 +53,8 @@ def test_there_is_a_case_for_each_check_and_each_way_of_building():
 def test_a_failing_case_says_what_was_seen_and_what_is_allowed():
     (case,) = check_mixer(PaddedMean, only=["padding-amount"])
     message = (
-        r"output of 1 tokens with 0 padded before and 1 after: differs by .* of the largest output, allowed 1.0e-09"
+        r"output of 1 tokens with 0 padded before and 1 after in evaluation: differs by .* of the largest output, "
+        "allowed 1.0e-09"
     )
     with pytest.raises(CheckFailed, match=message):
         case()

@@ -594,6 +594,13 @@ class OffKernel(Squared):
     operation = OFF
 
 
+class OnTheCPU(Pooled):
+    """Makes its numbers on one device by name."""
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return super().forward(x, keep=keep) + torch.zeros(x.shape[-1], dtype=x.dtype, device="cpu")
+
+
 class DropsClassToken(Pooled):
     """Leaves prefix tokens out of its output."""
 
@@ -699,6 +706,7 @@ WRONG: tuple[tuple[type, set[str]], ...] = (
     (OffKernel, {"kernels"}),
     (CrossUnrefused, {"cross-refused"}),
     (CrossCrashes, {"cross-refused"}),
+    (OnTheCPU, {"devices"}),
     (DropsClassToken, {"class-token", "image-grid"}),
     (OnlyPatches, {"image-grid"}),
 )

@@ -153,7 +153,9 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     with blamed(f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)):
         mixer = cls(config, site)
     if lazy := [name for name, weight in mixer.named_parameters() if is_lazy(weight)]:
-        raise PluginError(f"{resolved.found}: {', '.join(lazy)} would be made in the first call; training needs it before")
+        raise PluginError(
+            f"{resolved.found}: {', '.join(lazy)} would be made in the first call; training needs it before"
+        )
     if isinstance(mixer, AttentionCore):
         return AttentionMixer(mixer, site, config if isinstance(config, AttentionConfig) else None)
     return mixer

@@ -233,23 +233,26 @@ class _NoDropout(TorchFunctionMode):
 
 
 def modes(mixer: TokenMixer) -> Iterator[str]:
-    """The modes' names, each after putting the mixer into it."""
+    """The modes' names, each after putting the mixer into it; it ends in evaluation."""
     for mode, training in MODES.items():
         mixer.train(training)
         yield mode
+    mixer.eval()
 
 
 def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
-    """`modes` without one in which the mixer draws random numbers besides torch's dropout.
+    """`modes` without training where the mixer draws random numbers there besides torch's dropout.
 
     Without these and without dropout, sequences of two shapes can be compared.
     """
     for mode in modes(mixer):
-        outputs(mixer, x[:1], dropout=False)
-        after = torch.get_rng_state()
-        torch.manual_seed(0)  # as `call` does first
-        if torch.equal(after, torch.get_rng_state()):
-            yield mode
+        if mixer.training:
+            outputs(mixer, x[:1], dropout=False)
+            after = torch.get_rng_state()
+            torch.manual_seed(0)  # as `call` does first
+            if not torch.equal(after, torch.get_rng_state()):
+                continue
+        yield mode
 
 
 def weighted(x: Tensor) -> Tensor:

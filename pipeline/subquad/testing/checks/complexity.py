@@ -38,7 +38,7 @@ mixer may do short sequences another way."""
 LIMITS = {"flops": 3e10, "moved": 1.6e10, "operations": 4e4, "peak": 2.5e7}
 """What one length may cost, foretold from the two before it: a second or two, tensors of 100 MB."""
 
-PATIENCE = 4.5
+PATIENCE = 2
 """A mixer about to fail may cost so much more: it may have another way for the next length."""
 
 SQUARE = 2**1.75
