@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from right import Attention, Convolution, Mean, Pooled, RunningMean, Window, ones
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from subquad.nn import TokenMixer
 from subquad.plugin import Facts, MixerConfig
@@ -114,6 +115,8 @@ class Selecting(TokenMixer):
 class Branching(Mean):
     """Another way where nothing is padded, found by looking at the mask; and a buffer that its device fixes."""
 
+    rates: Tensor
+
     def __init__(self, config: Any, site: Any):
         super().__init__(config, site)
         self.register_buffer("rates", torch.linspace(0.5, 1.5, site.dim))
@@ -134,9 +137,10 @@ class Flipping(Convolution):
 
 
 class Normed(Window):
-    """Batch statistics of the real tokens, kept for evaluation."""
+    """Batch statistics, kept for evaluation."""
 
     facts = Facts(stateful=True)
+    scale: Tensor
 
     def __init__(self, config: Any, site: Any):
         super().__init__(config, site)
@@ -153,7 +157,7 @@ class Checkpointed(Pooled):
     """Computes its forward pass again for the backward pass."""
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
-        return torch.utils.checkpoint.checkpoint(super().forward, x, keep=keep, use_reentrant=False)
+        return checkpoint(super().forward, x, keep=keep, use_reentrant=False)
 
 
 class Chunked(TokenMixer):

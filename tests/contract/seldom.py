@@ -120,7 +120,9 @@ class NeverCompiled(Pooled):
     """Asks the compiler to leave it alone."""
 
     @torch.compiler.disable
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None
+    ) -> Tensor:
         return super().forward(x, keep=keep)
 
 
@@ -211,6 +213,8 @@ class LazyLayer(Pooled):
 
 class LazyBuffer(Pooled):
     """A buffer that the first call makes."""
+
+    table: Tensor
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         if "table" not in self._buffers:

@@ -181,9 +181,10 @@ class _Tracing:
     """
 
     def __init__(self, subject: CheckSubject):
-        from torch._dynamo import backends, utils  # here: they take seconds to import
+        from torch._dynamo import utils  # here: they take seconds to import
+        from torch._dynamo.backends.registry import lookup_backend
 
-        self.compile, self.known = backends.registry.lookup_backend(subject.compiler), utils
+        self.compile, self.known = lookup_backend(subject.compiler), utils
         self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
         self.operations = self.graphs = self.breaks = self.fallbacks = 0
         self.failure = ""

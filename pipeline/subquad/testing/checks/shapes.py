@@ -189,11 +189,11 @@ def _all_padded(subject: CheckSubject) -> Finding:
 def _devices(subject: CheckSubject) -> Finding:
     """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
     mixer, (x, keep) = subject.build().to("meta"), subject.pair(LENGTH)
-    x, keep = x.to("meta"), keep.to("meta")
+    x, keep, found = x.to("meta"), keep.to("meta"), []
     try:
         with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
             for _ in modes(mixer):
-                found = [call(mixer, x, mask) for mask in (None, keep)]
+                found += [call(mixer, x, mask) for mask in (None, keep)]
             if mixer.caches:
                 found.append(MixerOutput(*mixer.prefill(x, keep=keep)))
                 found.append(MixerOutput(*mixer.step(x[:, 0], found[-1].losses)))
