@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import tempfile
@@ -26,6 +25,7 @@ from subquad.engine.result import fail
 from subquad.errors import RunError, SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.experiment.schema import Resources
+from subquad.processes import forking_context, settle
 from subquad.runs import STOP, read_result
 
 
@@ -90,11 +90,11 @@ def _attempts(runs: Sequence[Run]) -> int:
 
 
 def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judge | None) -> str:
-    context = multiprocessing.get_context("spawn")
+    context = forking_context()
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         failures = context.SimpleQueue()
         plain, rendezvous = [run.plain() for run in runs], f"file://{scratch}/rendezvous"
-        arguments = (plain, resources, rendezvous, stop, os.getpid(), judge, failures)
+        arguments = (plain, resources, rendezvous, stop, judge, failures, dict(os.environ))
         processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.workers)]
         for process in processes:
             process.start()
@@ -133,12 +133,12 @@ def _rank_main(
     resources: Resources,
     rendezvous: str,
     stop: Path,
-    parent: int,
     judge: Judge | None,
     failures: SimpleQueue[SubquadError],
+    environment: Mapping[str, str],
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C, through the stop file
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the driver answers signals, through the stop file
+    settle(environment)
     device = device_of(rank, resources)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -151,7 +151,7 @@ def _rank_main(
     )
     group = Group(rank, resources.workers, device)
     try:
-        work(rebuilt(plain, group), group, stop_file_watch(stop, parent), judge=judge, restarts=True)
+        work(rebuilt(plain, group), group, stop_file_watch(stop), judge=judge, restarts=True)
     except SubquadError as error:  # every rank raises it alike
         if group.first:
             failures.put(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -74,15 +74,13 @@ def listen_again() -> None:
         signal.signal(number, signal.getsignal(number))
 
 
-def stop_file_watch(path: Path, parent: int | None = None) -> Signum:
+def stop_file_watch(path: Path) -> Signum:
     """For a rank in another process: what gives the signal number written to a stop file.
 
-    The file is looked at five times a second at most, so that a call costs a clock reading.
-
-    Args:
-        parent: process id of the driver on this machine; when it is gone, that counts as SIGTERM.
+    The file is looked at five times a second at most, so that a call costs a clock reading. The end of a driver that
+    started this process itself counts as SIGTERM.
     """
-    due, seen = 0.0, 0
+    due, seen, parent = 0.0, 0, multiprocessing.parent_process()
 
     def asked_to_stop() -> int:
         nonlocal due, seen
@@ -90,7 +88,7 @@ def stop_file_watch(path: Path, parent: int | None = None) -> Signum:
         if seen or now < due:
             return seen
         due = now + _POLL_SECONDS
-        if parent is not None and os.getppid() != parent:
+        if parent is not None and not parent.is_alive():
             seen = int(signal.SIGTERM)
         elif path.exists():
             seen = int(path.read_text(encoding="utf-8").strip() or signal.SIGTERM)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
+from subquad.processes import forking_context, settle
 from subquad.registry import SourceFile, stdout_to_stderr
 from subquad.testing.check import CheckCase, CheckOutcome
 
@@ -65,9 +66,8 @@ class CheckWorkers:
 
     def _submit(self, *way: Any) -> Future[list[CheckOutcome]]:
         if self._executor is None:
-            # A fork would copy torch's threads half-alive. Ctrl-C is the parent's, which stops its processes itself.
-            context, quiet = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-            self._executor = ProcessPoolExecutor(self.jobs, context, initializer=signal.signal, initargs=quiet)
+            start = {"initializer": settle, "initargs": (dict(os.environ),)}
+            self._executor = ProcessPoolExecutor(self.jobs, forking_context(), **start)
         try:
             return self._executor.submit(_check_way, *way)
         except BrokenProcessPool as error:  # died while ways were being handed over
