@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command import ready
 from searches import MARK, Traces
 from small_run import SMALL
 
@@ -45,6 +46,7 @@ def ticket(small: Path, tmp_path: Path) -> Callable[..., Run]:
 @pytest.fixture
 def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
     """No process of ours stays behind. Its value finds those that there are."""
+    ready()
     with tempfile.TemporaryDirectory(prefix="sq", dir="/tmp", ignore_cleanup_errors=True) as folder:
         traces = Traces(uuid.uuid4().hex, Path(folder))  # a short path: Ray's sockets are below it
         monkeypatch.setenv(MARK, traces.mark)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_run import cli, only_run
+from command import cli
+from small_run import only_run
 
 import subquad
 from subquad.errors import ConfigError, RunError, UserError

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command import cli
 from safetensors.numpy import load_file
-from small_run import cli, digests, only_run, run_here
+from small_run import digests, only_run, run_here
 
 from subquad.cli.main import main
 from subquad.data import ArraySplit, DataSpec, Split, TestKey, sample_lengths

@@ -8,7 +8,8 @@ import random
 
 import numpy as np
 import pytest
-from small_run import cli, digests, only_run, run_here, stop_ranks_at
+from command import cli
+from small_run import digests, only_run, run_here, stop_ranks_at
 
 from subquad.drivers.folder import start
 from subquad.engine import loop

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 import torch
+from command import Command, cli
 from filelock import FileLock
 from safetensors.torch import load_file
-from small_run import cli, digests, only_run, run_here
+from small_run import digests, only_run, run_here
 
 from subquad.engine import faults
 from subquad.engine.optim import LossScaler
@@ -134,13 +132,7 @@ def test_a_run_in_use_is_refused(small, tmp_path):
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.ci)])
 def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, workers):
     settings = ["train.epochs=5000", f"resources.workers={workers}", "train.eval_every_epochs=null"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "subquad.cli.main", "train", str(small), "--local", "--root", str(tmp_path), *settings],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    process = Command(["train", str(small), "--local", "--root", str(tmp_path), *settings], tmp_path)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if any(one.step > 3 for folder in (tmp_path / "runs").glob("small/*") for one in read_records(folder)):

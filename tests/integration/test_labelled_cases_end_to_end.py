@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, cli, only_run
+from command import cli
+from small_run import SMALL, only_run
 
 CASES = """
 matrix: {seed: [0, 1]}

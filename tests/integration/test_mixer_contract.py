@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_run import cli, digests, only_run
+from command import cli
+from small_run import digests, only_run
 
 from subquad.runs import read_records, read_result
 

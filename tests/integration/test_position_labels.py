@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command import cli
 from safetensors.numpy import load_file
-from small_run import cli, run_here
+from small_run import run_here
 
 from subquad.runs import PREDICTIONS, read_records, read_result
 

@@ -10,7 +10,8 @@ import sys
 import time
 
 import pytest
-from small_run import cli, digests, only_run
+from command import Command, cli
+from small_run import digests, only_run
 
 from subquad.runs import read_records, read_result
 
@@ -49,19 +50,6 @@ def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, n
     assert "injected fault at step" in done.stdout
 
 
-def start(arguments, tmp_path, **more):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
-    return subprocess.Popen(
-        [sys.executable, "-m", "subquad.cli.main", *arguments],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def wait_for_steps(tmp_path, steps, process):
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline and process.poll() is None:
@@ -72,7 +60,7 @@ def wait_for_steps(tmp_path, steps, process):
 
 
 def test_ctrl_c_saves_through_ray(small, tmp_path, nothing_left):
-    process = start(["train", str(small), "--root", str(tmp_path), "train.epochs=50000"], tmp_path)
+    process = Command(["train", str(small), "--root", str(tmp_path), "train.epochs=50000"], tmp_path)
     wait_for_steps(tmp_path, 3, process)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=120)
@@ -83,7 +71,7 @@ def test_ctrl_c_saves_through_ray(small, tmp_path, nothing_left):
 
 def test_a_killed_driver_leaves_a_run_that_goes_on(small, tmp_path, nothing_left):
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), "train.epochs=60"], tmp_path)
-    process = start(["train", str(small), "--root", str(tmp_path / "ray"), "train.epochs=60"], tmp_path)
+    process = Command(["train", str(small), "--root", str(tmp_path / "ray"), "train.epochs=60"], tmp_path)
     wait_for_steps(tmp_path / "ray", 3, process)
     process.kill()
     process.communicate()
@@ -146,7 +134,7 @@ def test_five_worker_kills_and_two_driver_kills(small, tmp_path, nothing_left):
     root = tmp_path / "killed"
     for number, steps in enumerate([2, 45]):
         how = ["train", str(small), "--root", str(root), *settings] if number == 0 else ["resume", str(only_run(root))]
-        process = start(how, tmp_path, SUBQUAD_FAULT=fault)
+        process = Command(how, tmp_path, SUBQUAD_FAULT=fault)
         wait_for_steps(root, steps, process)
         process.kill()
         process.communicate()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from command import cli
 from safetensors.torch import load_file, save_file
-from small_run import SMALL, cli, only_run
+from small_run import SMALL, only_run
 
 HYBRID = "mixers:\n  - {name: softmax, layers: [-1]}\n"
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, cli, only_run
+from command import cli
+from small_run import SMALL, only_run
 
 MIXER = '''"""A running mean over the sequence."""
 import torch

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, cli, only_run
+from command import cli
+from small_run import SMALL, only_run
 
 PLUGINS = Path(__file__).parents[1] / "support" / "third_party"
 ENTRY_POINTS = """

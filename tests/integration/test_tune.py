@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, cli
+from command import Command, cli
+from small_run import SMALL
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.runs import read_json, read_records, read_result, runs_below
 
-KILLED = Path(__file__).parents[1] / "support" / "killed.py"
 MIXERS = "matrix: {mixer: [agf, softmax], seed: [3, 4]}\n"
 SPACE = """
 dims:
@@ -202,9 +200,7 @@ def test_the_scheduler_ends_trials_by_the_others_curves(study, tmp_path, capsys)
 
 
 def run_killed(number: int, arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-    command = [sys.executable, str(KILLED), str(number), *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800, check=False)
+    return cli([str(number), *arguments], cwd, check=None, seconds=1800, function="killed:main")
 
 
 def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: str) -> None:
@@ -267,10 +263,7 @@ def test_a_trial_that_takes_its_driver_with_it_each_time_has_failed(study, tmp_p
 
 @pytest.mark.ci
 def test_a_signal_saves_and_says_how_to_go_on(study, tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "subquad.cli.main", *tune("train.epochs=5000", "--root", str(tmp_path))]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                          text=True) as process:  # fmt: skip
+    with Command(tune("train.epochs=5000", "--root", str(tmp_path)), tmp_path) as process:
         while not list(tmp_path.glob("runs/small-search/*/trials/agf/00000/metrics.jsonl")):
             assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGTERM)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, cli
+from command import cli
+from small_run import SMALL
 
 from subquad.cli.main import main
 from subquad.runs import read_json

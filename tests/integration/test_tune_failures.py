@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from command import cli
 from searches import only_search
-from small_run import SMALL, cli
+from small_run import SMALL
 
 from subquad.runs import read_result, runs_below
 from subquad.search.folder import Trials

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_run import SMALL, cli
+from command import Command, cli
+from small_run import SMALL
 
 from subquad.runs import read_json, read_records, read_result, runs_below
 
@@ -80,11 +79,8 @@ def test_a_search_with_a_killed_worker_has_the_local_numbers(study):
 
 def test_a_signal_saves_all_trials_and_they_go_on(study):
     """Two trials at once, where there are two CPUs; both save, and both go on from there."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "subquad.cli.main", *tune(study, "--budget", "2-trials")]
     more = ["train.epochs=50000", "resources.cpus_per_worker=0.5"]
-    with subprocess.Popen([*command, *more], cwd=study, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=environment, start_new_session=True) as process:  # fmt: skip
+    with Command(tune(study, "--budget", "2-trials", *more), study) as process:
         while len(list(study.glob("runs/small-search/*/trials/small/*/metrics.jsonl"))) < 2:
             assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGTERM)

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command import cli
 from searches import Traces, descendants, last_step, only_search, start, trained, trial_folders, until
-from small_run import SMALL, cli
+from small_run import SMALL
 
 from subquad.runs import ATTEMPTS, read_result
 

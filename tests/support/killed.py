@@ -1,14 +1,13 @@
-"""The command line, killed by SIGKILL before it replaces its N-th file: `python killed.py N ARGUMENTS...`."""
+"""The command line, killed by SIGKILL before it replaces its N-th file: `N ARGUMENTS...`."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from subquad.cli.main import main
+from subquad.cli.main import main as command_line
 
 
 def fatal(replace: Callable[..., Any], left: int) -> Callable[..., Any]:
@@ -25,6 +24,6 @@ def fatal(replace: Callable[..., Any], left: int) -> Callable[..., Any]:
     return counted
 
 
-if __name__ == "__main__":
-    os.replace = fatal(os.replace, int(sys.argv[1]))
-    sys.exit(main(sys.argv[2:]))
+def main(arguments: Sequence[str]) -> int:
+    os.replace = fatal(os.replace, int(arguments[0]))
+    return command_line(list(arguments[1:]))

@@ -52,7 +52,7 @@ class Traces:
 
 
 def start(arguments: Sequence[str], cwd: Path, **more: str) -> subprocess.Popen[str]:
-    """Start the command line in a session of its own."""
+    """Start the command line in a session of its own, anew: what it costs is measured."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "subquad.cli.main", *arguments],
         cwd=cwd,

@@ -1,13 +1,10 @@
-"""A small experiment on the recall control, and ways to run it: in this process, or as the command line."""
+"""A small experiment on the recall control, and ways to run it in this process."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +35,6 @@ tracking: {enabled: false, system_metrics: false}
 def run_here(ticket: Run, asked_to_stop: Callable[[], int] = lambda: 0) -> str:
     """Do a run in this process."""
     return train_run(ticket, Group(), Signals(asked_to_stop))
-
-
-def cli(
-    arguments: Sequence[str], cwd: Path, fault: str = "", check: int | None = 0, seconds: float = 300, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Call the command line in a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "SUBQUAD_FAULT": fault, **more}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "subquad.cli.main", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    if check is not None:
-        assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 def digests(run: Path) -> dict[str, str]:
