@@ -11,6 +11,7 @@ from small_run import only_run
 
 import subquad
 from subquad.errors import ConfigError, RunError, UserError
+from subquad.experiment import Run, load_study
 from subquad.runs import read_result
 
 PLUGINS = Path(__file__).parents[1] / "support" / "third_party"
@@ -64,10 +65,14 @@ def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):
         f"matrix.dataset=[recall, {tmp_path}/third_dataset.py:PLUGIN]",
     ]
     on_recall, on_waves = subquad.train(small, ["train.epochs=1", *files], root=tmp_path)
+    run = load_study(str(small), files).runs[1]
     assert on_recall["test"]["metrics"].keys() == on_waves["test"]["metrics"].keys() == {"rmse"}
     for name in ("third_dataset", "third_regression"):
         (tmp_path / f"{name}.py").unlink()
     assert Path(on_waves["folder"]).name == "waves-48"
+    again = Run.rebuild(run.plain())
+    assert (again.digest, again.goal.metric, again.dataset_label) == (run.digest, "rmse", "waves-48")
+    assert run.sources.keys() == {("dataset",), ("task",)}
     with pytest.raises(UserError, match=r"dataset '.*third_dataset\.py:PLUGIN': .* does not exist"):
         subquad.load(on_waves["folder"])
 

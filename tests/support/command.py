@@ -10,11 +10,13 @@ import atexit
 import importlib
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, get_context
 from pathlib import Path
@@ -39,10 +41,10 @@ class Command:
     def __init__(self, arguments: Sequence[str], cwd: Path, function: str = "subquad.cli.main:main", **more: str):
         ready()
         self.args = list(arguments)
-        self._files = [tempfile.NamedTemporaryFile("r", prefix="subquad-test-") for _ in range(2)]  # noqa: SIM115
-        names = [file.name for file in self._files]
+        self._folder = Path(tempfile.mkdtemp(prefix="subquad-test-"))
+        weakref.finalize(self, shutil.rmtree, self._folder)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
-        self._process = _CONTEXT.Process(target=_main, args=(function, self.args, str(cwd), environment, names))
+        self._process = _CONTEXT.Process(target=_main, args=(function, self.args, str(cwd), environment, self._folder))
         self._process.start()
         self.pid: int = self._process.pid or 0
 
@@ -63,7 +65,7 @@ class Command:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end, and what it wrote to stdout and stderr."""
         self.wait(timeout)
-        return self._files[0].read(), self._files[1].read()
+        return (self._folder / "1").read_text(encoding="utf-8"), (self._folder / "2").read_text(encoding="utf-8")
 
     def send_signal(self, number: int) -> None:
         """To this process alone; `os.killpg(self.pid, number)` sends it to what it started, too."""
@@ -98,7 +100,7 @@ def cli(
     return subprocess.CompletedProcess(command.args, command.returncode, out, errors)
 
 
-def _main(function: str, arguments: list[str], cwd: str, environment: Mapping[str, str], files: Sequence[str]) -> None:
+def _main(function: str, arguments: list[str], cwd: str, environment: Mapping[str, str], folder: Path) -> None:
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
@@ -106,8 +108,8 @@ def _main(function: str, arguments: list[str], cwd: str, environment: Mapping[st
     sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    for number, name in enumerate(files, start=1):
-        with open(name, "wb") as file:
+    for number in (1, 2):
+        with (folder / str(number)).open("wb") as file:
             os.dup2(file.fileno(), number)
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), encoding="utf-8", write_through=False)
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)

@@ -97,8 +97,9 @@ class Run:
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:
         """The text of each plugin that is given as a file, by `("mixer",)` or `("mixers", 0)`."""
-        paths = (path for path, _ in _components(self.experiment))
-        return {path: one.source for path, one in zip(paths, self.plugins, strict=True) if one.source}
+        parts: dict[KeyPath, Resolved] = {(kind,): getattr(self, kind) for kind in COMPONENTS}
+        parts |= {("mixers", number): resolved for number, (resolved, _) in enumerate(self.mixers)}
+        return {path: one.source for path, one in parts.items() if one.source}
 
     def mixer_at(self, site: Site) -> tuple[Resolved, Config]:
         """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the main one."""

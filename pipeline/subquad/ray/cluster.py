@@ -103,6 +103,9 @@ def in_cluster(work: Callable[[str], Any], resources: Resources, signum: Signum 
         error = outcome.get("raised")
         if not isinstance(error, _NotStarted) or signum():
             return outcome
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, (TimeoutError, ConnectionError)):
+            break  # a path that is too long, no room: as bad the next time
     raise TrainingFailed(f"{error}. Where the machine is overloaded, go on later, or without Ray by --local") from error
 
 
@@ -110,7 +113,8 @@ def in_cluster(work: Callable[[str], Any], resources: Resources, signum: Signum 
 def _environment() -> Iterator[tuple[str, int]]:
     """Ray's settings, for the block; gives a folder for Ray's files, and a port for its dashboard."""
     port, before = _free_port(), dict(os.environ)
-    above = before.get("RAY_TMPDIR")
+    if above := before.get("RAY_TMPDIR"):
+        os.makedirs(above, exist_ok=True)
     # The paths of Ray's sockets may have 107 characters, so the folder's name is short.
     with tempfile.TemporaryDirectory(prefix="sq-ray-", dir=above, ignore_cleanup_errors=True) as folder:
         ours = {

@@ -27,7 +27,7 @@ class Dies(TokenMixer):
         super().__init__()
         self.value = torch.nn.Linear(site.dim, site.dim)
         if config.dies:
-            os._exit(11)
+            os.abort()
 
     def forward(self, x, *, keep=None, carry=None):
         return self.value(x)
