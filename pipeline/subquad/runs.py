@@ -12,6 +12,9 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     test-openings.jsonl            openings of the test split; one of the same name lies beside all runs
     mlflow.json                    MLflow run id and how many records it has been sent
     cells/<label>/                 a study's runs
+
+Each JSON object and each JSON line has a `check`, a digest of its other values: what was damaged or edited is noticed.
+A result.json names the files it stands on with their sha256, so a file cannot be exchanged unnoticed either.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from subquad.errors import RunError
+from pydantic import TypeAdapter
+
+from subquad.errors import DiskError, RunError
 
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
@@ -35,6 +41,10 @@ PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cell
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
 TRIALS, FINAL = "trials", "final"
 OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
+
+_CHECK = "check"
+_BOUND = (EXPERIMENT, IDENTITY, TRIAL, METRICS, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
+_BOUND += ("environment*.json", "source/*")
 
 RecordKind = Literal["train", "eval", "system", "event"]
 
@@ -67,15 +77,19 @@ class Record:
 
     def line(self) -> str:
         """The record as one line of strict JSON; non-finite values as the strings NaN, Infinity, -Infinity."""
-        data = {key: value for key, value in vars(self).items() if value not in ("", None)}
-        data["metrics"] = json_value(self.metrics)
-        return json.dumps(data, allow_nan=False) + "\n"
+        return _line({key: value for key, value in vars(self).items() if value not in ("", None)})
 
     @staticmethod
-    def parse(line: str) -> Record:
-        data = json.loads(line)
-        data["metrics"] = {name: float(value) for name, value in data.get("metrics", {}).items()}
-        return Record(**data)
+    def parse(line: str | bytes) -> Record:
+        """A line of metrics.jsonl; what this version does not know of it is passed over.
+
+        Raises:
+            ValueError: it is no record, or its check does not hold.
+        """
+        return _RECORD.validate_python(parse_object(line))
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def json_value(data: Any) -> Any:
@@ -100,15 +114,22 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_records(run: Path, *, skip: int = 0) -> Iterator[Record]:
-    """Complete records of a run's metrics.jsonl, after the first `skip`; a torn last line is left out."""
+def read_records(run: Path) -> Iterator[Record]:
+    """Complete records of a run's metrics.jsonl; a torn last line is left out.
+
+    Raises:
+        RunError: a line is no record, or the file cannot be read.
+    """
     path = run / METRICS
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines):
-            if number >= skip and line.endswith("\n"):
-                yield Record.parse(line)
+    with touching(path), path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.endswith(b"\n"):
+                try:
+                    yield Record.parse(line)
+                except ValueError as error:
+                    raise RunError(f"{path}:{number}: damaged: no record") from error
 
 
 @dataclass(frozen=True)
@@ -137,9 +158,10 @@ def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
 
     Counting lines would not tell records written anew from those read before, as system metrics come by the clock.
     """
-    if not (run / METRICS).exists():
+    path = run / METRICS
+    if not path.exists():
         return [], place
-    with (run / METRICS).open("rb") as stream:
+    with touching(path), path.open("rb") as stream:
         stream.seek(place.offset - place.length)
         cut = _digest(stream.read(place.length)) != place.last and place.offset > 0
         before = Place(attempt=place.attempt) if cut else place
@@ -148,8 +170,8 @@ def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
     records, unreadable = list[Record](), before.unreadable
     for number, line in enumerate(lines, before.lines + 1):
         try:
-            records.append(Record.parse(line.decode("utf-8")))
-        except (ValueError, TypeError, AttributeError):
+            records.append(Record.parse(line))
+        except ValueError:
             unreadable = unreadable or number
     attempt = max([before.attempt, *(one.attempt for one in records)])
     after = replace(before, cut=cut, attempt=attempt, unreadable=unreadable)
@@ -163,34 +185,122 @@ def _digest(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()[:16]
 
 
+@contextmanager
+def touching(path: Path) -> Iterator[None]:
+    """What the system refuses to do with a file of a run is a user's error, in one line: a full disk, a folder there.
+
+    Raises:
+        RunError: the path and the reason; a DiskError where the disk is full or cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = DiskError if error.errno in DiskError.reasons else RunError
+        raise kind(f"{path}: {error.strerror or error}") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(text)
+    with touching(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def append_line(path: Path, data: Mapping[str, Any]) -> None:
+    """Add a JSON line; when this returns it is on the disk."""
+    with touching(path), path.open("a", encoding="utf-8") as stream:
+        stream.write(_line(data))
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(temporary, path)
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a JSON file whole; see `json_value` for non-finite numbers."""
-    write_text(path, json.dumps(json_value(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
+    write_text(path, json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
+
+
+def _line(data: Mapping[str, Any]) -> str:
+    return json.dumps(_checked(data), allow_nan=False, default=str) + "\n"
+
+
+def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON values with the check of them."""
+    values = json_value({key: value for key, value in data.items() if key != _CHECK})
+    return {**values, _CHECK: _check_of(values)}
+
+
+def _check_of(values: Mapping[str, Any]) -> str:
+    return _digest(json.dumps(values, sort_keys=True, default=str).encode())
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """A JSON object without its check; one that has none is taken as it is.
+
+    Raises:
+        ValueError: it is no JSON object, or it has changed since it was written.
+    """
+    try:
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("no JSON object")
+        if data.pop(_CHECK, None) not in (None, _check_of(data)):
+            raise ValueError("it was damaged or edited: its `check` does not fit its values")
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return data
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where the file is missing, torn or not an object."""
+    """A JSON object, or None where the file is missing, torn, damaged or not an object."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return parse_object(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
 
 
 def read_result(run: Path) -> dict[str, Any] | None:
     """A run's result.json, None while there is none. Keys: docs/reference/run-directory.md."""
     return read_json(run / RESULT)
+
+
+def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
+    """End a run, with the SHA-256 of the files that its result stands on, and of `more`."""
+    bound = (*(path for pattern in _BOUND for path in sorted(run.glob(pattern))), *more)
+    files = {path.relative_to(run).as_posix(): _sha256(path) for path in bound if path.is_file()}
+    write_json(run / RESULT, {**result, "files": files})
+
+
+def _sha256(path: Path) -> str:
+    with touching(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def result_faults(run: Path, result: Mapping[str, Any]) -> list[str]:
+    """Why a result is not that of the files beside it, a line for each; weights that were deleted are no reason."""
+    files = result.get("files")
+    if not isinstance(files, dict):
+        return [f"{RESULT} does not say which files it stands on: of an older version, or written by hand"]
+    kept = {name: sha256 for name, sha256 in files.items() if _kept(run / name, name)}
+    found = {name: _sha256(run / name) if (run / name).is_file() else "" for name in kept}
+    return [
+        f"{name} {'differs from what the result was made of' if found[name] else 'is missing'}"
+        for name, sha256 in kept.items()
+        if found[name] != sha256
+    ]
+
+
+def _kept(path: Path, name: str) -> bool:
+    return path.exists() or not name.startswith(f"{CHECKPOINTS}/")
 
 
 def is_study(folder: Path) -> bool:
@@ -208,7 +318,10 @@ def runs_below(folder: Path) -> list[Path]:
         RunError: the folder is neither.
     """
     if is_study(folder):
-        return sorted(path for path in (folder / CELLS).glob("*") if is_run(path))
+        cells = sorted(path for path in (folder / CELLS).glob("*") if is_run(path) or (path / IDENTITY).exists())
+        if lost := next((path for path in cells if not is_run(path)), None):
+            raise RunError(f"{lost / EXPERIMENT}: missing; `subquad resume {folder}` writes it again")
+        return cells
     if is_run(folder):
         return [folder]
     raise RunError(f"{folder}: neither a run (no {EXPERIMENT}) nor a study (no {STUDY})")
@@ -221,13 +334,18 @@ def runs_root(folder: Path) -> Path:
 
 
 def new_folder(root: Path, name: str, digest: str) -> Path:
-    """Make `root/name/<stamp>-<hash>`, a folder nobody else has."""
+    """Make `root/name/<stamp>-<hash>`, a folder nobody else has.
+
+    Raises:
+        RunError: it cannot be made.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f".{number}" for number in range(2, 1000))):
         folder = root / name / f"{stamp}-{digest[:8]}{suffix}"
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            continue
+        with touching(folder):
+            try:
+                folder.mkdir(parents=True)
+                return folder
+            except FileExistsError:
+                continue
     raise RunError(f"{root / name}: a thousand runs started in the same second")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import signal
 import time
 from dataclasses import replace
@@ -10,12 +13,12 @@ import pytest
 import torch
 from command import Command, cli
 from filelock import FileLock
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from small_run import digests, only_run, run_here
 
-from subquad.engine import faults
+from subquad.engine import checkpoint, faults
 from subquad.engine.optim import LossScaler
-from subquad.errors import CheckpointError
+from subquad.errors import CheckpointError, RunError
 from subquad.runs import read_records, read_result
 
 
@@ -104,6 +107,129 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(ticket, damage):
     assert any("passed over a bad checkpoint" in text and "step-00000030" in text for text in events)
 
 
+def best_is_not_last(ticket, *settings):
+    """A finished run without its result, as a kill would leave it, whose best step is 13 and whose last one is 26."""
+    run = ticket("train.epochs=2", "train.checkpoint_every_steps=5", *settings)
+    assert run_here(run) == "finished"
+    result = read_result(run.folder)
+    assert (result["test"]["checkpoint"], result["test"]["step"], result["steps"]) == ("best", 13, 26)
+    (run.folder / "result.json").unlink()
+    return run, result
+
+
+def openings(run):
+    return (run.folder / "test-openings.jsonl").read_text().splitlines()
+
+
+def test_the_test_split_stays_closed_where_the_best_weights_are_damaged(ticket):
+    run, _ = best_is_not_last(ticket)
+    path = run.folder / "checkpoints" / "step-00000013" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"all \d checkpoints are damaged: .*step-00000013/model.safetensors: "):
+        run_here(run)
+    assert len(openings(run)) == 1
+    assert read_result(run.folder) is None
+
+
+def test_weights_that_are_damaged_while_the_run_goes_on_are_not_tested_either(ticket, monkeypatch):
+    run, _ = best_is_not_last(ticket)
+    whole = checkpoint.newest_good
+
+    def damage_later(root, warn):
+        found = whole(root, warn)
+        (root / "step-00000013" / "model.safetensors").unlink()
+        return found
+
+    monkeypatch.setattr(checkpoint, "newest_good", damage_later)
+    with pytest.raises(CheckpointError, match=r"step-00000013/model.safetensors: No such file"):
+        run_here(run)
+    assert len(openings(run)) == 1
+
+
+def test_an_earlier_good_checkpoint_trains_the_best_one_again(ticket):
+    run, result = best_is_not_last(ticket, "train.keep_checkpoints=10")
+    (run.folder / "checkpoints" / "step-00000013" / "manifest.json").write_text("[" * 100_000)
+    assert run_here(run) == "finished"
+    assert read_result(run.folder)["test"] == result["test"]
+    told = [one.text for one in read_records(run.folder) if "passed over" in one.text]
+    assert [step for step in (26, 25, 20, 15, 13, 10) if any(f"step-{step:08d}" in text for text in told)] == [13]
+    assert len(told) == 5, "each one whose best is the damaged one"
+
+
+def test_the_optimisers_file_of_the_best_checkpoint_is_not_needed_to_test_it(ticket):
+    run, result = best_is_not_last(ticket)
+    (run.folder / "checkpoints" / "step-00000013" / "optimizer.safetensors").unlink()
+    assert run_here(run) == "finished"
+    assert read_result(run.folder)["test"] == result["test"]
+    assert not [one.text for one in read_records(run.folder) if one.kind == "event"]
+
+
+def resigned(folder, name, change):
+    """Change the tensors of a checkpoint's file, and write a manifest that fits."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    content = save(change(dict(load_file(folder / name))))
+    (folder / name).write_bytes(content)
+    manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("model", lambda key, one: {key: one.half()}, r"another model: .* differ"),
+        (
+            "optimizer",
+            lambda key, one: {key: one.double()},
+            r"step 8 cannot be used: \S+/\S+ is float64.*, must be float32",
+        ),
+        ("optimizer", lambda key, one: {}, r"step 8 cannot be used: \S+/\S+ is missing, must be float32"),
+        ("rng", lambda key, one: {key: one[:-1]}, r"step 8 cannot be used: 0/torch is uint8 5055, must be uint8 5056"),
+    ],
+)
+def test_a_checkpoint_that_was_signed_anew_is_refused_by_name(ticket, name, change, message):
+    run, calls = ticket(), iter(range(1, 100))
+    run_here(run, lambda: 15 if next(calls) == 8 else 0)
+    folder = run.folder / "checkpoints" / "step-00000008"
+
+    def changed(tensors):
+        key, one = tensors.popitem()
+        return tensors | change(key, one)
+
+    resigned(folder, f"{name}.safetensors", changed)
+    with pytest.raises(CheckpointError, match=message):
+        run_here(run)
+
+
+def test_damaged_records_are_told_and_starts_are_counted_on(ticket):
+    run, whole = ticket(), ticket()
+    run_here(whole)
+    for stop in (10, 20):
+        calls = iter(range(1, 100))
+        run_here(run, lambda calls=calls, stop=stop: 15 if next(calls) == stop else 0)
+    records = (run.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    records[2] = records[2].replace('"step": 3', '"step": 4')
+    (run.folder / "metrics.jsonl").write_text("".join(records))
+    with pytest.raises(RunError, match=r"metrics\.jsonl:3: damaged: no record"):
+        list(read_records(run.folder))
+    (run.folder / "attempts.jsonl").write_bytes(b"\xff\n{}\n")
+    (run.folder / "environment.json").write_text("{")
+    assert run_here(run) == "finished"
+    result = read_result(run.folder)
+    assert (result["test"], result["attempts"]) == (read_result(whole.folder)["test"], 3)
+    told = [one.text for one in read_records(run.folder) if one.kind == "event"]
+    assert told == [
+        "environment.json was damaged, and is written again",
+        "metrics.jsonl was damaged: 1 of 32 records of earlier attempts are lost",
+    ]
+
+
+def test_what_lies_in_the_way_is_named(ticket):
+    run = ticket()
+    (run.folder / "plan.json").mkdir()
+    with pytest.raises(RunError, match=r"/plan\.json: Is a directory$"):
+        run_here(run)
+
+
 def test_another_experiment_cannot_take_over_a_checkpoint(ticket):
     run = ticket()
     calls = iter(range(1, 10**6))
@@ -142,7 +268,7 @@ def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, wor
     assert process.returncode == code, errors
     run = only_run(tmp_path)
     assert f"stopped by {number.name} after saving step" in errors
-    assert "; go on with: subquad resume" in errors
+    assert re.search(r"; go on with: subquad resume \S+ --local\n", errors)
     assert "Traceback" not in errors
     newest = sorted((run / "checkpoints").iterdir())[-1]
     assert int(newest.name.removeprefix("step-")) > 3

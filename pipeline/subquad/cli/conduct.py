@@ -16,12 +16,12 @@ from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
 from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
-from subquad.engine.checkpoint import newest_step
+from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
 from subquad.errors import Interrupted, RunError
 from subquad.experiment import Run, Study
 from subquad.report import ReportDocument, document_of, print_document, read_report, write_document
-from subquad.runs import ATTEMPTS, CHECKPOINTS, read_result
+from subquad.runs import ATTEMPTS, CHECKPOINTS
 from subquad.search.materials import Materials
 from subquad.tracking.upload import Summary as Tracked
 
@@ -55,10 +55,8 @@ def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
     else:
         tell(study, outcome, console)
     if outcome.signum and outcome.unfinished:
-        name = signal.Signals(outcome.signum).name
-        raise Interrupted(
-            outcome.signum, f"stopped by {name} {_saved(study)}; go on with: subquad resume {short(study.folder)}"
-        )
+        name, again = signal.Signals(outcome.signum).name, f"{short(study.folder)}{executor.option}"
+        raise Interrupted(outcome.signum, f"stopped by {name} {_saved(study)}; go on with: subquad resume {again}")
     return 1 if outcome.failed or outcome.unfinished else 0
 
 
@@ -70,15 +68,15 @@ def _opening_line(study: Study, executor: Executor) -> str:
 def _saved(study: Study) -> str:
     """Where the run that was stopped will go on."""
     begun = [one for one in study.pending if (one.folder / ATTEMPTS).exists()]
-    step = newest_step(begun[0].folder / CHECKPOINTS) if begun else 0
-    return f"after saving step {step}" if step else "before the first step was saved"
+    steps = finished_steps(begun[0].folder / CHECKPOINTS) if begun else []
+    return f"after saving step {steps[-1]}" if steps else "before the first step was saved"
 
 
 def summary(study: Study, outcome: Outcome) -> dict:
     """What came of a study, for scripts."""
     return {
         "folder": str(study.folder),
-        "runs": [{"folder": str(one.folder), "result": read_result(one.folder)} for one in study.runs],
+        "runs": [{"folder": str(one.folder), "result": one.result} for one in study.runs],
         "failed": dict(outcome.failed),
         "unfinished": list(outcome.unfinished),
         "signal": outcome.signum,
@@ -88,7 +86,7 @@ def summary(study: Study, outcome: Outcome) -> dict:
 
 def tell(study: Study, outcome: Outcome, console: Console) -> None:
     """Print the report of a study, and where its files are."""
-    if any(read_result(one.folder) for one in study.runs):
+    if any(one.result for one in study.runs):
         report = document_of(read_report([study.folder]))
         print_document(report, console)
         if not outcome.signum:
@@ -103,7 +101,7 @@ def tell(study: Study, outcome: Outcome, console: Console) -> None:
 def _write_report(report: ReportDocument, folder: Path, console: Console) -> None:
     try:
         write_document(report, folder, ("md", "csv", "html"))
-    except OSError as error:  # the results are safe; `subquad report` makes it again
+    except RunError as error:  # the results are safe; `subquad report` makes it again
         console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 import click
@@ -15,6 +16,7 @@ _VERBS = {
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("train", "Go on with a run or a study exactly where it stopped."),
     "tune": ("tune", "Search the settings of an experiment, fairly over its mixers."),
+    "verify": ("report", "Check that a run, study or search still says what its training found."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),
     "sync": ("tracking", "Send to MLflow what it does not have yet."),
@@ -72,8 +74,9 @@ def main(argv: list[str] | None = None) -> int:
     except click.ClickException as error:
         click.echo(f"subquad: {error.format_message()}", err=True)
         return 2
-    except click.Abort:
-        return 130
+    except click.Abort as error:  # Ctrl-C, or the second signal to a run, whose number it has
+        numbers = [one for one in getattr(error.__cause__, "args", ()) if isinstance(one, int)]
+        return 128 + (numbers or [signal.SIGINT])[0]
     except BrokenPipeError:
         sys.stderr.close()
         return 0

@@ -38,8 +38,8 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
     folder = out or (runs[0] if len(runs) == 1 else Path("report"))
     try:
         written = write_document(document, folder, chosen)
-    except OSError as error:
-        raise RunError(f"--out {folder}: cannot be written ({error.strerror})") from error
+    except RunError as error:
+        raise RunError(f"--out: {error}") from error
     if as_json:
         values = {**document.values, "files": [str(path) for path in written]}
         click.echo(json.dumps(values, indent=2, allow_nan=False))
@@ -50,6 +50,35 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
     print_document(document, console)
     for path in written:
         console.print(str(path), markup=False, soft_wrap=True, style="dim")
+
+
+@click.command("verify")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
+def verify_command(runs: tuple[Path, ...], as_json: bool) -> int:
+    """Check that RUN still says what its training found.
+
+    RUN is the folder of a run, a study or a search. Each result is held against the files it was made of. Checkpoints
+    and records are read. Scores are computed again from the kept predictions, by the task's own metrics.
+
+    The exit code is 1 where something is wrong.
+
+    \b
+    subquad verify runs/quickstart/20260101-101500-ab12cd34
+    """
+    from dataclasses import asdict
+
+    from subquad.cli.tables import print_line
+    from subquad.drivers.verify import verify
+
+    wrong = False
+    for one in (found for run in runs for found in verify(run)):
+        wrong = wrong or bool(one.faults)
+        if as_json:
+            click.echo(json.dumps(asdict(one)))
+        for text in () if as_json else one.faults or (one.words,):
+            print_line(f"{one.name}: {'WRONG: ' if one.faults else ''}{text}")
+    return int(wrong)
 
 
 def _document(runs: tuple[Path, ...], baseline: str | None) -> ReportDocument:

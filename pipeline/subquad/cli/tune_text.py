@@ -125,16 +125,16 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
         click.echo(json.dumps(json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str))
     else:
         _show(ended, console)
-    _refuse_unended(ended, folder)
+    _refuse_unended(ended, f"{short(folder)}{executor.option}")
     lacking = any(one["best"] is None for one in ended.summary["candidates"])
     outcome = ended.final[1] if ended.final else None
     return 1 if lacking or outcome is None or outcome.failed or outcome.unfinished else 0
 
 
-def _refuse_unended(ended: Ended, folder: Path) -> None:
+def _refuse_unended(ended: Ended, again: str) -> None:
     if ended.signum and (ended.final is None or ended.final[1].unfinished):
         name = signal.Signals(ended.signum).name
-        raise Interrupted(ended.signum, f"stopped by {name}; go on with: subquad tune --resume {short(folder)}")
+        raise Interrupted(ended.signum, f"stopped by {name}; go on with: subquad tune --resume {again}")
     if ended.final is None:
         reasons = [f"{one['label']}: {text}" for one in ended.summary["candidates"] for text in one["reasons"]]
         raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")

@@ -11,7 +11,6 @@ from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import Signum, listening
 from subquad.experiment import Study
-from subquad.runs import read_result
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary
 
@@ -49,7 +48,7 @@ def drive(study: Study, display: Display, executor: Executor) -> Outcome:
                 _run(study, executor, signum)
         finally:
             summary = publisher.close()
-    results = {one.label: read_result(one.folder) or {} for one in study.runs}
+    results = {one.label: one.result or {} for one in study.runs}
     failed = {label: one["reason"] for label, one in results.items() if one.get("status") == "failed"}
     unfinished = tuple(label for label, one in results.items() if not one)
     return Outcome(signum() if unfinished else 0, failed, unfinished, summary)

@@ -21,10 +21,12 @@ class Executor(ABC):
 
     Attributes:
         words: how it trains, for the line that a command begins with.
+        option: of `resume`, for a run that shall go on as it began.
         reserves: CPUs are reserved for workers, so that no more can be asked for than there are.
     """
 
     words: str
+    option: str
     reserves: bool
 
     @abstractmethod

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
+from subquad.engine.result import names_of
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, differences, dump, load_study
-from subquad.experiment.schema import Experiment
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
@@ -26,14 +28,24 @@ from subquad.runs import (
     is_study,
     new_folder,
     read_json,
+    touching,
     write_json,
     write_text,
 )
 
 
 def start(study: Study, root: Path) -> Study:
-    """Make the folders of a new run or study and write down what it is."""
-    return begin(study, new_folder(root / "runs", study.name, hashlib.sha256(study.text.encode()).hexdigest()))
+    """Make the folders of a new run or study and write down what it is; nothing is left where that fails.
+
+    Raises:
+        RunError: they cannot be written.
+    """
+    folder = new_folder(root / "runs", study.name, hashlib.sha256(study.text.encode()).hexdigest())
+    try:
+        return begin(study, folder)
+    except RunError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def begin(study: Study, folder: Path) -> Study:
@@ -51,9 +63,8 @@ def write_down(run: Run) -> None:
     for source in run.sources.values():
         write_text(run.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
     write_text(run.folder / EXPERIMENT, dump(run.experiment))
-    named = {"axes": run.axes, "dataset": run.dataset_label}
-    identity = {"digest": run.digest, **named, "experiment": run.experiment.model_dump(mode="json")}
-    write_json(run.folder / IDENTITY, identity)
+    identity = {"digest": run.digest, "experiment": run.experiment.model_dump(mode="json")}
+    write_json(run.folder / IDENTITY, {**names_of(run), **identity})
 
 
 def reopen(folder: Path) -> Study:
@@ -74,27 +85,41 @@ def reopen(folder: Path) -> Study:
     if folder.parent.name == CELLS:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
     study = load_study(str(folder / (STUDY if is_study(folder) else EXPERIMENT))).placed(folder)
+    if strange := {path.parent for path in folder.glob(f"{CELLS}/*/{IDENTITY}")} - {run.folder for run in study.runs}:
+        raise RunError(f"{folder / STUDY}: changed since the study was started: {min(strange)} is none of its runs")
     for run in study.runs:
         same_as_started(run)
     return study
 
 
 def same_as_started(run: Run) -> None:
-    """Refuse a run whose experiment or source file was edited; write down one whose start was cut short.
+    """Refuse a run whose experiment or source file was edited; write down what is missing, or was never written.
 
     Raises:
         RunError: what has changed.
+        ConfigError: its experiment file does not load.
     """
-    identity = read_json(run.folder / IDENTITY)
-    if identity is None:
-        write_down(run)
-    elif identity["digest"] != run.digest:
-        before = Experiment.model_validate(identity["experiment"])
-        changed = differences(before, run.experiment)
+    if changed := changes(run):
         raise RunError(
-            f"{run.folder}: changed since the run was started: "
-            f"{', '.join(changed) or 'the source file of its mixer'}; put that back to resume, or start a new run"
+            f"{run.folder}: changed since the run was started: {', '.join(changed[:9])}; put that back to resume, or "
+            "start a new run"
         )
+    if read_json(run.folder / IDENTITY) is None or not is_run(run.folder):
+        write_down(run)
+
+
+def changes(run: Run) -> list[str]:
+    """What was edited since a run was started, of what decides its numbers.
+
+    Raises:
+        ConfigError: its experiment file does not load.
+    """
+    identity, path = read_json(run.folder / IDENTITY) or {}, run.folder / EXPERIMENT
+    if identity.get("digest", run.digest) != run.digest:
+        return differences(identity.get("experiment") or {}, run.experiment) or ["the source file of its mixer"]
+    if is_run(run.folder):  # a study's run is read from the study, its own file by the report
+        return differences(parse_yaml(read_text(path, str(path)), str(path)).data or {}, run.experiment)
+    return []
 
 
 def reopen_one(folder: Path) -> Run:
@@ -109,6 +134,21 @@ def reopen_one(folder: Path) -> Run:
     return load_study(str(folder / EXPERIMENT)).placed(folder).runs[0]
 
 
+def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
+    """A lock that is held; None where another process holds it for so long.
+
+    Raises:
+        RunError: there can be no lock.
+    """
+    lock = FileLock(path)
+    with touching(path):
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            return None
+    return lock
+
+
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Hold a run's or study's folder for the block.
@@ -116,15 +156,13 @@ def exclusive(folder: Path) -> Iterator[None]:
     Raises:
         RunError: another process holds it; its process id and host are named.
     """
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
+    lock = claimed(folder / LOCK)
+    if lock is None:
         owner = read_json(folder / OWNER) or {}
         raise RunError(
             f"{folder} is in use by process {owner.get('pid', '?')} on {owner.get('host', '?')}: wait for it, or "
             "start a new run"
-        ) from error
+        )
     try:
         write_json(folder / OWNER, {"pid": os.getpid(), "host": os.uname().nodename})
         yield

@@ -33,6 +33,7 @@ class LocalExecutor(Executor):
     """This process, or several of this machine; one run or trial at a time."""
 
     words = "without Ray"
+    option = " --local"
     reserves = False
 
     def check(self) -> None:

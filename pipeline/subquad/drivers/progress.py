@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from subquad.experiment import Run
-from subquad.runs import PLAN, Place, Record, read_json, read_new, read_result
+from subquad.runs import PLAN, Place, Record, read_json, read_new
 
 _INTERVAL_SECONDS = 0.5
 _LINE_SECONDS = 5.0  # between plain lines about evaluations
@@ -68,7 +68,7 @@ class Display:
                 plan = read_json(run.folder / PLAN) or {}
                 description = f"{escape(run.label)}  {_values(records[-1])}"
                 bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
-            if (result := read_result(run.folder)) is not None:
+            if (result := run.result) is not None:
                 ended.add(run.folder)
                 _print(bar.console, _result_line(run.label, result))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from subquad.runs import write_text
+from subquad.runs import touching, write_text
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.2
@@ -28,7 +28,7 @@ class _Listener:
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         if self.first:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(signum)
         self.hear(signum)
 
     def hear(self, signum: int) -> None:
@@ -55,7 +55,8 @@ def listening(stop: Path | None = None) -> Iterator[Signum]:
         stop: file that the first signal's number is written to, for ranks in other processes.
     """
     if stop is not None:
-        stop.unlink(missing_ok=True)
+        with touching(stop):
+            stop.unlink(missing_ok=True)
     before = {number: signal.getsignal(number) for number in _STOPPING}
     listener = _Listener(before[signal.SIGTERM], stop)
     try:
@@ -91,7 +92,15 @@ def stop_file_watch(path: Path) -> Signum:
         if parent is not None and not parent.is_alive():
             seen = int(signal.SIGTERM)
         elif path.exists():
-            seen = int(path.read_text(encoding="utf-8").strip() or signal.SIGTERM)
+            seen = _number_in(path)
         return seen
 
     return asked_to_stop
+
+
+def _number_in(path: Path) -> int:
+    """The signal's number in a stop file; SIGTERM's where it has none."""
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return int(signal.SIGTERM)

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import BaseFileLock
 
+from subquad.drivers.folder import claimed
 from subquad.drivers.signals import Signum
 from subquad.drivers.system import system_metrics
 from subquad.engine.group import Group
@@ -66,7 +67,7 @@ def _done(run: Run, group: Group, signals: Signals, restarts: bool, alone: bool)
     try:
         return train_run(run, group, signals)
     except SubquadError as error:
-        if alone:
+        if alone or isinstance(error, DiskError):
             raise
         return fail(run, group, str(error))
     except Exception as error:
@@ -82,9 +83,6 @@ def _writer_lock(run: Run, group: Group) -> BaseFileLock | None:
     """The first rank's claim to be the only writer of a run."""
     if not group.first:
         return None
-    lock = FileLock(run.folder / "writer.lock")
-    try:
-        lock.acquire(timeout=_TAKEOVER_SECONDS)
-    except Timeout as error:
-        raise RunError(f"{run.folder}: another process is still writing this run") from error
-    return lock
+    if lock := claimed(run.folder / "writer.lock", _TAKEOVER_SECONDS):
+        return lock
+    raise RunError(f"{run.folder}: another process is still writing this run")

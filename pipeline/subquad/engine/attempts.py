@@ -5,7 +5,6 @@ They tell a run that fails again and again from one that gets on.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import socket
@@ -19,13 +18,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from subquad.engine import checkpoint
 from subquad.engine.group import Group
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
 from subquad.registry import plugin_facts
-from subquad.runs import ATTEMPTS, CHECKPOINTS, ENVIRONMENT, ERROR, RESULT, read_json, write_json
+from subquad.runs import (
+    ATTEMPTS,
+    CHECKPOINTS,
+    ENVIRONMENT,
+    ERROR,
+    RESULT,
+    Place,
+    append_line,
+    parse_object,
+    read_json,
+    read_new,
+    touching,
+    write_json,
+)
 
 _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
 
@@ -47,23 +60,18 @@ class Attempt:
     world_size: int
 
 
+_ATTEMPT = TypeAdapter(Attempt)
+
+
 def read(run: Path) -> list[Attempt]:
-    """Earlier attempts, oldest first; torn lines are left out."""
-    path, found = run / ATTEMPTS, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        with suppress(ValueError, KeyError, TypeError):
-            data = json.loads(line)
-            found.append(Attempt(**{name: data[name] for name in Attempt.__dataclass_fields__}))
+    """Earlier attempts, oldest first; damaged lines are left out."""
+    path, found = run / ATTEMPTS, list[Attempt]()
+    with touching(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(_ATTEMPT.validate_python(parse_object(line)))
     return found
-
-
-def _append(run: Path, attempt: Attempt) -> None:
-    """Record a start."""
-    data = {**asdict(attempt), "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
-    with (run / ATTEMPTS).open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(data, sort_keys=True) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
@@ -75,25 +83,43 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
     Raises:
         TrainingFailed: attempts keep failing at one place.
     """
-    own = read(run.folder), checkpoint.newest_step(run.folder / CHECKPOINTS), _newest_error(run.folder)
-    earlier, step, error = group.gather(own)[0]
+    own = group.together(lambda: (read(run.folder), *_begun(run.folder)))
+    earlier, newest, step, error = group.gather(own)[0]
     failures, limit = _failures(earlier, run.launch, step), run.experiment.resources.max_failures
     if failures > limit:
         raise TrainingFailed(
             f"{failures} attempts in a row failed after step {step} before reaching a new checkpoint "
             f"(resources.max_failures: {limit}); the newest error: {error}"
         )
-    attempt = Attempt(len(earlier) + 1, step, run.launch, group.world_size)
+    number = max([newest, *(one.attempt for one in earlier)]) + 1
+    attempt = Attempt(number, step, run.launch, group.world_size)
 
     def record() -> list[str]:
         if not group.first:
             return []
+        damaged = [name for name in (RESULT, ENVIRONMENT) if _is_damaged(run.folder / name)]
         for stale in (ERROR, RESULT):
-            (run.folder / stale).unlink(missing_ok=True)
-        _append(run.folder, attempt)
-        return _record_environment(run, attempt.attempt)
+            with touching(run.folder / stale):
+                (run.folder / stale).unlink(missing_ok=True)
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
+        append_line(run.folder / ATTEMPTS, {**asdict(attempt), **about})
+        told = [f"{name} was damaged, and is written again" for name in damaged]
+        return [*told, *_record_environment(run, attempt.attempt)]
 
     return attempt.attempt, group.together(record)
+
+
+def _begun(folder: Path) -> tuple[int, int, str]:
+    """The newest attempt that metrics.jsonl knows, the step of the newest checkpoint, and the newest error."""
+    return (
+        read_new(folder, Place())[1].attempt,
+        max(checkpoint.finished_steps(folder / CHECKPOINTS), default=0),
+        _newest_error(folder),
+    )
+
+
+def _is_damaged(path: Path) -> bool:
+    return path.exists() and read_json(path) is None
 
 
 def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
@@ -105,7 +131,7 @@ def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
 def _newest_error(folder: Path) -> str:
     try:
         return (folder / ERROR).read_text(encoding="utf-8").strip().splitlines()[-1]
-    except (OSError, IndexError):
+    except (OSError, ValueError, IndexError):
         return "none was written: the process was killed"
 
 

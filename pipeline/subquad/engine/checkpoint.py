@@ -18,16 +18,18 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.engine import faults
 from subquad.errors import CheckpointError, DiskError
-from subquad.runs import json_value, read_json
+from subquad.runs import json_value, parse_object, read_json
 
 _FORMAT = 1
 MANIFEST = "manifest.json"
@@ -54,9 +56,9 @@ def _folder_of(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def _is_finished(root: Path, step: int) -> bool:
-    """Committed; it may be damaged all the same."""
-    return (_folder_of(root, step) / MANIFEST).exists()
+def manifest_of(root: Path, step: int) -> Path:
+    """The file with the sha256 of a checkpoint's others."""
+    return _folder_of(root, step) / MANIFEST
 
 
 def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
@@ -74,9 +76,8 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
         "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in contents.items()},
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # A step written again is uncommitted first, or a kill half-way would leave an old manifest on new files.
-        (folder / MANIFEST).unlink(missing_ok=True)
+        _remove(folder)
+        folder.mkdir(parents=True)
         for name, data in contents.items():
             faults.point(f"save.{name}")
             _write(folder / name, data)
@@ -128,15 +129,27 @@ def _no_room(folder: Path, error: OSError, needed: int) -> DiskError:
     )
 
 
+def _remove(folder: Path) -> None:
+    """Delete a checkpoint, or whatever lies in its place, as far as that works."""
+    with suppress(OSError):
+        # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
+        (folder / MANIFEST).unlink()
+    if folder.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            folder.unlink()
+
+
 def _steps(root: Path) -> list[int]:
     """Steps that have a folder, committed or not, oldest first."""
     matches = (_FOLDER.fullmatch(path.name) for path in root.glob("step-*"))
     return sorted(int(match.group(1)) for match in matches if match)
 
 
-def newest_step(root: Path) -> int:
-    """Step of the newest finished checkpoint, damaged or not; 0 where there is none."""
-    return max((step for step in _steps(root) if _is_finished(root, step)), default=0)
+def finished_steps(root: Path) -> list[int]:
+    """Steps of finished checkpoints, damaged or not, oldest first."""
+    return [step for step in _steps(root) if manifest_of(root, step).exists()]
 
 
 def read_checkpoint(root: Path, step: int) -> Checkpoint:
@@ -145,7 +158,40 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
     Raises:
         CheckpointError: it is not committed, damaged, or of another format.
     """
-    folder = _folder_of(root, step)
+    model, optimizer, rng = (_tensors(root, step, name) for name in _FILES[:3])
+    return Checkpoint(model, optimizer, rng, _state(root, step))
+
+
+def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tensor]:
+    """The model of one checkpoint; files that only training needs may be damaged.
+
+    Raises:
+        CheckpointError: it is not committed, damaged, of another format, or of an experiment with another digest.
+    """
+    if _state(root, step).get("digest") != digest:
+        raise CheckpointError(f"{_folder_of(root, step)}: belongs to another experiment")
+    return _tensors(root, step, _FILES[0])
+
+
+def _state(root: Path, step: int) -> dict[str, Any]:
+    path = _folder_of(root, step) / _FILES[3]
+    try:
+        state = parse_object(_verified(path, _manifest(path.parent, step)))
+        told, best = state["progress"]["step"], _best_step(state)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: unreadable: {error!r}") from error
+    if told != step or not 0 <= (best or 0) <= step:
+        raise CheckpointError(f"{path}: damaged: it speaks of step {told!r}, the best one {best!r}")
+    return state
+
+
+def _best_step(state: Mapping[str, Any]) -> int | None:
+    """The step of the best evaluation so far, None where there is none."""
+    best = state["progress"].get("best")
+    return int(best["step"]) if best else None
+
+
+def _manifest(folder: Path, step: int) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if manifest is None:
         raise CheckpointError(f"{folder}: no readable {MANIFEST}: the checkpoint was never finished or is damaged")
@@ -156,12 +202,15 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
         )
     if manifest.get("step") != step:
         raise CheckpointError(f"{folder / MANIFEST}: damaged: it speaks of step {manifest.get('step')!r}")
-    contents = {name: _verified(folder / name, manifest) for name in _FILES}
+    return manifest
+
+
+def _tensors(root: Path, step: int, name: str) -> Mapping[str, Tensor]:
+    path = _folder_of(root, step) / name
     try:
-        model, optimizer, rng = (load(contents[name]) for name in _FILES[:3])
-        return Checkpoint(model, optimizer, rng, json.loads(contents["state.json"]))
-    except Exception as error:  # safetensors has no exception of its own to name
-        raise CheckpointError(f"{folder}: unreadable: {error}") from error
+        return load(_verified(path, _manifest(path.parent, step)))
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:  # KeyError: a dtype that torch has not
+        raise CheckpointError(f"{path}: unreadable: {error!r}") from error
 
 
 def _verified(path: Path, manifest: Mapping[str, Any]) -> bytes:
@@ -184,6 +233,8 @@ def _verified(path: Path, manifest: Mapping[str, Any]) -> bytes:
 def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint that verifies, walking back over damaged ones; None where there is none at all.
 
+    One whose best checkpoint has no good weights is passed over too: what is chosen in the end must be what was scored.
+
     Args:
         root: the run's checkpoints folder.
         warn: told, in one line each, which checkpoints were passed over and why.
@@ -194,13 +245,19 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     damaged: list[str] = []
     for step in reversed(_steps(root)):
         try:
-            return read_checkpoint(root, step)
+            found = read_checkpoint(root, step)
+            if (best := _best_step(found.state)) not in (None, step):
+                read_weights(root, best, found.state.get("digest"))
+            return found
         except CheckpointError as error:
             warn(f"passed over a bad checkpoint: {error}")
-            if _is_finished(root, step):
+            if manifest_of(root, step).exists():
                 damaged.append(str(error))
     if damaged:
-        raise CheckpointError(f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}")
+        raise CheckpointError(
+            f"all {len(damaged)} checkpoints are damaged: {'; '.join(damaged)}; without the folder {root} "
+            "`subquad resume` begins anew"
+        )
     return None
 
 
@@ -211,9 +268,10 @@ def trained_weights(root: Path, *, best: bool = True) -> Mapping[str, Tensor] | 
         CheckpointError: they are damaged.
     """
     found = newest_good(root, lambda text: None)
-    if found and best and (chosen := found.state["progress"]["best"]):
-        found = read_checkpoint(root, chosen["step"])
-    return found and found.model
+    if found is None:
+        return None
+    chosen = _best_step(found.state) if best else None
+    return found.model if chosen is None else read_weights(root, chosen, found.state.get("digest"))
 
 
 def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
@@ -222,10 +280,6 @@ def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
     Later steps are a future that was given up; unfinished folders are of no use; of the finished ones the newest
     `keep` stay, and the steps in `also`.
     """
-    existing = _steps(root)
-    finished = [step for step in existing if step <= newest and _is_finished(root, step)]
-    for step in set(existing) - set(finished[-keep:]) - (set(also) & set(finished)):
-        folder = _folder_of(root, step)
-        # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
-        (folder / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
+    finished = [step for step in finished_steps(root) if step <= newest]
+    for step in set(_steps(root)) - set(finished[-keep:]) - (set(also) & set(finished)):
+        _remove(_folder_of(root, step))

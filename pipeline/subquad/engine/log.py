@@ -17,7 +17,7 @@ import torch
 from subquad.engine.group import Group
 from subquad.engine.state import Progress
 from subquad.plan import Plan
-from subquad.runs import METRICS, Record, RecordKind, write_text
+from subquad.runs import METRICS, Record, RecordKind, touching, write_text
 
 FLUSH_SECONDS = 0.5
 
@@ -36,16 +36,24 @@ class MetricsLog:
         keep: number of records to keep of an earlier attempt; the rest is cut.
         attempt: tags each record.
         plan: tells the epochs that steps are.
+
+    Attributes:
+        count: records so far.
+        lost: records of an earlier attempt that should be there, and are missing or damaged.
     """
 
     def __init__(self, run: Path | None, keep: int, attempt: int, plan: Plan):
-        self.count = keep if run is None else _cut(run / METRICS, keep)
+        self.count = keep
+        self._path = Path() if run is None else run / METRICS
         self._attempt = attempt
         self._plan = plan
         self._stream: IO[str] | None = None
         self._flushed = 0.0
         if run is not None:
-            self._stream = (run / METRICS).open("a", encoding="utf-8")
+            with touching(self._path):
+                self.count = _cut(self._path, keep)
+                self._stream = self._path.open("a", encoding="utf-8")
+        self.lost = keep - self.count
 
     def add(
         self,
@@ -71,32 +79,42 @@ class MetricsLog:
             metrics=metrics or {},
             text=text,
         )
-        self._stream.write(record.line())
-        if kind != "train" or time.monotonic() - self._flushed > FLUSH_SECONDS:
-            self._flushed = time.monotonic()
-            self._stream.flush()
+        with touching(self._path):
+            self._stream.write(record.line())
+            if kind != "train" or time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self._flushed = time.monotonic()
+                self._stream.flush()
 
     def sync(self) -> None:
         """Bring every record to the disk; a checkpoint that counts them may follow."""
         if self._stream is not None:
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
+            with touching(self._path):
+                self._stream.flush()
+                os.fsync(self._stream.fileno())
 
     def close(self) -> None:
         if self._stream is not None:
-            self._stream.close()
+            with touching(self._path):
+                self._stream.close()
             self._stream = None
 
 
 def _cut(path: Path, keep: int) -> int:
-    """Keep the first `keep` complete lines of a file; returns how many there are."""
+    """Keep the good ones of the first `keep` lines of a file; returns how many there are."""
     if not path.exists():
         return 0
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    whole = [line for line in lines[:keep] if line.endswith("\n")]
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = [line for line in lines[:keep] if _is_record(line)]
     if len(whole) != len(lines):
-        write_text(path, "".join(whole))
+        write_text(path, b"".join(whole).decode())
     return len(whole)
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and bool(Record.parse(line))
+    except ValueError:
+        return False
 
 
 class Usage:

@@ -5,8 +5,6 @@ The keys of result.json are described in docs/reference/run-directory.md.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from subquad.cost import Cost
 from subquad.data import Dataset, Split, TestKey, check_copies
@@ -24,9 +22,9 @@ from subquad.engine.group import Group
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress
 from subquad.engine.tensors import load_model
-from subquad.errors import CheckpointError, plain
+from subquad.errors import TrainingFailed, plain
 from subquad.experiment import Run
-from subquad.runs import CHECKPOINTS, PREDICTIONS, RESULT, write_json
+from subquad.runs import CHECKPOINTS, PREDICTIONS, append_line, touching, write_result
 
 _FORMAT = 1
 _LABELS = {
@@ -72,10 +70,7 @@ class Seal:
             "time": time.time(),
         }
         for ledger in self.ledgers:
-            with ledger.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(opening, sort_keys=True) + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+            append_line(ledger, opening)
         split = self.dataset.split("test", TestKey(self.run.dataset_label, reason))
         honest = self.run.experiment.protocol == "honest"
         return split, check_copies(self.dataset, split, validation=honest)
@@ -104,25 +99,31 @@ def _is_accuracy(name: Any, value: Any) -> bool:
 
 
 def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
-    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions."""
+    """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions.
+
+    Raises:
+        CheckpointError: its weights are damaged; the test split stays closed.
+        TrainingFailed: no evaluation gave a number to choose by; the test split stays closed.
+    """
     run, first = parts.run, parts.group.first
-    chosen, step, notes = "last", progress.step, []
-    if run.experiment.protocol != "fixed" and progress.best:
+    chosen, step = "last", progress.step
+    if run.experiment.protocol != "fixed":
+        if not progress.best:
+            raise TrainingFailed(f"no evaluation gave a finite {run.goal.metric}: there is no best checkpoint to test")
         chosen, step = "best", progress.best["step"]
-        try:
-            load_model(parts.bare_model, checkpoint.read_checkpoint(run.folder / CHECKPOINTS, step).model)
-        except CheckpointError as error:
-            chosen, step = "last", progress.step
-            notes.append(f"the best checkpoint could not be read, the last weights were tested instead: {error}")
+        root = run.folder / CHECKPOINTS
+        load_model(parts.bare_model, parts.group.together(lambda: checkpoint.read_weights(root, step, run.digest)))
     split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
     metrics, arrays = evaluate(parts, split, per_sample=True)
     if first and arrays:
-        save_file({name: np.ascontiguousarray(rows) for name, rows in arrays.items()}, run.folder / PREDICTIONS)
+        path, kept = run.folder / PREDICTIONS, {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
+        with touching(path):
+            path.write_bytes(save(kept))
     scores, wrong = _reference_scores(seal.dataset, split) if first else ({}, [])
     return {
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": {"samples": len(split), "accuracy": scores} if scores else None,
-        "notes": [*notes, *getattr(split, "notes", ()), *copies, *wrong],
+        "notes": [*getattr(split, "notes", ()), *copies, *wrong],
     }
 
 
@@ -160,14 +161,18 @@ def fail(run: Run, group: Group, reason: str) -> Literal["failed"]:
     """Record that a run ended without a result; `resume` tries it again."""
     if group.first:
         unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
-        write_json(run.folder / RESULT, {**_identity(run), "status": "failed", "reason": reason, **unknown})
+        write_result(run.folder, {**_identity(run), "status": "failed", "reason": reason, **unknown})
     return "failed"
 
 
 def _identity(run: Run) -> dict[str, Any]:
+    return {"format": _FORMAT, **names_of(run), "experiment": run.digest, "launch": run.launch}
+
+
+def names_of(run: Run) -> dict[str, Any]:
+    """What a run is called, from its beginning on."""
     experiment = run.experiment
     return {
-        "format": _FORMAT,
         "name": experiment.name,
         "label": run.label,
         "axes": run.axes,
@@ -181,6 +186,4 @@ def _identity(run: Run) -> dict[str, Any]:
         "metric": run.goal.metric,
         "mode": run.goal.mode,
         "workers": experiment.resources.workers,
-        "experiment": run.digest,
-        "launch": run.launch,
     }

@@ -23,7 +23,7 @@ from subquad.engine.state import Progress, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
-from subquad.runs import CHECKPOINTS, ERROR, OPENINGS, PLAN, RESULT, read_result, runs_root, write_json
+from subquad.runs import CHECKPOINTS, ERROR, METRICS, OPENINGS, PLAN, runs_root, write_json, write_result
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -36,7 +36,7 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
         Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the run can go on from
             its newest checkpoint.
     """
-    earlier = read_result(run.folder) or {}
+    earlier = run.result or {}
     if earlier.get("status") in ("finished", "pruned"):
         return "finished"
     if earlier.get("status") == "failed" and earlier.get("launch") == run.launch:
@@ -49,7 +49,7 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
         alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
         if not alike:
             # The first rank to fail knows the cause; the others only see their peer go.
-            with contextlib.suppress(FileExistsError), (run.folder / ERROR).open("x", encoding="utf-8") as stream:
+            with contextlib.suppress(OSError), (run.folder / ERROR).open("x", encoding="utf-8") as stream:
                 stream.write(f"rank {group.rank}\n{traceback.format_exc()}")
         if isinstance(error, SystemExit):  # else it would end the driver, and with it the runs that come after
             raise RuntimeError(f"a plugin called sys.exit({error.code!r})") from error
@@ -69,6 +69,8 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         write_json(run.folder / PLAN, parts.plan.numbers())
         tidy(run.folder, parts.train.keep_checkpoints, progress)
     log = MetricsLog(run.folder if group.first else None, progress.records, attempt, parts.plan)
+    if log.lost:
+        told.append(f"{METRICS} was damaged: {log.lost} of {progress.records} records of earlier attempts are lost")
     try:
         for text in (*told, *parts.plan.notes()):
             log.add("event", progress, text=text)
@@ -83,9 +85,11 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         log.close()
     used = usage.to_json()
     if group.first:
-        write_json(run.folder / RESULT, result | {"kernels": kernels, **used})
+        root, test = run.folder / CHECKPOINTS, result["test"]
+        tested = [checkpoint.manifest_of(root, test["step"])] if test else []
+        write_result(run.folder, result | {"kernels": kernels, **used}, *tested)
         if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
-            shutil.rmtree(run.folder / CHECKPOINTS, ignore_errors=True)
+            shutil.rmtree(root, ignore_errors=True)
     group.barrier()
     return "finished"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from subquad.engine import checkpoint
@@ -23,8 +25,7 @@ from subquad.engine.tensors import (
 )
 from subquad.errors import CheckpointError
 from subquad.experiment import differences
-from subquad.experiment.schema import Experiment
-from subquad.runs import BEST, CHECKPOINTS, LAST, write_json
+from subquad.runs import BEST, CHECKPOINTS, LAST, touching, write_json
 
 
 @dataclass
@@ -92,16 +93,15 @@ def save(parts: Parts, progress: Progress) -> None:
     optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
     generators = group.gather(generator_states())
     progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
+    states = {f"{rank}/{name}": one for rank, (own, _) in enumerate(generators) for name, one in own.items()}
     state = {
         "progress": dict(vars(progress)),
         "digest": run.digest,
         "experiment": run.experiment.model_dump(mode="json"),
         "world_size": group.world_size,
         "rng": [numbers for _, numbers in generators],
+        "tensors": _kinds({**optimizer, **states}),
     }
-    states: dict[str, Tensor] = {}
-    for rank, (own, _) in enumerate(generators):
-        states |= {f"{rank}/{name}": one for name, one in own.items()}
 
     def write() -> None:
         if group.first:
@@ -118,8 +118,15 @@ def tidy(run: Path, keep: int, progress: Progress) -> None:
         if found:
             write_json(run / name, found)
         else:
-            (run / name).unlink(missing_ok=True)
+            with touching(run / name):
+                (run / name).unlink(missing_ok=True)
     checkpoint.prune(run / CHECKPOINTS, progress.step, keep, [progress.best["step"]] if progress.best else [])
+
+
+def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """`float32 3x4`, by name."""
+    shapes = {name: "x".join(map(str, one.shape)) for name, one in tensors.items()}
+    return {name: f"{str(one.dtype).removeprefix('torch.')} {shapes[name]}".rstrip() for name, one in tensors.items()}
 
 
 def restore(parts: Parts, found: Checkpoint) -> Progress:
@@ -128,14 +135,34 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     On another number of ranks the generators are seeded anew from the step: the sample order stays, dropout differs.
 
     Raises:
-        CheckpointError: it belongs to another experiment.
+        CheckpointError: it belongs to another experiment, or does not hold what such a checkpoint holds.
     """
-    rank, state = parts.group.rank, found.state
+    state = found.state
     if state.get("digest") != parts.run.digest:
-        changed = ", ".join(differences(Experiment.model_validate(state["experiment"]), parts.run.experiment))
+        changed = ", ".join(differences(state.get("experiment") or {}, parts.run.experiment))
         raise CheckpointError(
             f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of the mixer'}"
         )
+    try:
+        _same_tensors(_kinds({**found.optimizer, **found.rng}), state.get("tensors"))
+        return _restore(parts, found)
+    except (CheckpointError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        reason = error if isinstance(error, CheckpointError) else repr(error)
+        where = parts.run.folder / CHECKPOINTS
+        raise CheckpointError(f"{where}: step {state['progress']['step']} cannot be used: {reason}") from error
+
+
+def _same_tensors(kinds: Mapping[str, str], told: Mapping[str, str] | None) -> None:
+    """Refuse state of the optimiser or of generators that is not what the checkpoint was written with."""
+    told = kinds if told is None else told
+    if wrong := sorted(name for name in kinds.keys() | told.keys() if kinds.get(name) != told.get(name)):
+        has, must = (one.get(wrong[0], "missing") for one in (kinds, told))
+        more = f", and {len(wrong) - 1} more differ" if wrong[1:] else ""
+        raise CheckpointError(f"{wrong[0]} is {has}, must be {must}{more}")
+
+
+def _restore(parts: Parts, found: Checkpoint) -> Progress:
+    rank, state = parts.group.rank, found.state
     load_model(parts.bare_model, found.model)
     load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)
     progress = _progress(state["progress"])
@@ -150,8 +177,7 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
 
 
 def _progress(values: dict[str, Any]) -> Progress:
-    known = {one.name for one in fields(Progress)}
-    progress = Progress(**{name: value for name, value in values.items() if name in known})
+    progress = TypeAdapter(Progress).validate_python(values)
     for found in (progress.best, progress.last):
         if found:
             found["metrics"] = {name: float(value) for name, value in found["metrics"].items()}

@@ -53,16 +53,20 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy whole tensors into a model, sharded or not.
 
     Raises:
-        CheckpointError: names or shapes differ; the first differences are named.
+        CheckpointError: names, shapes or types differ; the first differences are named.
     """
     own = dict(_named_state(model))
     wrong = sorted(own.keys() ^ tensors.keys())
-    wrong += [name for name in own.keys() & tensors.keys() if own[name].shape != tensors[name].shape]
+    wrong += [name for name in sorted(own.keys() & tensors.keys()) if not _alike(own[name], tensors[name])]
     if wrong:
         listed = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
         raise CheckpointError(f"the checkpoint holds another model: {listed} differ")
     for name, tensor in own.items():
         tensor.copy_(_like(tensors[name], tensor))
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:

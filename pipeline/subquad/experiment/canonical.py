@@ -59,9 +59,10 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(a: Experiment, b: Experiment) -> list[str]:
-    """Dotted keys in which two experiments differ, of those that the digest covers."""
-    before, after = (dict(_deciding(one.model_dump(mode="json"))) for one in (a, b))
+def differences(a: Experiment | Mapping[str, Any], b: Experiment) -> list[str]:
+    """Dotted keys in which two experiments differ, of those that the digest covers; `a` may be plain values."""
+    plain = a.model_dump(mode="json") if isinstance(a, Experiment) else a
+    before, after = dict(_deciding(plain)), dict(_deciding(b.model_dump(mode="json")))
     shared = before.keys() & after.keys()
     return [key for key in {**before, **after} if key not in shared or before[key] != after[key]]
 

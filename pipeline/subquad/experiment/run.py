@@ -33,6 +33,7 @@ from subquad.experiment.settings import (
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
+from subquad.runs import read_result
 
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""
@@ -83,6 +84,12 @@ class Run:
         """Where its files are."""
         assert self.place is not None, "the run has no folder yet"
         return self.place
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What its result.json says; None while there is none, where it is damaged, or of another experiment."""
+        found = read_result(self.folder)
+        return found if found and found.get("experiment") == self.digest else None
 
     @cached_property
     def digest(self) -> str:

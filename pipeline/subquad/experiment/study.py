@@ -18,7 +18,7 @@ from subquad.experiment.settings import Tree, problem
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
-from subquad.runs import CELLS, read_result, runs_root
+from subquad.runs import CELLS, runs_root
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [one for one in self.runs if (read_result(one.folder) or {}).get("status") != "finished"]
+        return [one for one in self.runs if (one.result or {}).get("status") != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""

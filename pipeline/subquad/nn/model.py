@@ -159,6 +159,14 @@ class Task(ABC):
         """Arrays over the batch to keep for paired tests, such as `predicted` and `label`, (B,) each. Default: none."""
         return {}
 
+    def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
+        """Metrics that follow from the arrays of `per_sample` over a whole split, for `subquad verify`. Default: none.
+
+        Raises:
+            ValueError: the arrays cannot be this task's.
+        """
+        return {}
+
     def evaluate(self, model: Backbone, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a batch adds to an evaluation: `sums` and `per_sample`. Default: both of one forward pass.
 

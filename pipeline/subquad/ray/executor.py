@@ -27,6 +27,7 @@ class RayExecutor(Executor):
     """Workers of a Ray cluster of our own on this machine."""
 
     words = "through Ray, which takes some seconds to start"
+    option = ""
     reserves = True
 
     def check(self) -> None:

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from itertools import cycle, pairwise
 from typing import Any, Literal
 
+from subquad.errors import RunError
 from subquad.report.curves import Curve
 from subquad.report.published import printed_values, published_beside
 from subquad.report.report import Report
 from subquad.report.rows import TableRow, in_order
+from subquad.report.run import ReportedRun
 from subquad.report.text import Metric, Spread
-from subquad.runs import read_records
+from subquad.runs import Record, read_records
 
 MAX_POINTS = 240
 _COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
@@ -123,7 +125,7 @@ def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[
         name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours.get(row.name, _BASELINE_COLOUR)
         for run in row.runs:
             by_split, loss = dict[str, list[_Point]](), list[_Point]()
-            for record in read_records(run.folder):
+            for record in _records(run):
                 if record.kind == "eval" and row.metric in record.metrics:
                     score = Metric(row.metric).scaled(record.metrics[row.metric])
                     by_split.setdefault(record.split, []).append((record.epoch, score))
@@ -133,6 +135,14 @@ def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[
                 scores.append(_Line(name, colour, _thin(points), style="dashed" if split == "test" else "line"))
             losses.append(_Line(name, colour, _thin(loss)))
     return _drawable(scores), _drawable(losses)
+
+
+def _records(run: ReportedRun) -> list[Record]:
+    """None where some are damaged, as its row says."""
+    try:
+        return list(read_records(run.folder))
+    except RunError:
+        return []
 
 
 def _drawable(lines: Iterable[_Line]) -> tuple[_Line, ...]:

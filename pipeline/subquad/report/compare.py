@@ -164,6 +164,8 @@ def _correctness(row: TableRow) -> tuple[np.ndarray, np.ndarray]:
 
 def _predictions(run: ReportedRun) -> tuple[np.ndarray, np.ndarray]:
     """`predicted` and `label`, the true classes: (N,) int64 each."""
+    if any(one.startswith(PREDICTIONS) for one in run.faults):
+        raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
     try:
         arrays = load_file(run.folder / PREDICTIONS)
     except FileNotFoundError:

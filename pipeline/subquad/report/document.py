@@ -121,12 +121,13 @@ def _sections(report: Report) -> Iterator[Section]:
         yield _means(report)
     for curve in report.curves:  # what holds for all of them is said below the last
         notes = (CURVE_NOTE,) if curve is report.curves[-1] else ()
+        chart = curve_chart(curve)
         yield Section(
             title=f"Varied: {curve.title}",
             table=_curve_table(curve),
             lines=(curve.sentence,),
             notes=notes,
-            charts=(curve_chart(curve),),
+            charts=(chart,) if chart.lines else (),
         )
     if beside := [(row, one) for row in report.rows for one in report.published(row)]:
         yield _published(beside)

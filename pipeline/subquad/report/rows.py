@@ -106,6 +106,8 @@ class TableRow:
 
     def _state(self, run: ReportedRun) -> tuple[str, str | None]:
         """The state and its reason."""
+        if run.status == "finished" and run.faults:
+            return "not verified", "; ".join(run.faults)
         if run.status != "finished" or any(run is one for one in self.counted):
             return run.status, run.reason
         if run.score(run.metric) is None:

@@ -15,7 +15,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.report.text import DASH, duration, printable
-from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, RESULT, STUDY, flatten, read_json, runs_below
+from subquad.runs import (
+    ENVIRONMENT,
+    EXPERIMENT,
+    IDENTITY,
+    RESULT,
+    STUDY,
+    flatten,
+    parse_object,
+    read_json,
+    result_faults,
+    runs_below,
+)
 
 _FORMAT = 1
 _IDLE = ("format.", "name.", "resources.", "tracking.", "train.micro_batch.", "train.loader_workers.")
@@ -26,6 +37,9 @@ _PROTOCOLS = {
     "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
     "paper": "best test accuracy over epochs, chosen on the test split",
 }
+
+_CALLED = ("axes", "protocol_label", "metric", "mode")
+"""What identity.json says of a run beside its names."""
 
 _Text = Annotated[str, AfterValidator(printable)]
 
@@ -72,6 +86,39 @@ class _ReferenceScores(FilePart):
     accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]]
 
 
+class _Git(FilePart):
+    commit: str | None = None
+    dirty: bool = False
+
+
+class _Machine(FilePart):
+    """Where a run's numbers come from: what environment.json says of it."""
+
+    python: str | None = None
+    platform: str | None = None
+    gpus: tuple[str, ...] = ()
+    packages: dict[str, str] = {}
+    plugins: tuple[dict[str, Any], ...] = ()
+    git: _Git | None = None
+
+
+class _Named(FilePart):
+    name: str
+
+
+class _Seeded(FilePart):
+    seed: int = 0
+
+
+class _Asked(FilePart):
+    """What experiment.yaml must say of a run, and what identity.json adds: the names that tables give it."""
+
+    mixer: _Named
+    dataset: _Named
+    protocol: str = "honest"
+    train: _Seeded = _Seeded()
+
+
 class ReportedRun(FilePart):
     """One run: where it lies, and what its result.json says, whose keys docs/reference/run-directory.md has.
 
@@ -80,6 +127,7 @@ class ReportedRun(FilePart):
         name: its directory relative to what was asked for.
         leaves: experiment.yaml by dotted key.
         environment: environment.json.
+        faults: why its result cannot be that of the files beside it.
         axes: its coordinates in its study; a choice of several settings is a mapping.
         mixer: the plugin's name.
         dataset: the data set's problem or plugin.
@@ -89,8 +137,9 @@ class ReportedRun(FilePart):
     folder: Path
     name: str
     leaves: dict[str, Any]
-    environment: dict[str, Any]
-    status: Literal["finished", "pruned", "failed", "stopped", "running/unfinished"]
+    environment: _Machine
+    faults: tuple[_Text, ...] = ()
+    status: Literal["finished", "pruned", "failed", "unfinished", "damaged"]
     reason: _Text | None = None
     axes: dict[str, Any] = {}
     mixer: _Text
@@ -117,7 +166,7 @@ class ReportedRun(FilePart):
 
     @property
     def has_result(self) -> bool:
-        return self.status != "running/unfinished"
+        return self.status not in ("unfinished", "damaged")
 
     @property
     def label(self) -> str:
@@ -165,9 +214,9 @@ class ReportedRun(FilePart):
 
     def provenance(self) -> dict[str, str]:
         """Where its numbers come from: experiment, source revision, versions, plugin distributions; by name."""
-        machine = self.environment
-        git, packages = machine.get("git") or {}, sorted((machine.get("packages") or {}).items())
+        machine, git = self.environment, self.environment.git or _Git()
         facts = {
+            "not verified": "; ".join(self.faults),
             "experiment.yaml sha256": hashlib.sha256((self.folder / EXPERIMENT).read_bytes()).hexdigest(),
             "experiment hash": self.digest,
             "reason": self.reason,
@@ -176,12 +225,12 @@ class ReportedRun(FilePart):
             "skipped steps": self.skipped_steps,
             "workers": self.workers,
             "tested": f"{self.test.checkpoint} checkpoint, {self.test.samples} samples" if self.test else None,
-            "git commit": f"{git.get('commit') or DASH}{' with uncommitted changes' if git.get('dirty') else ''}",
-            "python": machine.get("python"),
-            "platform": machine.get("platform"),
-            "GPUs": ", ".join(map(str, machine.get("gpus") or ())),
-            "packages": ", ".join(f"{name} {found}" for name, found in packages),
-            "plugins": "; ".join(map(_plugin, machine.get("plugins") or ())),
+            "git commit": f"{git.commit or DASH}{' with uncommitted changes' if git.dirty else ''}",
+            "python": machine.python,
+            "platform": machine.platform,
+            "GPUs": ", ".join(machine.gpus),
+            "packages": ", ".join(f"{name} {found}" for name, found in sorted(machine.packages.items())),
+            "plugins": "; ".join(map(_plugin, machine.plugins)),
         }
         return {name: printable(str(value)) for name, value in facts.items() if value}
 
@@ -214,51 +263,51 @@ def reported_runs(folders: Sequence[Path]) -> list[ReportedRun]:
 
 
 def _read(run: Path, root: Path) -> ReportedRun:
-    experiment = _experiment(run)
-    known = {
-        **(_result(run) if (run / RESULT).exists() else _without_result(run, experiment)),
-        "folder": run,
-        "name": printable(run.resolve().relative_to(root).as_posix()),
-        "leaves": flatten(experiment),
-        "environment": read_json(run / ENVIRONMENT) or {},
-    }
+    """Without a result, or with one that cannot be believed, what is known is how the run began."""
+    leaves, begun = _begun(run)
+    name = printable(run.resolve().relative_to(root).as_posix())
+    own = {"folder": run, "name": name, "leaves": leaves, "environment": _machine(run)}
+    state = {"status": "unfinished"}
+    if (run / RESULT).exists():
+        try:
+            result = _result(run / RESULT)
+            return ReportedRun.read({**result, **own, "faults": result_faults(run, result)})
+        except (OSError, ValueError) as error:
+            state = {"status": "damaged", "reason": f"{RESULT}: {error}"}
     try:
-        return ReportedRun.read(known)
+        return ReportedRun.read({**begun, **own, **state})
     except ValueError as error:
-        raise RunError(f"{run / RESULT}: {error}") from error
+        raise RunError(f"{run / IDENTITY}: {error}") from error
 
 
-def _experiment(run: Path) -> dict[str, Any]:
+def _begun(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings by dotted key; what a run is called, from its beginning on."""
     path = run / EXPERIMENT
     data = parse_yaml(read_text(path, str(path)), str(path)).data
-    for key in ("dataset", "mixer"):
-        part = data.get(key) if isinstance(data, dict) else None
-        if not isinstance(part, dict) or not isinstance(part.get("name"), str):
-            raise RunError(f"{path}: {key}.name: missing")
-    return data
-
-
-def _result(run: Path) -> dict[str, Any]:
-    path = run / RESULT
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: not readable as JSON ({type(error).__name__})") from error
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != _FORMAT:
+        asked = _Asked.read(data)
+    except ValueError as error:
+        raise RunError(f"{path}: {error}") from error
+    called = {
+        "mixer": asked.mixer.name.rpartition(":")[2],
+        "dataset": asked.dataset.name.rpartition(":")[2],
+        "protocol": asked.protocol,
+        "seed": asked.train.seed,
+    }
+    identity = read_json(run / IDENTITY) or {}
+    return flatten(data), called | {key: identity[key] for key in (*called, *_CALLED) if key in identity}
+
+
+def _machine(run: Path) -> _Machine:
+    try:
+        return _Machine.read(read_json(run / ENVIRONMENT) or {})
+    except ValueError:  # then it is not what the result was made of either
+        return _Machine()
+
+
+def _result(path: Path) -> dict[str, Any]:
+    data = parse_object(path.read_bytes())
+    found = data.get("format")
+    if isinstance(found, int) and found != _FORMAT:
         raise RunError(f"{path}: result format {found!r}, this subquad reads format {_FORMAT}")
     return data
-
-
-def _without_result(run: Path, experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known before the run has said how it went, and what to call its data set."""
-    known = read_json(run / IDENTITY) or {}
-    axes = known.get("axes")
-    return {
-        "status": "running/unfinished",
-        "axes": axes if isinstance(axes, dict) else {},
-        "mixer": experiment["mixer"]["name"].rpartition(":")[2],
-        "dataset": str(known.get("dataset") or experiment["dataset"]["name"].rpartition(":")[2]),
-        "protocol": str(experiment.get("protocol", "honest")),
-        "seed": int((experiment.get("train") or {}).get("seed", 0)),
-    }

@@ -52,7 +52,7 @@ def _plain(value: Any) -> Any:
 
 def _row(row: TableRow) -> dict[str, Any]:
     named = {"mixer": row.label, "setting": dict(row.setting), "status": row.status()}
-    runs = [_picked(run, ("name", "seed", "status", "reason")) for run in row.runs]
+    runs = [_picked(run, ("name", "seed", "status", "reason", "faults")) for run in row.runs]
     return {"kind": "mixer", **_picked(row, _ROW), **named, "runs": runs}
 
 

@@ -25,7 +25,18 @@ from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
-from subquad.runs import ATTEMPTS, METRICS, RESULT, SUMMARY, TRIAL, TRIALS, Record, read_json, read_records, write_json
+from subquad.runs import (
+    ATTEMPTS,
+    RESULT,
+    SUMMARY,
+    TRIAL,
+    TRIALS,
+    Record,
+    read_json,
+    read_records,
+    result_faults,
+    write_json,
+)
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
 BEST, BUDGETS = "best", "budgets.json"
@@ -133,14 +144,16 @@ def _result(folder: Path) -> dict[str, Any]:
     data = _object(path)
     if data.get("status") not in ENDED:
         raise _damaged(path, "does not say how the trial ended")
+    if faults := result_faults(folder, data):
+        raise _damaged(path, faults[0])
     return data
 
 
 def _records(folder: Path) -> list[Record]:
     try:
         return list(read_records(folder))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # a line that is no record
-        raise _damaged(folder / METRICS, f"holds a line that is no record ({type(error).__name__})") from error
+    except RunError as error:
+        raise RunError(f"{error}; {PUT_BACK}") from error
 
 
 def _object(path: Path) -> dict[str, Any]:

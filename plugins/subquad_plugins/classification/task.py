@@ -55,12 +55,8 @@ class Classification(Task):
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`loss` () float64 and `confusion` (C, C) int64, rows the true class, columns the predicted one."""
         outputs, labels = self._cases(outputs, batch["labels"])
-        classes = self.spec.num_classes
-        confusion = torch.bincount(labels * classes + outputs.argmax(-1), minlength=classes**2)
-        return {
-            "loss": self._losses(outputs, labels).double().sum(),
-            "confusion": confusion.view(classes, classes),
-        }
+        confusion = self._confusion(labels, outputs.argmax(-1))
+        return {"loss": self._losses(outputs, labels).double().sum(), "confusion": confusion}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """`accuracy` and `macro_f1` as shares in [0, 1], and the mean `loss`; NaN where there was no case.
@@ -83,6 +79,19 @@ class Classification(Task):
         """`predicted` and `label`, (B,) int64 each; of positions (B, L), `NO_LABEL` where there is no label."""
         labels = batch["labels"]
         return {"predicted": outputs.argmax(-1).masked_fill(labels == NO_LABEL, NO_LABEL), "label": labels}
+
+    def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
+        """`accuracy` and `macro_f1`."""
+        labels, predicted = kept["label"], kept["predicted"]
+        cases = [one[labels != NO_LABEL] for one in (labels, predicted)]
+        if not all(bool(((one >= 0) & (one < self.spec.num_classes)).all()) for one in cases):
+            raise ValueError(f"the answers are none of {self.spec.num_classes} classes")
+        found = self.metrics({"confusion": self._confusion(*cases), "loss": torch.tensor(math.nan)})
+        return {name: found[name] for name in ("accuracy", "macro_f1")}
+
+    def _confusion(self, labels: Tensor, predicted: Tensor) -> Tensor:
+        classes = self.spec.num_classes
+        return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
 
     def decode(self, model: Backbone, batch: Batch) -> Tensor:
         """The predicted classes, (B,) int64, or (B, L) of positions."""

@@ -9,37 +9,48 @@ import pytest
 import torch
 
 from subquad.engine import checkpoint
-from subquad.engine.checkpoint import Checkpoint, _steps, newest_good, newest_step, prune, read_checkpoint, write
+from subquad.engine.checkpoint import (
+    Checkpoint,
+    _steps,
+    finished_steps,
+    newest_good,
+    prune,
+    read_checkpoint,
+    trained_weights,
+    write,
+)
 from subquad.errors import CheckpointError, DiskError
 
 FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
 
 
-def content(value: float = 1.0) -> Checkpoint:
-    return Checkpoint(
+def put(root, step: int, value: float = 1.0, best: int = 0, digest: str = "one") -> None:
+    """Write a checkpoint whose best one is that of step `best`, its own where 0."""
+    checkpoint = Checkpoint(
         {"layer.weight": torch.full((3, 4), value), "count": torch.tensor(7)},
         {"layer.weight/exp_avg": torch.full((3, 4), value / 2), "layer.weight/step": torch.tensor(3.0)},
         {"0/torch": torch.arange(16, dtype=torch.uint8)},
-        {"progress": {"step": 1, "loss": float("nan")}},
+        {"progress": {"step": step, "loss": float("nan"), "best": {"step": best or step}}, "digest": digest},
     )
+    write(root, step, checkpoint)
 
 
 def test_what_is_written_is_read(tmp_path):
-    write(tmp_path, 12, content(3.5))
+    put(tmp_path, 12, 3.5)
     found = read_checkpoint(tmp_path, 12)
     assert torch.equal(found.model["layer.weight"], torch.full((3, 4), 3.5))
     assert found.model["count"].item() == 7
     assert found.optimizer["layer.weight/step"].item() == 3.0
     assert torch.equal(found.rng["0/torch"], torch.arange(16, dtype=torch.uint8))
-    assert found.state["progress"] == {"step": 1, "loss": "NaN"}
-    assert newest_step(tmp_path) == 12
+    assert found.state["progress"] == {"step": 12, "loss": "NaN", "best": {"step": 12}}
+    assert finished_steps(tmp_path) == [12]
 
 
 @pytest.mark.parametrize("kind", ["truncation", "bit flip"])
 def test_two_hundred_damages_are_all_found(tmp_path, kind):
     generator = random.Random(0)
-    write(tmp_path, 1, content(1.0))
-    write(tmp_path, 2, content(2.0))
+    put(tmp_path, 1, 1.0)
+    put(tmp_path, 2, 2.0)
     folder = checkpoint._folder_of(tmp_path, 2)
     for _ in range(200):
         path = folder / generator.choice(FILES)
@@ -58,9 +69,43 @@ def test_two_hundred_damages_are_all_found(tmp_path, kind):
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 2.0
 
 
+def test_those_whose_best_one_is_bad_are_passed_over(tmp_path):
+    put(tmp_path, 1, 1.0)
+    put(tmp_path, 2, 2.0)
+    put(tmp_path, 3, 3.0, best=2)
+    (checkpoint._folder_of(tmp_path, 2) / "optimizer.safetensors").unlink()
+    assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 3.0
+    assert trained_weights(tmp_path)["layer.weight"][0, 0] == 2.0
+    put(tmp_path, 2, 2.0, digest="of another experiment")
+    told: list[str] = []
+    assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 2.0
+    assert told == [f"passed over a bad checkpoint: {tmp_path}/step-00000002: belongs to another experiment"]
+    (checkpoint._folder_of(tmp_path, 2) / "model.safetensors").unlink()
+    assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 1.0
+
+
+def test_junk_is_walked_over_and_cleared_away(tmp_path):
+    put(tmp_path, 1)
+    checkpoint._folder_of(tmp_path, 2).write_text("a file")
+    (checkpoint._folder_of(tmp_path, 3) / "manifest.json").mkdir(parents=True)
+    put(tmp_path, 4)
+    (checkpoint._folder_of(tmp_path, 4) / "manifest.json").write_text("[" * 100_000)
+    put(tmp_path, 5)
+    (checkpoint._folder_of(tmp_path, 5) / "model.safetensors").unlink()
+    (checkpoint._folder_of(tmp_path, 5) / "model.safetensors").mkdir()
+    told: list[str] = []
+    assert newest_good(tmp_path, told.append).state["progress"]["step"] == 1
+    assert len(told) == 4
+    for step in (2, 3):
+        put(tmp_path, step, float(step))
+    assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 3.0
+    prune(tmp_path, 3, 1, [])
+    assert _steps(tmp_path) == [3]
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_found(tmp_path, name):
-    write(tmp_path, 1, content())
+    put(tmp_path, 1)
     (checkpoint._folder_of(tmp_path, 1) / name).unlink()
     with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
         read_checkpoint(tmp_path, 1)
@@ -68,7 +113,7 @@ def test_a_missing_file_is_found(tmp_path, name):
 
 def test_all_damaged_is_an_error_that_lists_each(tmp_path):
     for step in (1, 2):
-        write(tmp_path, step, content())
+        put(tmp_path, step)
         (checkpoint._folder_of(tmp_path, step) / "state.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"all 2 checkpoints are damaged: .*step-00000002.*step-00000001"):
         newest_good(tmp_path, lambda text: None)
@@ -83,7 +128,7 @@ def test_unfinished_ones_are_no_damage(tmp_path):
 
 
 def test_another_format_says_so(tmp_path):
-    write(tmp_path, 1, content())
+    put(tmp_path, 1)
     path = checkpoint._folder_of(tmp_path, 1) / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(CheckpointError, match="checkpoint format 99, this subquad reads format 1"):
@@ -92,14 +137,14 @@ def test_another_format_says_so(tmp_path):
 
 def test_pruning_keeps_the_newest_and_the_named(tmp_path):
     for step in range(1, 7):
-        write(tmp_path, step, content())
+        put(tmp_path, step)
     prune(tmp_path, 6, 2, [1])
     assert _steps(tmp_path) == [1, 5, 6]
 
 
 def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
     for step in (13, 26, 28, 30):
-        write(tmp_path, step, content())
+        put(tmp_path, step)
     checkpoint._folder_of(tmp_path, 27).mkdir()
     checkpoint._folder_of(tmp_path, 29).mkdir()
     prune(tmp_path, 28, 2, [13, 29])
@@ -109,20 +154,20 @@ def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
 
 
 def test_newest_is_by_step_not_by_time(tmp_path):
-    write(tmp_path, 20, content(20.0))
-    write(tmp_path, 3, content(3.0))
+    put(tmp_path, 20, 20.0)
+    put(tmp_path, 3, 3.0)
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 20.0
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
-    write(tmp_path, 1, content(1.0))
+    put(tmp_path, 1, 1.0)
 
     def full(path, data):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "_write", full)
     with pytest.raises(DiskError, match=r"No space left on device; it needs .* MB, .* MB are free"):
-        write(tmp_path, 2, content())
+        put(tmp_path, 2)
     assert _steps(tmp_path) == [1]
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 1.0
 
@@ -130,7 +175,9 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 KILLED = """
 import sys, pathlib, torch
 from subquad.engine.checkpoint import Checkpoint, write
-value = lambda x: Checkpoint({"w": torch.full((50,), x)}, {}, {"0/torch": torch.zeros(4, dtype=torch.uint8)}, {"a": 1})
+value = lambda x: Checkpoint(
+    {"w": torch.full((50,), x)}, {}, {"0/torch": torch.zeros(4, dtype=torch.uint8)}, {"progress": {"step": int(x)}}
+)
 root = pathlib.Path(sys.argv[1])
 write(root, 1, value(1.0))
 write(root, 2, value(2.0))

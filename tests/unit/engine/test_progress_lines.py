@@ -41,7 +41,7 @@ def test_of_a_file_that_was_cut_only_the_later_attempt_is_new(tmp_path: Path):
 def test_what_was_there_before_is_not_shown_again(tmp_path: Path):
     write(tmp_path, range(1, 4), attempt=1)
     display = Display(Console(quiet=True))
-    with display.showing([SimpleNamespace(folder=tmp_path, label="a")]):  # type: ignore[list-item]
+    with display.showing([SimpleNamespace(folder=tmp_path, label="a", result=None)]):  # type: ignore[list-item]
         write(tmp_path, range(4, 5), attempt=1, keep=3)
     assert display._new(tmp_path) == []
     assert display._places[tmp_path].lines == 4

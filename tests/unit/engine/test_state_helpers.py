@@ -25,7 +25,7 @@ from subquad.engine.tensors import (
 from subquad.errors import CheckpointError
 from subquad.experiment.schema import Train
 from subquad.plan import Permutation, PlanSettings
-from subquad.runs import METRICS, Record, read_records
+from subquad.runs import ATTEMPTS, METRICS, Record, append_line, read_records
 
 
 def test_the_scaler_backs_off_grows_and_knows_its_floor():
@@ -73,7 +73,7 @@ def test_records_survive_a_round_trip():
 
 def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
     for number, (step, launch) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
-        attempts._append(tmp_path, Attempt(number, step, launch, 1))
+        append_line(tmp_path / ATTEMPTS, vars(Attempt(number, step, launch, 1)))
     with (tmp_path / "attempts.jsonl").open("a") as stream:
         stream.write('{"torn')
     found = attempts.read(tmp_path)

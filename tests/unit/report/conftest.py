@@ -13,7 +13,17 @@ from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
 from subquad.report import FORMATS, Report, document_of
-from subquad.runs import ENVIRONMENT, EXPERIMENT, IDENTITY, METRICS, PREDICTIONS, RESULT, STUDY, Record
+from subquad.runs import (
+    ENVIRONMENT,
+    EXPERIMENT,
+    IDENTITY,
+    METRICS,
+    PREDICTIONS,
+    STUDY,
+    Record,
+    write_json,
+    write_result,
+)
 
 LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
 
@@ -33,13 +43,13 @@ class RunFactory:
         path = Path(folder) if isinstance(folder, Path) else self.root / folder
         known = {**DEFAULTS, **facts}
         put(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
-        put(path / ENVIRONMENT, json.dumps(MACHINE))
+        write_json(path / ENVIRONMENT, MACHINE)
         put(path / IDENTITY, json.dumps({"axes": axes(known), "dataset": known["dataset"]}))
         put(path / METRICS, "".join(record.line() for record in records(known)))
-        if known["status"] is not None:
-            put(path / RESULT, json.dumps(result(known)))
         if known["correct"] is not None and known["status"] == "finished":
             save_file(predictions(known["correct"]), path / PREDICTIONS)
+        if known["status"] is not None:
+            write_result(path, result(known))
         return path
 
     def cell(self, study: Path, **facts: Any) -> Path:

@@ -80,9 +80,7 @@ def test_no_run_at_all(capsys: pytest.CaptureFixture[str]):
 def test_an_unwritable_folder_is_one_line(factory, tmp_path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "file").write_text("")
     assert main(["report", str(factory.run("one")), "--out", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        f"subquad: --out {tmp_path / 'file'}: cannot be written (File exists)"
-    ]
+    assert capsys.readouterr().err.splitlines() == [f"subquad: --out: {tmp_path / 'file' / 'report.md'}: File exists"]
 
 
 def test_a_report_needs_neither_torch_nor_ray_nor_mlflow(factory):

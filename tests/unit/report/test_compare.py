@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from subquad.report import read_report
-from subquad.runs import STUDY
+from subquad.runs import STUDY, read_result, write_result
 
 
 def fill(factory, study, wrong: dict[str, list[int]], samples: int = 400, **facts):
@@ -155,8 +156,27 @@ def test_predictions_that_cannot_be_read(factory, answers, content: bytes):
     for mixer in ("agf", "identity"):
         path = factory.cell(study, mixer=mixer, correct=answers(400, 9))
         (path / "predictions.safetensors").write_bytes(content)
+        if mixer == "agf":
+            write_result(path, read_result(path) or {})
     (note,) = only(read_report([study], baseline="identity")).notes
     assert note.startswith("predictions.safetensors of study/cells/JapaneseVowels-agf-honest-0-x cannot be read")
+
+
+def test_other_predictions_than_those_of_the_result_are_not_used(factory, answers):
+    study = factory.study()
+    for mixer in ("agf", "identity"):
+        path = factory.cell(study, mixer=mixer, correct=answers(400, 9))
+    label = np.arange(400) % 9
+    save_file({"predicted": label[::-1].copy(), "label": label[::-1].copy()}, path / "predictions.safetensors")
+    report = read_report([study], baseline="identity")
+    (note,) = only(report).notes
+    assert note == (
+        "predictions.safetensors of study/cells/JapaneseVowels-identity-honest-0-x is not what the result was made of"
+    )
+    assert [row.status() for row in report.rows] == [
+        "1 finished",
+        "1 not verified (predictions.safetensors differs from what the result was made of)",
+    ]
 
 
 def test_predictions_of_another_evaluation_are_not_used(factory, answers):

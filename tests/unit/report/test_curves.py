@@ -16,7 +16,7 @@ from subquad.report import document_of, print_document, read_report, write_docum
 from subquad.report.charts import curve_chart
 from subquad.report.curves import Curve, _expected_range
 from subquad.report.published import printed_values, published_beside
-from subquad.runs import EXPERIMENT, IDENTITY
+from subquad.runs import EXPERIMENT, IDENTITY, write_result
 
 ORDER = "mixer.params.order"
 AGF = {"order": 5, "ortho_weight": 0.1, "jacobi_a": 1.5, "jacobi_b": 1.0}
@@ -206,7 +206,7 @@ def test_without_a_validation_split_the_column_is_left_out(factory, as_text):
     for path in folder.glob("cells/*/result.json"):
         data = json.loads(path.read_text())
         data["best"]["split"] = "test"
-        path.write_text(json.dumps(data))
+        write_result(path.parent, data)
     report = read_report([folder])
     assert [row.validation for row in only(report).rows] == [None, None]
     assert "validation would choose" not in only(report).sentence
@@ -287,6 +287,13 @@ def test_unfinished_runs_keep_their_place(listops):
     one = only(read_report([listops]))
     row = one.rows[2]
     assert (one.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)
+
+
+def test_a_setting_of_which_no_run_has_finished_has_no_chart(factory, as_text):
+    study = factory.study()
+    for order in (3, 4):
+        factory.cell(study, params={"order": order}, status=None, variant=str(order))
+    assert "fewer than two values have a score" in as_text(read_report([study]), "html")
 
 
 def test_reports_without_varied_settings_have_no_such_part(factory, as_text):

@@ -8,6 +8,7 @@ import pytest
 
 from subquad.errors import ConfigError, RunError
 from subquad.report import read_report
+from subquad.runs import parse_object, write_json
 
 
 def test_a_folder_that_is_no_run(tmp_path):
@@ -26,26 +27,56 @@ def test_a_result_of_another_format(factory):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("damage", "reason"),
     [
-        ("{", r"result.json: not readable as JSON \(JSONDecodeError\)$"),
-        ("[1]", r"result.json: result format None, this subquad reads format 1$"),
+        (lambda text: "{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (lambda text: "[1]", "no JSON object"),
+        (lambda text: "[" * 100_000, "nested too deeply"),
+        (lambda text: "{}", "status: field required"),
+        (lambda text: text.replace("0.9", "0.8"), "it was damaged or edited: its `check` does not fit its values"),
+        (
+            lambda text: json.dumps({**parse_object(text), "reference_scores": {"samples": 5, "accuracy": {"a": 1.5}}}),
+            "reference_scores.accuracy.a: input should be less than or equal to 1",
+        ),
     ],
 )
-def test_a_result_that_is_no_object(factory, text: str, message: str):
-    run = factory.run("one")
-    (run / "result.json").write_text(text)
-    with pytest.raises(RunError, match=message):
-        read_report([run])
+def test_a_result_that_cannot_be_believed_is_damaged_and_counts_for_nothing(factory, damage, reason: str):
+    study = factory.study()
+    path = factory.cell(study, seed=0) / "result.json"
+    factory.cell(study, seed=1)
+    path.write_text(damage(path.read_text()))
+    (row,) = read_report([study]).rows
+    assert row.seeds == (1,)
+    assert row.status() == f"1 finished, 1 damaged (result.json: {reason})"
 
 
-def test_a_result_with_a_wrong_value_names_the_key(factory):
+@pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl", "environment.json", "predictions.safetensors"])
+def test_a_row_beside_whose_result_a_file_changed_is_not_verified(factory, answers, name: str):
+    run = factory.run("one", correct=answers(40, 9))
+    with (run / name).open("a") as stream:
+        stream.write("\n")
+    (row,) = read_report([run]).rows
+    assert row.status() == f"1 not verified ({name} differs from what the result was made of)"
+    assert "not verified" in row.first.provenance()
+    (run / name).unlink()
+    if name != "experiment.yaml":
+        (row,) = read_report([run]).rows
+        assert row.status() == f"1 not verified ({name} is missing)"
+
+
+def test_a_result_that_names_no_files_is_not_verified(factory):
     run = factory.run("one")
     data = json.loads((run / "result.json").read_text())
-    data["test"]["metrics"]["accuracy"] = "high"
-    (run / "result.json").write_text(json.dumps(data))
-    with pytest.raises(RunError, match=r"result.json: test.metrics.accuracy: input should be a valid number"):
-        read_report([run])
+    write_json(run / "result.json", {key: value for key, value in data.items() if key != "files"})
+    (row,) = read_report([run]).rows
+    assert row.status().startswith("1 not verified (result.json does not say which files it stands on")
+
+
+def test_a_run_of_a_study_that_lost_its_experiment_is_named(factory):
+    study = factory.study()
+    (factory.cell(study) / "experiment.yaml").unlink()
+    with pytest.raises(RunError, match=r"experiment.yaml: missing; `subquad resume .*study` writes it again$"):
+        read_report([study])
 
 
 def test_an_experiment_that_is_no_yaml(factory):
@@ -58,5 +89,5 @@ def test_an_experiment_that_is_no_yaml(factory):
 def test_an_experiment_without_a_mixer(factory):
     run = factory.run("one")
     (run / "experiment.yaml").write_text("dataset: {name: uea}\n")
-    with pytest.raises(RunError, match=r"experiment.yaml: mixer.name: missing$"):
+    with pytest.raises(RunError, match=r"experiment.yaml: mixer: field required$"):
         read_report([run])

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.stats import binomtest
 
-from subquad.errors import RunError
 from subquad.report import document_of, print_document, read_report
 from subquad.report.report import _lower_end
 from subquad.report.stats import wilson
-from subquad.runs import RESULT
 
 GUESSES = {"majority": 0.17, "root_operator": 0.364}
 
@@ -231,21 +229,3 @@ def test_the_lower_end_adds_seeds_and_samples_in_squares(listops):
     of_seeds = 4.302652729911275 * 0.02 / math.sqrt(3)
     of_samples = 0.52 - wilson(0.52, 2000)[0]
     assert _lower_end(row.score, 2000) == pytest.approx(0.52 - math.hypot(of_seeds, of_samples))
-
-
-@pytest.mark.parametrize(
-    ("reference_scores", "message"),
-    [
-        ({"samples": 0, "accuracy": {}}, "reference_scores.samples: input should be greater than or equal to 1"),
-        (
-            {"samples": 5, "accuracy": {"majority": 1.5}},
-            "reference_scores.accuracy.majority: input should be less than or equal",
-        ),
-    ],
-)
-def test_what_no_engine_wrote_is_refused(factory, reference_scores: dict[str, Any], message: str):
-    run = factory.run("one")
-    data = json.loads((run / RESULT).read_text())
-    (run / RESULT).write_text(json.dumps({**data, "reference_scores": reference_scores}))
-    with pytest.raises(RunError, match=message):
-        read_report([run])

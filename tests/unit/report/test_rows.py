@@ -3,9 +3,12 @@
 # pyright: reportOptionalMemberAccess=false
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from subquad.report import read_report
+from subquad.runs import write_result
 
 
 def rows_of(study):
@@ -101,21 +104,19 @@ def test_failed_and_unfinished_runs_stay_in_the_table(factory):
     study = factory.study()
     factory.cell(study, seed=0)
     factory.cell(study, seed=1, status="failed", reason="three steps in a row were not finite")
-    factory.cell(study, seed=2, status="stopped")
     factory.cell(study, seed=3, status=None)
     factory.cell(study, seed=4, test=False)
     (row,) = rows_of(study)
     assert row.seeds == (0,)
     assert row.status() == (
-        "1 finished, 1 failed (three steps in a row were not finite), 1 finished without a test score, "
-        "1 running/unfinished, 1 stopped"
+        "1 finished, 1 failed (three steps in a row were not finite), 1 finished without a test score, 1 unfinished"
     )
 
 
 def test_a_row_of_unfinished_runs_only(factory):
     (row,) = read_report([factory.run("one", status=None)]).rows
     assert (row.dataset, row.mixer, row.score, row.parameters) == ("JapaneseVowels", "agf", None, None)
-    assert row.status() == "1 running/unfinished"
+    assert row.status() == "1 unfinished"
     assert row.runs[0].protocol_meaning == "checkpoint chosen on a validation part of TRAIN; test opened once"
 
 
@@ -139,7 +140,7 @@ def test_a_score_that_is_no_number_does_not_count(factory):
     assert row.score.mean == 0.9
     path = factory.run("two")
     text = (path / "result.json").read_text().replace('"accuracy": 0.9', '"accuracy": null')
-    (path / "result.json").write_text(text)
+    write_result(path, json.loads(text))
     (row,) = read_report([path]).rows
     assert (row.score, row.status()) == (None, "1 finished without a test score")
 

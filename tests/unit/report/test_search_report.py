@@ -14,7 +14,7 @@ import pytest
 from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.report import ReportDocument, search_document, write_document
-from subquad.runs import FINAL, METRICS, RESULT, SUMMARY, Record, write_json, write_text
+from subquad.runs import FINAL, METRICS, SUMMARY, Record, write_json, write_result, write_text
 from subquad.search.folder import BEST, Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
@@ -60,7 +60,7 @@ class Folder:
         write_text(folder / METRICS, record.line())
         write_text(folder / "attempts.jsonl", "")
         if status:
-            write_json(folder / RESULT, {"status": status, "steps": 20, "seconds": 2.0, "reason": reason})
+            write_result(folder, {"status": status, "steps": 20, "seconds": 2.0, "reason": reason})
 
     def over(self, *candidates: str) -> None:
         """What search.json says: these have no further trial."""

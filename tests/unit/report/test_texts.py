@@ -168,6 +168,7 @@ def test_json_has_fractions_reasons_and_runs(study):
             "seed": 0,
             "status": "failed",
             "reason": "not finite at step 40",
+            "faults": [],
         }
     ]
     (pair,) = found["comparisons"]

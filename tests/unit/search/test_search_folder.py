@@ -5,7 +5,7 @@ import math
 import pytest
 
 from subquad.errors import RunError
-from subquad.runs import METRICS, Record, write_json, write_text
+from subquad.runs import METRICS, Record, write_result, write_text
 from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.trial import Goal, Trial
 
@@ -67,7 +67,7 @@ def test_a_trial_that_ended_is_read_once(tmp_path):
     folder = begun(tmp_path, 0)
     trials = Trials(tmp_path, GOALS)
     assert trials.of("agf")[0].state == "waiting"
-    write_json(folder / "result.json", {"status": "pruned", "steps": 30, "seconds": 7.5, "reason": "too bad"})
+    write_result(folder, {"status": "pruned", "steps": 30, "seconds": 7.5, "reason": "too bad"})
     (found,) = trials.of("agf")
     assert (found.state, found.steps, found.flops, found.seconds) == ("pruned", 30, 30_000, 7.5)
     assert found.reason == "too bad"
@@ -79,7 +79,7 @@ def test_a_trial_that_ended_is_read_once(tmp_path):
 def test_a_failed_trial_is_charged_what_it_did(tmp_path):
     folder = begun(tmp_path, 0)
     evaluated(folder, (10, {"accuracy": 0.5}))
-    write_json(folder / "result.json", {"status": "failed", "reason": "lost"})
+    write_result(folder, {"status": "failed", "reason": "lost"})
     found = first(folder)
     assert (found.state, found.steps, found.flops, found.reason) == ("failed", 10, 10_000, "lost")
 
@@ -104,7 +104,7 @@ def test_trials_are_told_by_number(tmp_path):
         ("trial.json", "{}", r"agf/00000/trial\.json: candidate: Field required; put it back"),
         ("result.json", "[]", r"agf/00000/result\.json: is no JSON object"),
         ("result.json", "{}", r"agf/00000/result\.json: does not say how the trial ended"),
-        ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl: holds a line that is no record"),
+        ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl:1: damaged: no record; put it back"),
     ],
 )
 def test_a_damaged_file_is_told_and_never_taken_for_a_trial_to_come(tmp_path, name, text, message):
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_told_and_never_taken_for_a_trial_to_come(tmp_path, na
 
 def test_a_result_without_its_trial_is_damage(tmp_path):
     folder = begun(tmp_path, 0)
-    write_json(folder / "result.json", {"status": "finished"})
+    write_result(folder, {"status": "finished"})
     (folder / "trial.json").unlink()
     with pytest.raises(RunError, match=r"trial\.json: is missing beside result\.json"):
         first(folder)

@@ -11,7 +11,7 @@ from small_run import SMALL
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
-from subquad.runs import RESULT, write_json
+from subquad.runs import write_result
 from subquad.search.prepare import MAX_FRUITLESS, Prepared, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Settings
@@ -43,7 +43,7 @@ def driver(prepared: Prepared, folder: Path) -> TrialSource:
 def end(ticket: Run | None, status: str, steps: int) -> None:
     """Record that a trial ended."""
     assert ticket is not None
-    write_json(ticket.folder / RESULT, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"})
+    write_result(ticket.folder, {"status": status, "steps": steps, "seconds": 0.0, "reason": "by the test"})
 
 
 @pytest.mark.ci

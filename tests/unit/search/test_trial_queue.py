@@ -19,7 +19,7 @@ from subquad.engine.attempts import Attempt
 from subquad.errors import DiskError, RunError
 from subquad.experiment import Run, load_study
 from subquad.ray.queue import TrialQueue
-from subquad.runs import RESULT, read_result, write_json
+from subquad.runs import ATTEMPTS, append_line, read_result, write_result
 
 ENDED = {"error": "", "kind": ""}
 
@@ -55,11 +55,11 @@ class Search:
 
 
 def begin(one: Run) -> None:
-    attempts._append(one.folder, Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1))
+    append_line(one.folder / ATTEMPTS, vars(Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1)))
 
 
 def finish(one: Run) -> None:
-    write_json(one.folder / RESULT, {"status": "finished"})
+    write_result(one.folder, {"status": "finished"})
 
 
 def test_as_many_as_fit_and_no_point_is_drawn_early(ticket):
