@@ -19,7 +19,7 @@ from subquad.drivers.progress import Display
 from subquad.errors import DiskError, Interrupted, TrainingFailed
 from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
-from subquad.report.search import point_text, print_candidates
+from subquad.report.search import point_text, print_candidates, untuned
 from subquad.runs import json_value
 from subquad.search.folder import BEST
 from subquad.search.materials import Timing
@@ -150,7 +150,8 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         for seed in dict.fromkeys(seeds.values()):
             labels = ", ".join(label for label, its in seeds.items() if its == seed)
             _line(console, f"trials have the study's first seed, {seed}: {labels}")
-    for text in _timing_lines({one.label: one.timing for one in candidates if one.timing}):
+    told = untuned(settings.space, {one.label: one.space.dimensions for one in candidates})
+    for text in (*told, *_timing_lines({one.label: one.timing for one in candidates if one.timing})):
         _line(console, text)
 
 
@@ -190,6 +191,9 @@ def _show(ended: Ended, console: Console) -> None:
         _line(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         _line(console, "final study, the winners on the test split:")
+        dimensions = {one["label"]: one["dimensions"] for one in ended.summary["candidates"]}
+        for text in untuned(ended.summary["settings"]["space"], dimensions):
+            _line(console, text)
         tell(*ended.final, console)
 
 
@@ -233,7 +237,8 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""
             _line(console, f"{row['label']} {one['number']}: {point_text(one['point'])}{reason}")
-    for text in _timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]}):
+    told = untuned(found["settings"]["space"], {row["label"]: row["dimensions"] for row in found["candidates"]})
+    for text in (*told, *_timing_lines({row["label"]: row["timing"] for row in found["candidates"] if row["timing"]})):
         _line(console, text)
     _line(
         console,

@@ -38,7 +38,7 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
     return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=(_asked(summary), *left),
-        sections=(_candidates(summary), *(replace(one, title=f"Final study: {one.title}") for one in final.sections)),
+        sections=(_candidates(summary), *_final(final.sections, summary)),
         runs=final.runs,
         pictures={printable(path.stem): path.read_bytes() for path in pictures},
         records=(*map(_record, summary["candidates"]), *final.records),
@@ -50,6 +50,25 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
             "pictures": [str(path) for path in pictures],
         },
     )
+
+
+def _final(sections: Sequence[Section], summary: Mapping[str, Any]) -> Iterator[Section]:
+    """Those of the final study; beside its table stands which rows were not tuned."""
+    note = untuned(summary["settings"]["space"], {one["label"]: one["dimensions"] for one in summary["candidates"]})
+    for number, one in enumerate(sections):
+        yield replace(one, title=f"Final study: {one.title}", lines=(*(() if number else note), *one.lines))
+
+
+def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
+    """Which candidates have nothing to vary, in one line; none where all have.
+
+    Args:
+        dimensions: how many settings of each candidate are searched, by label.
+    """
+    if not (idle := [label for label, count in dimensions.items() if not count]):
+        return ()
+    said = f"not tuned, as nothing of space {space} varies there: {', '.join(idle)} (one trial each, as it stands); "
+    return (printable(f"{said}a space that all share, such as optimizer, gives all the same number of trials"),)
 
 
 def print_candidates(summary: Mapping[str, Any], console: Console) -> None:
@@ -133,7 +152,7 @@ def _lines(candidate: Mapping[str, Any]) -> Iterator[str]:
     if candidate["front"] == []:
         yield "front: no finished trial has both a value and a cost"
     yield from candidate["reasons"]
-    if candidate["over"] not in ("", "budget used"):
+    if candidate["dimensions"] and candidate["over"] not in ("", "budget used"):
         yield candidate["over"]
 
 

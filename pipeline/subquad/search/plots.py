@@ -30,6 +30,7 @@ from subquad.space import Dimension, Space
 PLOTS = "plots"
 _DPI = 120
 _CUT = 32
+_IN_LEGEND = 12
 _Job = Callable[[Any], Any]
 """Draws with Optuna's charts and gives the figure."""
 
@@ -72,7 +73,8 @@ def draw(candidates: Sequence[Pictured], out: Path) -> Drawn:
         jobs.append((f"best-so-far{suffix}.png", partial(_best_so_far, own)))
     for one in candidates:
         kinds = {"front": _front} if one.goal.cost != "none" else {}
-        kinds |= {"curves": _curves, "parallel": _parallel, "slice": _slice, "importances": _importances}
+        kinds |= {"curves": _curves}
+        kinds |= {"parallel": _parallel, "slice": _slice, "importances": _importances} if one.space.dims else {}
         jobs += [(f"{one.label}-{kind}.png", partial(plot, one)) for kind, plot in kinds.items()]
     return _done(jobs, out)
 
@@ -113,6 +115,8 @@ def _curves(one: Pictured, charts: Any) -> Any:
         study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.PRUNED, intermediate_values=learned))
     axes = charts.plot_intermediate_values(study)
     axes.set_ylabel(f"validation {one.goal.metric}")
+    if len(known) > _IN_LEGEND:
+        axes.get_legend().remove()  # nobody could read it, and drawing it takes longer than all the rest
     return _sized(axes, (7.2, 4.4), f"{one.label}: learning curves")
 
 
@@ -132,6 +136,8 @@ def _importances(one: Pictured, charts: Any) -> Any:
     from optuna.importance import PedAnovaImportanceEvaluator
 
     study = _study(one)
+    if len({tuple(trial.values) for trial in study.trials}) < 2:
+        raise _NotDrawn("all finished trials are equal")
     varied = [name for name in _searched(study) if len({trial.params.get(name) for trial in study.trials}) > 1]
     if len(varied) < 2:
         raise _NotDrawn("fewer than 2 settings differ between finished trials")
@@ -190,10 +196,7 @@ def _text(value: Any) -> str:
 
 
 def _searched(study: optuna.Study) -> list[str]:
-    names = list(dict.fromkeys(name for trial in study.trials for name in trial.params))
-    if not names:
-        raise _NotDrawn("nothing was searched")
-    return names
+    return list(dict.fromkeys(name for trial in study.trials for name in trial.params))
 
 
 def _short_names(paths: Sequence[str]) -> dict[str, str]:

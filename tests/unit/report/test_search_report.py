@@ -117,6 +117,16 @@ def test_a_search_that_ended_has_its_candidates_and_its_final_study(ended: Folde
     assert not any(line.startswith("unfinished") for line in shown)
 
 
+def test_what_was_not_tuned_stands_beside_the_final_table(ended: Folder):
+    summary = read_summary(ended.path)
+    assert not any("not tuned" in line for one in search_document(ended.path, summary).sections for line in one.lines)
+    summary["candidates"][1]["dimensions"] = 0
+    final = next(one for one in search_document(ended.path, summary).sections if one.title == "Final study: Results")
+    assert final.table
+    assert final.lines[0].startswith("not tuned, as nothing of space ")
+    assert " varies there: softmax (one trial each, as it stands); a space that all share, such as" in final.lines[0]
+
+
 def test_markdown_names_searcher_consumption_and_winners(ended: Folder):
     write_document(document_in(ended.path), ended.path, ["md"])
     text = (ended.path / "report.md").read_text()

@@ -69,6 +69,12 @@ def test_a_candidate_may_have_nothing_to_search(study):
     assert read_space(Space("agf").plain(), "agf", softmax.run).dims == ()
 
 
+def test_the_shared_space_gives_all_the_same_number_of_trials(study):
+    agf, softmax = plan_search(study("matrix: {mixer: [agf, softmax]}\n"), Settings("agf+optimizer")).candidates
+    assert agf.space.dimensions > softmax.space.dimensions > 0
+    assert (agf.space.size(), softmax.space.size()) == (None, None)
+
+
 def finished(number, value, loss=1.0, state="finished", step=10):
     curve = (Evaluation(step=step, value=value, loss=loss),)
     return Trial(candidate="agf", number=number, point={}, state=state, curves=(curve,))

@@ -73,13 +73,26 @@ def test_what_cannot_be_drawn_is_told(tmp_path):
         "agf-curves.png: no trial was evaluated",
         "agf-parallel.png, agf-slice.png, agf-importances.png: 0 finished trials with a value, 2 are needed",
     )
-    single = draw([candidate("identity", NONE, 0)], tmp_path)
-    assert single.files == ()
+
+
+def test_where_nothing_varies_no_picture_of_settings_is_missed(tmp_path):
     alone = [trial(k, 0.5, state="finished", point={}) for k in range(2)]
-    assert (
-        "identity-parallel.png, identity-slice.png, identity-importances.png: nothing was searched"
-        in draw([Pictured("identity", NONE, ACCURACY, alone)], tmp_path).left_out
-    )
+    drawn = draw([Pictured("identity", NONE, ACCURACY, alone)], tmp_path)
+    assert names(drawn) == ["best-so-far.png", "identity-curves.png"]
+    assert drawn.left_out == ()
+
+
+def test_of_equal_trials_no_importance_is_drawn(tmp_path):
+    equal = of_points([MIXED.draw(0, number) for number in range(12)], lambda point: 0.5, steps=100)
+    drawn = draw([Pictured("agf", MIXED, ACCURACY, equal)], tmp_path)
+    assert drawn.left_out == ("agf-importances.png: all finished trials are equal",)
+
+
+@pytest.mark.parametrize("count", [12, 13])
+def test_a_legend_names_a_dozen_curves_at_most(count):
+    with plots._apart() as charts:
+        figure = plots._curves(candidate(count=count), charts)
+        assert (figure.axes[0].get_legend() is None) == (count > 12)
 
 
 @pytest.mark.parametrize("state", ["waiting", "running", "pruned", "failed", "infeasible"])
