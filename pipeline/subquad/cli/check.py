@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.tables import print_json, print_line, print_table
-from subquad.errors import ConfigError, UserError
+from subquad.cli.tables import print_line, print_table
+from subquad.errors import ConfigError, Interrupted, UserError
 from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
 
@@ -83,9 +86,11 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
     callback=_device,
     help="Where kernels are compared with their reference.",
 )
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of weights and tokens.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores.")
 @click.option("--markdown", metavar="FILE", help="Write the certificate as Markdown; - for stdout.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, each mixer as soon as it is checked.")
+@click.option("--resume", metavar="FILE", help="With --all --json: take mixers from what an earlier one has printed.")
 @click.pass_obj
 def check_command(
     debug: bool,
@@ -96,6 +101,7 @@ def check_command(
     jobs: int | None,
     markdown: str | None,
     as_json: bool,
+    resume: str | None,
     **built: Any,
 ) -> int:
     """Check MIXER, a name or ./file.py:Class, with its defaults and variants, or with the given parameters.
@@ -106,32 +112,123 @@ def check_command(
     subquad check agf
     subquad check softmax rotary=true agf order=5
     subquad check ./my_mixer.py:MyMixer --markdown certificate.md
+    subquad check --all --json > all.json
     """
     asked = _asked(words, everything)
     if as_json and markdown == "-":
         raise ConfigError("--json and --markdown - would both write to stdout: give --markdown a file")
+    if resume and not (everything and as_json and not markdown):
+        raise ConfigError("--resume goes on with what `check --all --json` has printed: give --all and --json alone")
     from subquad.drivers.preflight import available_cpus
-    from subquad.testing.certificate import Certificate, certificates_markdown, chosen_checks
+    from subquad.testing.certificate import certificates_markdown, chosen_checks
 
     settings = {"exclude": _reasons(exclude), "only": only, **built}
     slow = any(check.name == "compiled" for check in chosen_checks(only, settings["exclude"]))
     done: list[Certificate] = []
-    broken: dict[str, str] = {}
-    for certificate in _certificates(asked, settings, jobs or (available_cpus() if slow else 1), broken, everything):
-        done.append(certificate)
-        if not as_json and markdown != "-":
-            _print(certificate)
-        for outcome in certificate.outcomes if debug else ():
-            if outcome.traceback:
-                click.echo(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}", err=True)
-    if as_json:
-        mixers = [certificate.as_dict() for certificate in done]
-        print_json({"environment": Certificate.environment(), "mixers": mixers, "broken": broken})
-    elif markdown != "-":
-        _print_end(done, broken)
+    document = _Document(settings, resume)
+    with _stopped_in_words(document if as_json else None), document if as_json else contextlib.nullcontext():
+        asked = [(name, params) for name, params in asked if not document.has(name)]
+        jobs = jobs or (available_cpus() if slow else 1)
+        for certificate in _certificates(asked, settings, jobs, document.broken, everything):
+            done.append(certificate)
+            _show(certificate, document if as_json else None, markdown, debug)
+    if markdown != "-" and not as_json:
+        _print_end(done, document.broken)
     if markdown:
         _write(markdown, certificates_markdown(done))
-    return int(bool(broken) or not all(certificate.holds for certificate in done))
+    return int(bool(document.broken) or not document.holds or not all(certificate.holds for certificate in done))
+
+
+def _show(certificate: Certificate, document: _Document | None, markdown: str | None, debug: bool) -> None:
+    if document:
+        document.add(certificate.as_dict())
+    elif markdown != "-":
+        _print(certificate)
+    for outcome in certificate.outcomes if debug else ():
+        if outcome.traceback:
+            click.echo(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}", err=True)
+
+
+@contextlib.contextmanager
+def _stopped_in_words(document: _Document | None) -> Iterator[None]:
+    """SIGTERM is like Ctrl-C: processes are stopped, and what is known has been printed.
+
+    Raises:
+        Interrupted: either came.
+    """
+    arrived: list[int] = []
+
+    def stop(signum: int, frame: Any) -> None:
+        arrived.append(signum)
+        signal.raise_signal(signal.SIGINT)  # whose handlers tell it from what a plugin raises
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = "; `--resume FILE` with what was printed goes on" if document else ""
+        raise Interrupted(arrived[0] if arrived else signal.SIGINT, f"stopped{hint}") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Document:
+    """The JSON document on stdout: a line for each mixer as soon as it is known, and an end wherever it is stopped.
+
+    Args:
+        settings: what was asked of each mixer.
+        resume: a file with an earlier document of the same settings, perhaps cut; its mixers are taken over.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], resume: str | None):
+        from subquad.testing import Certificate
+
+        asked = {**settings, "only": list(settings["only"])}
+        self.head = json.dumps({"environment": Certificate.environment(), "asked": asked})
+        self.earlier = self._read(resume) if resume else {}
+        self.broken: dict[str, str] = {}
+        self.holds, self._separator = True, "\n"
+
+    def __enter__(self) -> None:
+        click.echo(f'{self.head[:-1]}, "mixers": [', nl=False)
+
+    def add(self, mixer: Mapping[str, Any]) -> None:
+        """Print a mixer."""
+        self.holds &= mixer["holds"]
+        click.echo(self._separator + json.dumps(mixer, default=str), nl=False)
+        self._separator = ",\n"
+        sys.stdout.flush()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        click.echo(f'\n], "broken": {json.dumps(self.broken)}, "complete": {json.dumps(kind is None)}}}')
+
+    def has(self, name: str) -> bool:
+        """Print a mixer if the earlier document has it, of the same plugin."""
+        from subquad.registry import plugin_facts, resolve
+
+        if name.rpartition(":")[2] not in {known for _, known in self.earlier}:
+            return False
+        with contextlib.suppress(UserError):  # it is told where the mixer is checked
+            facts = plugin_facts(resolve("mixer", name))
+            mixer = self.earlier.get((facts["distribution"], facts["name"]))
+            if mixer and mixer["plugin"] == facts:
+                self.add(mixer)
+                return True
+        return False
+
+    def _read(self, file: str) -> dict[tuple[str, str], dict[str, Any]]:
+        try:
+            head, *lines = Path(file).read_text(encoding="utf-8").splitlines() or [""]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--resume {file}: {getattr(error, 'strerror', None) or 'is no text'}") from error
+        if head != f'{self.head[:-1]}, "mixers": [':
+            raise UserError(f"--resume {file}: not printed by `check --all --json` with these options and versions")
+        found = {}
+        for line in lines:
+            with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):  # the last one may be cut
+                mixer = json.loads(line.rstrip(","))
+                found[mixer["plugin"]["distribution"], mixer["plugin"]["name"]] = mixer
+        return found
 
 
 def _certificates(
@@ -225,8 +322,10 @@ def _print(certificate: Certificate) -> None:
     rows = [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)]
     print_table(("check", *ways, "seen, nearest to the limit"), rows)
     for status in ("excluded", "not proven", "failed"):
-        for note in certificate.notes(status):
+        for note, again in certificate.notes(status):
             print_line(f"{status}: {note}")
+            if again:
+                print_line(f"    again: {again}")
     print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
     print_line()
     sys.stdout.flush()

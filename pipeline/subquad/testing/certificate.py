@@ -82,8 +82,11 @@ class Certificate:
             nearest = max(passed, key=lambda outcome: outcome.figures.get("worst") or 0.0, default=None)
             yield check, [marks[outcome.status] for outcome in found], nearest.detail if nearest else ""
 
-    def notes(self, status: Status) -> list[str]:
-        """Outcomes with a status in words, those that say the same of the same subjects together."""
+    def notes(self, status: Status) -> list[tuple[str, str]]:
+        """Outcomes with a status in words, those that say the same of the same subjects together; and what repeats it.
+
+        The second is "" for what passed or is excluded.
+        """
         ways: dict[tuple[str, str], list[str]] = {}
         for outcome in self.outcomes:
             if outcome.status == status:
@@ -91,8 +94,15 @@ class Certificate:
         names: dict[tuple[tuple[str, ...], str], list[str]] = {}
         for (check, detail), subjects in ways.items():
             names.setdefault((tuple(subjects), detail), []).append(check)
-        where = {one: "" if len(one) == len(self.subjects) else f" ({'; '.join(one)})" for one, _ in names}
-        return [f"{', '.join(checks)}{where[subjects]}: {detail}" for (subjects, detail), checks in names.items()]
+        return [(self._note(*key, checks), self._again(status, key[0], checks)) for key, checks in names.items()]
+
+    def _note(self, subjects: tuple[str, ...], detail: str, checks: list[str]) -> str:
+        where = "" if len(subjects) == len(self.subjects) else f" ({'; '.join(subjects)})"
+        return f"{', '.join(checks)}{where}: {detail}"
+
+    def _again(self, status: Status, subjects: tuple[str, ...], checks: list[str]) -> str:
+        first = next(one for one in self.subjects if str(one) == subjects[0])
+        return first.again(checks) if status in ("failed", "not proven") else ""
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
@@ -111,7 +121,9 @@ class Certificate:
 
 
 def _plain(subject: CheckSubject) -> dict[str, Any]:
-    own = {name: getattr(subject, name) for name in ("variant", "causal", "dim", "num_heads", "compiler", "device")}
+    own = {
+        name: getattr(subject, name) for name in ("variant", "causal", "dim", "num_heads", "compiler", "device", "seed")
+    }
     parameters = subject.config.model_dump(mode="json")
     return {"name": str(subject), **own, "parameters": parameters, "facts": asdict(subject.facts)}
 
@@ -153,7 +165,8 @@ def _section(certificate: Certificate) -> Iterator[str]:
         yield from (f"Only {asked} of {whole} checks were asked for.", "")
     for status in ("failed", "not proven", "excluded"):
         if found := certificate.notes(status):
-            yield from (f"{status.capitalize()}:", "", *(f"- {_safe(note)}" for note in found), "")
+            notes = (f"- {_safe(note)}" + (f"; again: `{_safe(again)}`" if again else "") for note, again in found)
+            yield from (f"{status.capitalize()}:", "", *notes, "")
     yield from (f"{_safe(certificate.verdict)}.", "")
 
 
@@ -246,7 +259,7 @@ def check_mixer(
         params: its parameters; the defaults and all its variants where None.
         exclude: checks that are skipped, by name, each with the reason.
         only: checks to make; all where None.
-        options: further attributes of `CheckSubject`: dim, num_heads, compiler, device.
+        options: further attributes of `CheckSubject`: dim, num_heads, compiler, device, seed.
 
     Raises:
         PluginError: there is no such mixer, or it breaks the contract.

@@ -179,6 +179,7 @@ class CheckOutcome:
         seconds: how long it took.
         figures: numbers behind the detail.
         traceback: of an exception that no check expects; "" elsewhere.
+        again: what repeats a check that failed or is not proven; "" elsewhere.
     """
 
     subject: str
@@ -188,6 +189,7 @@ class CheckOutcome:
     seconds: float = 0.0
     figures: dict[str, Any] = field(default_factory=dict)
     traceback: str = ""
+    again: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,14 @@ class CheckCase:
             import pytest  # only here: a certificate needs none
 
             pytest.skip(str(reason))
+        except Exception as error:
+            error.add_note(f"again: {self.again}")
+            raise
+
+    @property
+    def again(self) -> str:
+        """What repeats it."""
+        return self.subject.again([self.check.name])
 
     def outcome(self) -> CheckOutcome:
         """Run the check; nothing a mixer raises gets through but Ctrl-C."""
@@ -247,6 +257,7 @@ class CheckCase:
             seconds=time.perf_counter() - start,
             figures=figures,
             traceback=trace,
+            again=self.again if status in ("failed", "not proven") else "",
         )
 
     def _finding(self) -> Finding:

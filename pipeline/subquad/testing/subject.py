@@ -6,7 +6,9 @@ Shape letters: B batch, L length, D model width.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,6 +122,18 @@ class CheckSubject:
     def _drawn(self, seed: int) -> int:
         return seed + 1000 * self.seed
 
+    def again(self, checks: Iterable[str]) -> str:
+        """What makes checks once more: a command, or a call where a class was handed over."""
+        found, given = self.resolved.found, self.config.model_dump(mode="json", exclude_defaults=True)
+        if not self.resolved.source and not found.distribution:
+            params = f", {given}" if given else ""
+            return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
+        words = ["subquad", "check", found.name, *(f"{key}={json.dumps(value)}" for key, value in given.items())]
+        for option, name in {"dim": "dim", "heads": "num_heads", "compiler": "compiler", "device": "device"}.items():
+            if (value := getattr(self, name)) != getattr(CheckSubject, name):
+                words += [f"--{option}", str(value)]
+        return shlex.join([*words, *(word for check in checks for word in ("--only", check)), "--seed", str(self.seed)])
+
     def pair(self, length: int) -> tuple[Tensor, Tensor]:
         """Tokens of two samples, (2, L, D), L at most what the mixer takes, and their mask: half of one is padding."""
         length = self.at_most(length)
@@ -145,7 +159,7 @@ def check_subjects(target: Target, params: Mapping[str, Any] | None = None, **op
     """Every way that is certified: the given parameters, or else the defaults and each variant; causal where it can be.
 
     Args:
-        options: further attributes of the subjects: dim, num_heads, compiler, device.
+        options: further attributes of the subjects: dim, num_heads, compiler, device, seed.
 
     Raises:
         PluginError: there is no such mixer, or it breaks the contract.

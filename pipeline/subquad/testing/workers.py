@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,7 @@ class CheckWorkers:
         if kind is not None:
             for process in multiprocessing.active_children():
                 process.terminate()
+            self._executor.shutdown()  # its queues' semaphores are given back
 
     def outcomes(
         self, cases: Sequence[CheckCase], target: str | SourceFile, asked: Mapping[str, Any]
@@ -86,4 +88,5 @@ def _check_way(target: str | SourceFile, asked: Mapping[str, Any], way: slice) -
 
 def _died(case: CheckCase) -> CheckOutcome:
     detail = "the process that checked it died: a crash in native code, or not enough memory"
-    return CheckOutcome(subject=str(case.subject), check=case.check.name, status="failed", detail=detail)
+    named = CheckOutcome(subject=str(case.subject), check=case.check.name, status="failed", detail=detail)
+    return replace(named, again=case.again)

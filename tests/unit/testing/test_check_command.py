@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
+import subquad.testing
 from subquad.cli.main import main
 
 MIXER = '''
@@ -66,7 +68,9 @@ def test_a_mixer_that_does_not(check):
     code, out, _ = check("MEAN", *FEW)
     assert code == 1
     (failure,) = (line for line in lines(out) if line.startswith("failed: "))
-    assert failure.startswith("failed: padding-content: output at real tokens, other content in the padding (right): ")
+    assert failure.startswith(
+        "failed: padding-content: output at real tokens in evaluation, other content in the padding (right): "
+    )
     assert failure.endswith("of the largest output, allowed 0, bit for bit")
     assert "Mean: 1 passed, 1 excluded, 1 failed in " in out
     assert "a line of the mixer's own" not in out
@@ -165,3 +169,51 @@ def test_all_means_every_installed_mixer():
     from subquad.cli.check import _installed
 
     assert {"agf", "identity", "softmax"} <= set(_installed())
+
+
+def test_a_failure_ends_with_the_command_that_repeats_it(check, tmp_path):
+    code, out, _ = check("MEAN", "scale=0.5", *FEW, "--dim", "8", "--seed", "3")
+    assert code == 1
+    place = lines(out).index(next(line for line in lines(out) if line.startswith("failed: ")))
+    again = lines(out)[place + 1].removeprefix("again: subquad ").split()
+    assert again == f"check {tmp_path}/mean.py:Mean scale=0.5 --dim 8 --only padding-content --seed 3".split()
+    code, found, _ = check(*again[1:], "--json")
+    (mixer,) = json.loads(found)["mixers"]
+    (outcome,) = mixer["outcomes"]
+    assert (code, outcome["status"], outcome["again"].split()[1:]) == (1, "failed", again)
+    assert outcome["detail"] in " ".join(out.split())
+
+
+def test_another_seed_gives_other_numbers(check):
+    found = [check("agf", "order=3", "--only", "precision-fp32", "--json", "--seed", seed)[1] for seed in "011"]
+    first, other, same = (json.loads(one)["mixers"][0]["outcomes"][0]["figures"] for one in found)
+    assert first != other == same
+
+
+def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
+    """All of three mixers, stopped after two, whose document is cut in the second: one is taken over."""
+    monkeypatch.setattr("subquad.cli.check._installed", lambda: ["identity", "softmax", "fourier"])
+    certify, asked = subquad.testing.certify, []
+
+    def counted(name, *arguments, **options):
+        asked.append(name)
+        if len(asked) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return certify(name, *arguments, **options)
+
+    monkeypatch.setattr("subquad.testing.certify", counted)
+    words = ("--all", "--json", "--only", "shapes")
+    code, out, err = check(*words)
+    assert (code, err) == (143, "subquad: stopped; `--resume FILE` with what was printed goes on\n")
+    stopped = json.loads(out)
+    assert [one["plugin"]["name"] for one in stopped["mixers"]] == ["identity", "softmax"]
+    assert stopped["complete"] is False
+    cut = tmp_path / "cut.json"
+    cut.write_text(out[: out.rindex('"outcomes"')])
+    code, out, err = check(*words, "--resume", str(cut))
+    whole = json.loads(out)
+    assert (code, asked[3:], whole["complete"]) == (0, ["softmax", "fourier"], True)
+    assert whole["mixers"][0] == stopped["mixers"][0]
+    assert len(whole["mixers"]) == 3
+    assert check(*words, "--seed", "1", "--resume", str(cut))[0] == 2
+    assert check("identity", "--json", "--resume", str(cut))[0] == 2
