@@ -45,6 +45,7 @@ HOMES = {
 CONTRACTS = {
     "errors": {"suggest"},
     "suggest": set(),
+    "processes": set(),
     "runs": {"errors"},
     "plugin": {"errors", "suggest"},
     "plan": {"plugin", "errors"},

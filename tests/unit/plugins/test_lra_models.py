@@ -85,7 +85,7 @@ def written(task: str) -> dict[str, Any]:
 def build(task: str, make_mixer: Any) -> Any:
     """The backbone of a recipe on the data set's description."""
     backbone, spec = written(task)["backbone"], SPECS[task]
-    kind = {"encoder": Encoder, "dual-encoder": DualEncoder}[backbone["name"]]
+    kind = {"encoder": Encoder, "dual-encoder": DualEncoder}[backbone["name"].removeprefix("subquad:")]
     context = BackboneContext(spec=spec, num_outputs=spec.num_classes, make_mixer=make_mixer)
     return kind(Config(**backbone["params"]), context)
 
