@@ -10,14 +10,13 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from subquad.plugin import Config as PluginConfig
-from subquad.plugin import DatasetPlugin, param
+from subquad.plugin import DatasetConfig, DatasetPlugin, param
 from subquad_datasets.remedies import LEAVE_OUT
 
-_OF_GENERATOR = ("train_size", "validation_size", "test_size", "seed", "processes")
+_OF_GENERATOR = ("discs", "train_size", "validation_size", "test_size", "seed", "processes")
 
 
-class Config(PluginConfig):
+class Config(DatasetConfig):
     """Which images, from where, and how their pixels become tokens."""
 
     resolution: Literal[32, 64, 128, 256] = param(
@@ -41,6 +40,11 @@ class Config(PluginConfig):
         meaning="official images; seeded: shuffled, then 80/10/10 %; google: 80/10/10 % in the files' order",
     )
     split_seed: int = param(0, meaning="seed of that shuffle", ge=0, lt=2**32)
+    discs: Literal["official", "balanced"] = param(
+        "official",
+        meaning="generated images; official: where the two discs stand says something about the label, as the original "
+        "draws them; balanced: it says nothing, which is not the published task",
+    )
     train_size: int = param(160_000, meaning="images to train on", ge=1, le=10_000_000)
     validation_size: int = param(20_000, meaning="images for validation", ge=1, le=10_000_000)
     test_size: int = param(20_000, meaning="images of the sealed test split", ge=1, le=10_000_000)
@@ -48,6 +52,9 @@ class Config(PluginConfig):
     processes: int | None = param(
         None, meaning="processes that generate; null: one for each CPU. The images do not depend on it", ge=1, le=1024
     )
+
+    def label(self) -> str:
+        return "lra-pathfinder-balanced" if self.discs == "balanced" else ""
 
     @model_validator(mode="after")
     def _nothing_idle(self) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad.errors import DataError
 from subquad_datasets.guesses import majority
 from subquad_datasets.pathfinder import Config
+from subquad_datasets.pathfinder.discs import find_discs, guess
 from subquad_datasets.pathfinder.images import read_images
 from subquad_datasets.pathfinder.official import (
     FOLDERS,
@@ -23,16 +25,22 @@ from subquad_datasets.pathfinder.official import (
     metadata_files,
     read_listing,
 )
+from subquad_datasets.pathfinder.parameters import drawing
 from subquad_datasets.pathfinder.pixels import PixelSplit, vocabulary, write_pixels
-from subquad_datasets.pathfinder.worker import IMAGES_IN_BLOCK, Order, blocks
+from subquad_datasets.pathfinder.worker import Block, Order, blocks
 from subquad_datasets.prepared import prepare_once, read_manifest, sha256_of
 
-VERSION = 1
+VERSION = 2
 """Of what is prepared: raise it where the same key would give other bytes."""
 
-FILES_VERSION = 2
+FILES_VERSION = 3
 """The same of what is read from files."""
 
+_PUBLISHED = (32, "hard", "official")
+_OF_DISCS = {
+    "official": "where the two discs stand says something about the label: see the reference disc positions",
+    "balanced": "balanced variant, not the published task: where the two discs stand says nothing about the label",
+}
 _STREAMS = {"train": 0, "validation": 1, "test": 2}
 _FIRST_TENTHS = (8, 9)
 _BLOCKS_WORTH_A_PROCESS = 2
@@ -59,7 +67,8 @@ class Pathfinder(Dataset):
     def describe(self) -> DataSpec:
         config, facts = self.config, read_manifest(self._folder).facts
         sizes = {name: int(facts["sizes"][name]) for name in ("train", "validation")}
-        black = ("black pixels count as padding, as in the published code",) if config.pixels == "official" else ()
+        notes = [_OF_DISCS[config.discs]]
+        notes += ["black pixels count as padding, as in the published code"] if config.pixels == "official" else []
         return DataSpec.tokens(
             max_len=config.resolution**2,
             vocab_size=vocabulary(config.pixels),
@@ -67,8 +76,8 @@ class Pathfinder(Dataset):
             class_names=("apart", "connected"),
             sizes={**sizes, "trainval": sum(sizes.values())},
             equal_length=config.pixels == "shifted",
-            benchmark="pathfinder" if (config.resolution, config.difficulty) == (32, "hard") else "",
-            notes=(f"Pathfinder {config.resolution}, {config.difficulty}", *facts["notes"], *black),
+            benchmark="pathfinder" if (config.resolution, config.difficulty, config.discs) == _PUBLISHED else "",
+            notes=(f"Pathfinder {config.resolution}, {config.difficulty}", *facts["notes"], *notes),
         )
 
     def load(self, name: SplitName) -> PixelSplit:
@@ -86,8 +95,11 @@ class Pathfinder(Dataset):
         return PixelSplit(self._folder, "trainval", rule, parts.get(name))
 
     def reference_scores(self, split: Split) -> dict[str, float]:
-        """`majority`: always the commonest class."""
-        return majority(self.load("trainval"), split)
+        """`majority`: always the commonest class; `disc_positions`: see `subquad_datasets.pathfinder.discs`."""
+        assert isinstance(split, PixelSplit)
+        train = self.load("trainval")
+        right = guess(train.discs, train.labels, split.discs) == split.labels
+        return {**majority(train, split), "disc_positions": float(np.mean(right))}
 
     @property
     def _home(self) -> Path:
@@ -113,13 +125,27 @@ class Pathfinder(Dataset):
         sizes = {"train": config.train_size, "validation": config.validation_size}
         for column, counts in {"trainval": sizes, "test": {"test": config.test_size}}.items():
             drawn = (block for split, count in counts.items() for block in self._draw(split, count))
-            write_pixels(part, column, sum(counts.values()), config.resolution**2, drawn)
+            self._keep(part, column, sum(counts.values()), drawn)
         return {"sizes": sizes, "notes": ["stand-in data: generated Pathfinder, not the official files"]}
 
-    def _draw(self, split: str, count: int) -> Any:
+    def _draw(self, split: str, count: int) -> Iterator[Block]:
         config = self.config
-        order = Order(config.resolution, config.difficulty, config.seed, _STREAMS[split], count)
-        return blocks(order, config.processes or _processes(count // IMAGES_IN_BLOCK[config.resolution]))
+        balanced = config.discs == "balanced"
+        order = Order(config.resolution, config.difficulty, config.seed, _STREAMS[split], count, balanced=balanced)
+        return blocks(order, config.processes or _processes(count // order.in_block))
+
+    def _keep(self, part: Path, column: str, count: int, images: Iterator[Block]) -> None:
+        """Pack images, and the places of their discs."""
+        size, places = self.config.resolution, [np.zeros((0, 4), np.uint8)]
+        radius = drawing(size, self.config.difficulty).marker_radius
+
+        def seen() -> Iterator[Block]:
+            for pixels, labels in images:
+                places.append(find_discs(pixels, size, radius))
+                yield pixels, labels
+
+        write_pixels(part, column, count, size**2, seen())
+        np.save(part / f"{column}.discs.npy", np.concatenate(places))
 
     @cached_property
     def _official(self) -> Path:
@@ -157,8 +183,8 @@ class Pathfinder(Dataset):
 
     def _write(self, part: Path, column: str, rows: np.ndarray) -> dict[str, str]:
         """Pack these images; sha256 over what was read of them, a line `<sha256>  <name>` for each."""
-        size, lines = self.config.resolution, hashlib.sha256()
-        write_pixels(part, column, len(rows), size**2, read_images(self._listing, rows, size, lines.update))
+        lines = hashlib.sha256()
+        self._keep(part, column, len(rows), read_images(self._listing, rows, self.config.resolution, lines.update))
         return {f"{self._official.name}: {len(rows)} images": lines.hexdigest()}
 
     def _cut(self) -> list[np.ndarray]:

@@ -5,6 +5,7 @@ An image is a pure function of (drawing, seed, split, index). Letters: N images,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -48,17 +49,36 @@ def draw_images(drawing: Drawing, seed: int, split: int, indices: np.ndarray) ->
     Returns:
         (N, H * H) uint8 pixels, row by row, and (N,) uint8 labels.
     """
-    labels = draw_labels(seed, split, indices)
-    keys = image_keys(seed, split, indices)
-    pixels = np.empty((len(indices), drawing.window**2), dtype=np.uint8)
+    labels, keys = draw_labels(seed, split, indices), image_keys(seed, split, indices)
+    return draw_marked(drawing, keys, labels, below(2, keys, MARKER_WORD)), labels
+
+
+def draw_marked(drawing: Drawing, keys: np.ndarray, labels: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """(N, H * H) uint8: images with these streams and labels; a disc lies on the first tip of snake `first` (N,)."""
+    pixels = np.empty((len(keys), drawing.window**2), dtype=np.uint8)
+    for margin, rows in _by_margin(drawing, keys):
+        scenes = draw_scenes(drawing, margin, keys[rows], labels[rows], first[rows])
+        images = _renderer(drawing, margin).render(scenes.pairs, scenes.distractors, scenes.marked)
+        pixels[rows] = images.reshape(len(rows), -1)
+    return pixels
+
+
+def draw_tips(drawing: Drawing, keys: np.ndarray) -> np.ndarray:
+    """(N, 2, 2, 2) int64: of the images with these streams each snake's first and last tip, y and x."""
+    tips = np.empty((len(keys), 2, 2, 2), dtype=np.int64)
+    for margin, rows in _by_margin(drawing, keys):
+        drawer = _pair_drawer(drawing, margin)
+        ends = drawer.draw(keys[rows]).start[:, :, [0, -1]]
+        tips[rows] = np.stack(drawer.tables.split(ends), axis=-1)
+    return tips
+
+
+def _by_margin(drawing: Drawing, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Margins, each with the rows of its images."""
     margin = below(len(drawing.margins), keys, MARGIN_WORD)
     for number, value in enumerate(drawing.margins):
-        rows = np.flatnonzero(margin == number)
-        if len(rows):
-            scenes = draw_scenes(drawing, value, keys[rows], labels[rows])
-            images = _renderer(drawing, value).render(scenes.pairs, scenes.distractors, scenes.marked)
-            pixels[rows] = images.reshape(len(rows), -1)
-    return pixels, labels
+        if len(rows := np.flatnonzero(margin == number)):
+            yield value, rows
 
 
 def draw_labels(seed: int, split: int, indices: np.ndarray) -> np.ndarray:
@@ -67,13 +87,16 @@ def draw_labels(seed: int, split: int, indices: np.ndarray) -> np.ndarray:
     return (below(2, of_pairs, 0) ^ (indices & 1)).astype(np.uint8)
 
 
-def draw_scenes(drawing: Drawing, margin: int, keys: np.ndarray, labels: np.ndarray) -> Scenes:
-    """What the images with streams `keys` (N,) show, all with this margin."""
+def draw_scenes(
+    drawing: Drawing, margin: int, keys: np.ndarray, labels: np.ndarray, first: np.ndarray | None = None
+) -> Scenes:
+    """What the images with streams `keys` (N,) show, all with this margin; `first` as for `draw_marked`."""
     drawer = _pair_drawer(drawing, margin)
     pairs = drawer.draw(keys)
     canvas = room_left(drawer.tables, pairs)
     distractors = draw_distractors(drawing, canvas, child_keys(keys, np.full(len(keys), DISTRACTOR_STREAM)))
-    rows, first = np.arange(len(keys)), below(2, keys, MARKER_WORD)
+    rows = np.arange(len(keys))
+    first = below(2, keys, MARKER_WORD) if first is None else first
     other = np.where(labels == 1, first, 1 - first)
     marked = np.stack([pairs.start[rows, first, 0], pairs.start[rows, other, -1]], axis=1)
     return Scenes(drawer.tables, pairs, distractors, marked)

@@ -7,6 +7,7 @@ L = H * W pixels, row by row, B batch.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +84,12 @@ class PixelSplit(Split):
 
     def __reduce__(self) -> Any:
         return type(self), self._place
+
+    @cached_property
+    def discs(self) -> np.ndarray:
+        """(n, 4) uint8: see `discs.find_discs`."""
+        folder, name, _, rows = self._place
+        return _map(folder / f"{name}.discs.npy")[slice(*rows) if rows else slice(None)]
 
     def digests(self) -> np.ndarray:
         return hashed(self.pixels)

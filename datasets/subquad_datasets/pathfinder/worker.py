@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 
 from subquad.errors import DataError
+from subquad_datasets.pathfinder import balanced
 from subquad_datasets.pathfinder.generate import draw_images
 from subquad_datasets.pathfinder.parameters import Difficulty, Resolution, drawing
 
@@ -37,6 +38,7 @@ class Order:
         count: images 0 .. count - 1.
         first: block to begin with.
         step: to the next block.
+        balanced: with discs that say nothing by where they stand.
     """
 
     resolution: Resolution
@@ -46,10 +48,16 @@ class Order:
     count: int
     first: int = 0
     step: int = 1
+    balanced: bool = False
+
+    @property
+    def in_block(self) -> int:
+        """Images of a block."""
+        return balanced.IN_BLOCK if self.balanced else IMAGES_IN_BLOCK[self.resolution]
 
     def ranges(self) -> list[range]:
         """The images of each of the blocks, in order."""
-        size = IMAGES_IN_BLOCK[self.resolution]
+        size = self.in_block
         starts = range(0, self.count, size)[self.first :: self.step]
         return [range(start, min(start + size, self.count)) for start in starts]
 
@@ -57,7 +65,12 @@ class Order:
         """The blocks: (n, H * H) uint8 pixels and (n,) uint8 labels."""
         what = drawing(self.resolution, self.difficulty)
         for images in self.ranges():
-            yield draw_images(what, self.seed, self.split, np.arange(images.start, images.stop))
+            if self.balanced:
+                block = images.start // self.in_block
+                pixels, labels = balanced.draw_balanced(what, self.seed, self.split, block)
+                yield pixels[: len(images)], labels[: len(images)]
+            else:
+                yield draw_images(what, self.seed, self.split, np.arange(images.start, images.stop))
 
 
 def blocks(order: Order, processes: int) -> Iterator[Block]:

@@ -16,6 +16,7 @@ from subquad_datasets.pathfinder.generate import draw_images
 from subquad_datasets.pathfinder.parameters import drawing
 from subquad_datasets.pathfinder.pixels import PixelSplit, write_pixels
 
+DISCS = "where the two discs stand says something about the label: see the reference disc positions"
 KEY = TestKey("lra-pathfinder", "test of the data set")
 
 
@@ -34,7 +35,7 @@ def test_shifted_pixels_are_all_real(pathfinder):
     assert (spec.target, spec.vocab_size, spec.num_classes, spec.equal_length) == ("class", 257, 2, True)
     assert spec.class_names == ("apart", "connected")
     assert spec.sizes == {"train": 12, "validation": 4, "trainval": 16}
-    assert spec.notes == ("Pathfinder 32, easy", "stand-in data: generated Pathfinder, not the official files")
+    assert spec.notes == ("Pathfinder 32, easy", "stand-in data: generated Pathfinder, not the official files", DISCS)
     assert rows["labels"].sum() == 6
 
 
@@ -144,4 +145,6 @@ def test_the_commonest_class_as_a_reference_score(pathfinder):
     dataset = pathfinder()
     test = dataset.split("test", KEY)
     commonest = np.bincount(everything(dataset.split("trainval"))["labels"]).argmax()
-    assert dataset.reference_scores(test) == {"majority": np.mean(everything(test)["labels"] == commonest)}
+    scores = dataset.reference_scores(test)
+    assert scores.pop("disc_positions") in {right / 6 for right in range(7)}
+    assert scores == {"majority": np.mean(everything(test)["labels"] == commonest)}

@@ -56,6 +56,7 @@ def test_description_of_official_images(release, pathfinder):
         "Pathfinder 32, hard",
         "split: shuffled with split_seed 0, then 80/10/10 %",
         "stand-in data: curv_contour_length_14 lists 20 images, the release 200,000",
+        "where the two discs stand says something about the label: see the reference disc positions",
     )
 
 
