@@ -1,4 +1,4 @@
-"""Charts of a report, and their drawing: scores and losses while training, and scores along a setting.
+"""Charts of a report, and their drawing: test scores, mean ranks, scores and losses while training and along a setting.
 
 Matplotlib is imported when the first chart is drawn; the same chart gives the same bytes.
 """
@@ -9,14 +9,19 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, pairwise
 from typing import Any, Literal
 
 from subquad.errors import RunError
+from subquad.report.compare import score_estimates
 from subquad.report.curves import Curve
 from subquad.report.published import printed_values, published_beside
+from subquad.report.ranks import Ranking
+from subquad.report.references import REFERENCE_METRIC
 from subquad.report.report import Report
 from subquad.report.rows import TableRow, in_order
 from subquad.report.run import ReportedRun
@@ -58,27 +63,28 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class Chart:
-    """One set of axes.
+class Chart(ABC):
+    """A picture with its words.
 
     Attributes:
-        names: words for x = 0, 1, ... where x is no number.
+        title: above it, and in its file's name.
     """
 
     title: str
-    x_label: str
-    y_label: str
-    lines: tuple[_Line, ...]
-    names: tuple[str, ...] = ()
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is a file beside the page too."""
+        return False
+
+    @property
+    @abstractmethod
     def description(self) -> str:
         """The chart in words, for those who do not see it."""
-        if self.names:
-            told = [f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points]
-            return f"{self.y_label} by {self.x_label}: {', '.join(told)}."
-        ends = sorted({f"{line.name} {line.points[-1][1]:.4g}" for line in self.lines})
-        return f"{len(self.lines)} lines, {self.y_label} over {self.x_label}. Last values: {'; '.join(ends)}."
+
+    @abstractmethod
+    def draw(self, new_figure: Callable[..., Any]) -> Any:
+        """The figure, made by `new_figure(figsize=...)`."""
 
     @property
     def file_name(self) -> str:
@@ -94,35 +100,184 @@ class Chart:
         plain: dict[Any, Any] = {"svg.hashsalt": "subquad", "svg.fonttype": "none", "text.parse_math": False}
         with rc_context(plain), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # the text stays text; the viewer has fonts
-            figure = Figure(figsize=(5.2, 3.2), layout="constrained")
-            _draw_axes(figure.subplots(), self)
-            _draw_legend(figure, self.lines)
             stream = io.StringIO()
-            figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+            self.draw(Figure).savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
         return stream.getvalue()
 
 
-def training_charts(report: Report) -> list[Chart]:
-    """For each data set the metric over epochs and the training loss over steps, a line for every run."""
+@dataclass(frozen=True)
+class LineChart(Chart):
+    """Lines over one set of axes.
+
+    Attributes:
+        names: words for x = 0, 1, ... where x is no number.
+    """
+
+    x_label: str
+    y_label: str
+    lines: tuple[_Line, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_kept(self) -> bool:
+        return bool(self.names)
+
+    @property
+    def description(self) -> str:
+        if self.names:
+            told = [f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points]
+            return f"{self.y_label} by {self.x_label}: {', '.join(told)}."
+        ends = sorted({f"{line.name} {line.points[-1][1]:.4g}" for line in self.lines})
+        return f"{len(self.lines)} lines, {self.y_label} over {self.x_label}. Last values: {'; '.join(ends)}."
+
+    def draw(self, new_figure: Callable[..., Any]) -> Any:
+        figure = new_figure(figsize=(5.2, 3.2), layout="constrained")
+        _draw_axes(figure.subplots(), self)
+        _draw_legend(figure, self.lines)
+        return figure
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A score and the ends of its interval, which are the score where nothing is known; `is_full`: over seeds too."""
+
+    name: str
+    colour: str
+    mean: float
+    low: float
+    high: float
+    is_full: bool = True
+
+
+@dataclass(frozen=True)
+class ScoreChart(Chart):
+    """Test scores of one data set and protocol with their intervals, one below the other."""
+
+    x_label: str
+    bars: tuple[_Bar, ...]
+
+    @property
+    def description(self) -> str:
+        told = [
+            f"{one.name} {one.mean:.4g}" + (f" [{one.low:.4g}, {one.high:.4g}]" if one.low < one.high else "")
+            for one in self.bars
+        ]
+        return f"{self.x_label} with 95 % intervals: {'; '.join(told)}."
+
+    def draw(self, new_figure: Callable[..., Any]) -> Any:
+        figure = new_figure(figsize=(5.2, 1.1 + 0.26 * len(self.bars)), layout="constrained")
+        axes = figure.subplots()
+        for place, one in enumerate(self.bars):
+            ends = [[one.mean - one.low], [one.high - one.mean]]
+            full = one.colour if one.is_full else "white"
+            axes.errorbar([one.mean], [place], xerr=ends, color=one.colour, fmt="o", mfc=full, markersize=5, capsize=3)
+        axes.set_yticks(range(len(self.bars)), [one.name for one in self.bars], fontsize=8)
+        axes.set_ylim(len(self.bars) - 0.5, -0.5)
+        axes.set_title(self.title, fontsize=10)
+        axes.set_xlabel(self.x_label)
+        axes.grid(axis="x", color="#e6e9ed")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        return figure
+
+
+@dataclass(frozen=True)
+class RankChart(Chart):
+    """A critical-difference diagram. Reference: Demsar, 2006, figure 1."""
+
+    ranking: Ranking
+
+    @property
+    def is_kept(self) -> bool:
+        return True
+
+    @property
+    def description(self) -> str:
+        one = self.ranking
+        told = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(one.mixers, one.ranks, strict=True))
+        return f"Mean ranks, 1 is best: {told}. Critical difference {one.critical:.2f}."
+
+    def draw(self, new_figure: Callable[..., Any]) -> Any:
+        names, ranks, groups = self.ranking.mixers, self.ranking.ranks, self.ranking.groups
+        count, left = len(names), (len(names) + 1) // 2
+        depth = 0.7 + 0.28 * len(groups)
+        figure = new_figure(figsize=(6.4, 1.5 + 0.26 * (left + len(groups))), layout="constrained")
+        axes = figure.subplots()
+        self._draw_scale(axes, count)
+        for number, (first, last) in enumerate(groups):
+            ends = [ranks[first] - 0.03, ranks[last] + 0.03]
+            axes.plot(ends, [0.45 + 0.28 * number] * 2, color=_COLOURS[1], linewidth=4, solid_capstyle="butt")
+        for place, (name, rank) in enumerate(zip(names, ranks, strict=True)):
+            is_left = place < left
+            y = depth + 0.42 * (place if is_left else count - 1 - place)
+            edge = 0.8 if is_left else count + 0.2
+            axes.plot([rank, rank, edge], [0, y, y], color=_COLOURS[0], linewidth=1)
+            side = "right" if is_left else "left"
+            axes.text(edge + (-0.05 if is_left else 0.05), y, f"{name} {rank:.2f}", ha=side, va="center", fontsize=8)
+        return figure
+
+    def _draw_scale(self, axes: Any, count: int) -> None:
+        """The axis of ranks, and above it the critical difference as long as it is."""
+        axes.plot([1, count], [0, 0], color="black", linewidth=1)
+        for rank in range(1, count + 1):
+            axes.plot([rank, rank], [0, -0.12], color="black", linewidth=1)
+            axes.text(rank, -0.2, str(rank), ha="center", va="bottom", fontsize=8)
+        axes.plot([1, 1 + self.ranking.critical], [-1.0, -1.0], color="black", linewidth=2)
+        axes.text(1 + self.ranking.critical / 2, -1.1, f"CD {self.ranking.critical:.2f}", ha="center", fontsize=8)
+        axes.set_title(self.title, fontsize=10)
+        axes.invert_yaxis()
+        axes.axis("off")
+
+
+def score_charts(report: Report) -> list[ScoreChart]:
+    """For each data set and protocol with a score its rows, then its references."""
+    colours, estimates = _colours(report), score_estimates(report.rows)
+    found: dict[tuple[str, str, str], list[_Bar]] = {}
+    for row, one in zip(report.rows, estimates, strict=True):
+        if row.score:
+            metric, mean = Metric(row.metric), row.score.mean
+            low, high = (one.low, one.high) if one else (mean, mean)
+            low, high = (max(0.0, low), min(1.0, high)) if metric.is_percent else (low, high)
+            mean, low, high = map(metric.scaled, (mean, low, high))
+            bar = _Bar(row.name, colours[row.name], mean, low, high, len(row.seeds) > 1)
+            found.setdefault((*row.family, row.metric), []).append(bar)
+    for guess in report.references:
+        if own := found.get((*guess.family, REFERENCE_METRIC)):
+            mean, low, high = map(Metric(REFERENCE_METRIC).scaled, (guess.accuracy, *guess.interval))
+            own.append(_Bar(guess.name, _BASELINE_COLOUR, mean, low, high, is_full=False))
+    return [
+        ScoreChart(f"{dataset} ({protocol}): test {metric}", f"test {Metric(metric).with_unit}", tuple(bars))
+        for (dataset, protocol, metric), bars in found.items()
+    ]
+
+
+def _colours(report: Report) -> defaultdict[str, str]:
+    """By row name; the baseline has a grey of its own."""
     names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
-    colours = dict(zip(names, cycle(_COLOURS), strict=False))
-    charts = []
+    return defaultdict(lambda: _BASELINE_COLOUR, zip(names, cycle(_COLOURS), strict=False))
+
+
+def training_charts(report: Report) -> list[LineChart]:
+    """For each data set the metric over epochs and the training loss over steps, a line for every run."""
+    colours, charts = _colours(report), list[LineChart]()
     for dataset in dict.fromkeys(row.dataset for row in report.rows):
         rows = [row for row in report.rows if row.dataset == dataset]
         scores, losses = _training_lines(rows, colours)
         metric = Metric(rows[0].metric).with_unit
         dashed = " (dashed: on the test split)" if any(line.style == "dashed" for line in scores) else ""
-        charts.append(Chart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, scores))
-        charts.append(Chart(f"{dataset}: training loss by step", "step", "loss", losses))
+        charts.append(LineChart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, scores))
+        charts.append(LineChart(f"{dataset}: training loss by step", "step", "loss", losses))
     return [chart for chart in charts if chart.lines]
 
 
-def _training_lines(rows: Sequence[TableRow], colours: dict[str, str]) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
+def _training_lines(
+    rows: Sequence[TableRow], colours: Mapping[str, str]
+) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
     """Scores and losses."""
     several = len({row.protocol for row in rows}) > 1
     scores, losses = list[_Line](), list[_Line]()
     for row in rows:
-        name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours.get(row.name, _BASELINE_COLOUR)
+        name, colour = f"{row.name}, {row.protocol}" if several else row.name, colours[row.name]
         for run in row.runs:
             by_split, loss = dict[str, list[_Point]](), list[_Point]()
             for record in _records(run):
@@ -161,7 +316,7 @@ def _thin(points: Iterable[_Point], limit: int = MAX_POINTS) -> tuple[_Point, ..
     )
 
 
-def curve_chart(curve: Curve) -> Chart:
+def curve_chart(curve: Curve) -> LineChart:
     """Test means with bars of one standard deviation, validation means, and all published values, evenly spaced."""
     first, metric = curve.rows[0], curve.metric
     own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
@@ -186,10 +341,10 @@ def curve_chart(curve: Curve) -> Chart:
         _Line("published", _COLOURS[1], full, style="full marks"),
         _Line("published, not comparable", _COLOURS[1], empty, style="marks"),
     )
-    return Chart(curve.title, curve.key, f"test {metric.with_unit}", _drawable(lines), tuple(names))
+    return LineChart(curve.title, curve.key, f"test {metric.with_unit}", _drawable(lines), tuple(names))
 
 
-def _draw_axes(axes: Any, chart: Chart) -> None:
+def _draw_axes(axes: Any, chart: LineChart) -> None:
     for line in chart.lines:
         xs, ys = zip(*line.points, strict=True)
         style = dict(_STYLES[line.style])

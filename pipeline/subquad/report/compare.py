@@ -104,6 +104,19 @@ def compare_rows(rows: Sequence[TableRow], baseline: str, apart: Collection[Tabl
     return [one for pairs in families.values() for one in _judged(pairs)]
 
 
+def score_estimates(rows: Sequence[TableRow]) -> list[stats.Estimate | None]:
+    """Mean and 95 % interval of each row, over new seeds and test samples; None where neither is known."""
+    answers = [_Answers.of(row) if row.counted else None for row in rows]
+    found = list[stats.Estimate | None]()
+    for one in answers:
+        alike = [other.scores for other in answers if one and other and other.row.family == one.row.family]
+        seeds = stats.seed_variance(alike) if one and len(one.scores.by_seed) > 1 else (0.0, 0.0)
+        known = one is not None and (seeds[1] > 0 or one.scores.by_sample is not None)
+        least = _resolution(one.row, len(one.scores.by_seed)) if one else 0.0
+        found.append(stats.difference(one.scores, None, seeds, resolution=least) if one and known else None)
+    return found
+
+
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
     return _judged(list(combinations([row for row in rows if row.counted], 2)), with_alternative(key))
@@ -146,9 +159,14 @@ def _compare(one: _Answers, other: _Answers, variance: tuple[float, float], know
     basis = "seeds" if reason else "test samples and seeds"
     if seeds == 1:  # the seeds of other mixers could stand in, but nothing says that this one is like them
         basis, variance = "none" if reason else "test samples", (0.0, 0.0)
-    resolution = 1 / (first.samples * seeds) if first.samples and first.metric == "accuracy" else 0.0
-    estimate = None if basis == "none" else stats.difference(scores[0], scores[1], variance, resolution=resolution)
+    least = _resolution(first, seeds)
+    estimate = None if basis == "none" else stats.difference(scores[0], scores[1], variance, resolution=least)
     return Comparison(first=first, second=second, estimate=estimate, seeds=seeds, basis=basis, notes=tuple(notes))
+
+
+def _resolution(row: TableRow, seeds: int) -> float:
+    """What one answer changes of an accuracy; 0 where that is not known."""
+    return 1 / (row.samples * seeds) if row.samples and row.metric == "accuracy" else 0.0
 
 
 def _correctness(row: TableRow) -> tuple[np.ndarray, np.ndarray]:

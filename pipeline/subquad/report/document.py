@@ -7,17 +7,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from subquad.report.charts import Chart, curve_chart, training_charts
+from subquad.report.charts import Chart, RankChart, curve_chart, score_charts, training_charts
 from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
 from subquad.report.published import Beside, published_beside, published_faults, source_title
+from subquad.report.ranks import RANK_METHOD, rank_cells
 from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
-from subquad.report.text import DASH, Metric, duration
+from subquad.report.text import DASH, SPREAD_NOTE, Metric, duration
 from subquad.report.values import report_values
 
+SCORE_NOTE = (
+    "The 95 % intervals are about new seeds and, where predictions were kept, new test samples, as those of the "
+    "differences are; hollow marks: about test samples only. Whether two mixers differ is not seen from an overlap of "
+    "their intervals: see the differences."
+)
 NEVER = 99
 """Rank of columns that a terminal never shows: its lines say the same."""
 _REASONS = 3
@@ -40,6 +46,11 @@ class Table:
     numeric: Collection[str]
     ranks: Mapping[str, int]
     italic: Collection[int]
+
+    @property
+    def note(self) -> str:
+        """What a sign in it means."""
+        return SPREAD_NOTE if any("±" in cell for line in self.lines for cell in line) else ""
 
     @staticmethod
     def of(
@@ -117,8 +128,14 @@ def document_of(report: Report) -> ReportDocument:
 
 def _sections(report: Report) -> Iterator[Section]:
     yield _results(report)
+    if charts := score_charts(report):
+        yield Section(title="Test scores", notes=(SCORE_NOTE,), charts=tuple(charts), brief=())
     if report.means:
         yield _means(report)
+    if pairs := [rank_cells(ranking, one) for ranking in report.rankings for one in ranking.pairs]:
+        numeric = ("data sets", "better on", "mean difference", "p", "p (Holm)")
+        table = Table.of(pairs, numeric)
+        yield Section(title="Differences over data sets", table=table, notes=(RANK_METHOD,), brief=())
     for curve in report.curves:  # what holds for all of them is said below the last
         notes = (CURVE_NOTE,) if curve is report.curves[-1] else ()
         chart = curve_chart(curve)
@@ -225,6 +242,11 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _means(report: Report) -> Section:
     metrics = {one.metric for one in report.means}
+    ranks = {
+        (one.protocol, one.metric, mixer): f"{rank:.2f}"
+        for one in report.rankings
+        for mixer, rank in zip(one.mixers, one.ranks, strict=True)
+    }
     score = f"mean test {Metric(metrics.pop()).with_unit}" if len(metrics) == 1 else "mean test score"
     cells = [
         {
@@ -233,11 +255,19 @@ def _means(report: Report) -> Section:
             "protocol": one.protocol,
             "seeds": str(one.score.count or DASH),
             score: Metric(one.metric).score(one.score),
+            "mean rank": DASH
+            if one.others or one.is_reference
+            else ranks.get((one.protocol, one.metric, one.name), DASH),
         }
         for one in report.means
     ]
     italic = [number for number, one in enumerate(report.means) if one.is_reference]
-    return Section(title="Means over data sets", table=Table.of(cells, ("seeds", score), italic=italic))
+    return Section(
+        title="Means over data sets",
+        table=Table.of(cells, ("seeds", score, "mean rank"), italic=italic),
+        lines=tuple(one.sentence for one in report.rankings),
+        charts=tuple(RankChart(one.title, one) for one in report.rankings),
+    )
 
 
 def _curve_table(one: Curve) -> Table:

@@ -31,7 +31,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = {**{one: f"\\{one}" for one in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 _LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
 """Makes LaTeX set a text as it is."""
-_PICTURES = "curves"
+_PICTURES = "charts"
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
         the files written, in the order of `formats`; with the page, charts along settings after them.
     """
     texts = {folder / f"report.{name}": FORMATS[name](document) for name in formats}
-    charts = [chart for section in document.sections for chart in section.charts if chart.names]
+    charts = [chart for section in document.sections for chart in section.charts if chart.is_kept]
     names = Counter[str]()
     for chart in charts if "html" in formats else ():
         names[chart.file_name] += 1
@@ -163,6 +163,7 @@ def print_document(document: ReportDocument, console: Console) -> None:
             say([section.title], "bold")
         if section.table:
             console.print(_grid(section.table, console.width))
+            say([section.table.note] if section.table.note else [], "dim")
         say(section.lines)
         say(section.notes, "dim")
     say((line for section in document.sections for line in section.headlines), "bold")

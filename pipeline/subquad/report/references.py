@@ -72,6 +72,8 @@ class Mean:
         score: mean and spread over seeds of the mean over data sets; where data sets have other seeds than each other,
             and for references, the mean alone, of 0 seeds.
         is_reference: whether it is a guess without a model.
+        mode: whether the metric's "max" or "min" is best.
+        by_dataset: the mean on each data set.
     """
 
     name: str
@@ -81,6 +83,8 @@ class Mean:
     others: tuple[str, ...]
     score: Spread
     is_reference: bool
+    mode: str
+    by_dataset: tuple[float, ...]
 
     @property
     def over(self) -> str:
@@ -149,6 +153,8 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
                     others=tuple(one for one in names if one not in datasets),
                     score=score,
                     is_reference=isinstance(own[0], Reference),
+                    mode=members[0].mode,
+                    by_dataset=_by_dataset(own),
                 )
                 for own in among
                 if tuple(one.dataset for one in own) == datasets and (score := _mean_of(own))
@@ -157,10 +163,15 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
                 yield from block
 
 
+def _by_dataset(own: Sequence[TableRow | Reference]) -> tuple[float, ...]:
+    """Scores in order, those that are missing left out."""
+    found = (one.accuracy if isinstance(one, Reference) else one.score and one.score.mean for one in own)
+    return tuple(one for one in found if one is not None)
+
+
 def _mean_of(own: Sequence[TableRow | Reference]) -> Spread | None:
     """With its spread over seeds, if they are the same everywhere; None where a score is missing."""
-    rows = [one for one in own if isinstance(one, TableRow)]
-    means = [one.accuracy for one in own if isinstance(one, Reference)] + [row.score.mean for row in rows if row.score]
+    rows, means = [one for one in own if isinstance(one, TableRow)], _by_dataset(own)
     if len(means) < len(own):
         return None
     if len({row.seeds for row in rows}) != 1:

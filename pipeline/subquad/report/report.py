@@ -13,6 +13,7 @@ from subquad.report import stats
 from subquad.report.compare import Comparison, compare_rows
 from subquad.report.curves import Curve, make_curves
 from subquad.report.published import Beside, published_beside
+from subquad.report.ranks import Ranking, make_rankings
 from subquad.report.references import REFERENCE_METRIC, Mean, Reference, make_means, make_references
 from subquad.report.rows import TableRow, make_rows, short_setting
 from subquad.report.run import ReportedRun, reported_runs
@@ -29,6 +30,7 @@ class Report:
         comparisons: pairs of rows.
         references: rows of guesses without a model.
         means: over data sets.
+        rankings: of mixers over data sets.
         curves: settings that take several values with all others the same.
         headlines: a sentence for each data set and protocol, and one against its best reference score.
         runs: every run, in the order read.
@@ -39,6 +41,7 @@ class Report:
     comparisons: tuple[Comparison, ...]
     references: tuple[Reference, ...]
     means: tuple[Mean, ...]
+    rankings: tuple[Ranking, ...]
     curves: tuple[Curve, ...]
     headlines: tuple[str, ...]
     runs: tuple[ReportedRun, ...]
@@ -66,11 +69,13 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
     held = _baseline(runs) if baseline is None else baseline
     curves, references = make_curves(rows), list(make_references(rows))
     comparisons = compare_rows(rows, held, apart=[row for curve in curves for row in curve.rows])
+    means = tuple(make_means(rows, references))
     return Report(
         rows=tuple(rows),
         comparisons=tuple(comparisons),
         references=tuple(references),
-        means=tuple(make_means(rows, references)),
+        means=means,
+        rankings=tuple(make_rankings(means, held)),
         curves=tuple(curves),
         headlines=tuple(_headlines(rows, comparisons, references, held)),
         runs=tuple(runs),

@@ -6,7 +6,8 @@ difference between two means is that of the seeds plus that of the difference in
 error rates: docs/reference/report.md.
 
 References: Cornfield and Tukey, "Average values of mean squares in factorials", 1956 (crossed random factors);
-Satterthwaite, 1946; Agresti and Min, 2005 (one more discordant pair); Holm, 1979; Wilson, 1927.
+Satterthwaite, 1946; Agresti and Min, 2005 (one more discordant pair); Holm, 1979; Wilson, 1927. Over data sets:
+Friedman, 1937; Wilcoxon, 1945; Pratt, 1959 (zeros); Nemenyi, 1963; Demsar, 2006 (which of them when).
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from scipy.special import ndtri, stdtr, stdtrit
 
 _UPPER = 0.975
 """Upper end of a two-sided 95 % interval."""
+
+_EXACT, _PERMUTATIONS = 14, 20_000
+"""Differences whose signs are all tried; beyond, and for Friedman's test, so many seeded permutations."""
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,21 +87,23 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
     return squares / freedom if freedom else 0.0, float(freedom)
 
 
-def difference(first: Scores, second: Scores, seeds: tuple[float, float], *, resolution: float = 0.0) -> Estimate:
-    """Difference of two mixers' means.
+def difference(
+    first: Scores, second: Scores | None, seeds: tuple[float, float], *, resolution: float = 0.0
+) -> Estimate:
+    """Difference of two mixers' means, or without a second the first one's mean.
 
     Args:
         first, second: both with the same test samples, or one without any: then it holds for these samples only.
         seeds: of `seed_variance`.
         resolution: what one answer changes, 1/(S N) for an accuracy; without it equal answers would be certain.
     """
-    pair = (first, second)
+    pair = (first, second) if second else (first,)
     variance, freedom = seeds
     of_seeds = variance * sum(1 / len(one.by_seed) for one in pair) if freedom else 0.0
     lasting, noise, parts = resolution**2, 0.0, list[tuple[float, float]]()
-    if first.by_sample is not None and second.by_sample is not None:
+    if first.by_sample is not None and (second is None or second.by_sample is not None):
         samples = len(first.by_sample)
-        of_samples = float((first.by_sample - second.by_sample).var(ddof=1)) / samples
+        of_samples = float((first.by_sample - (second.by_sample if second else 0.0)).var(ddof=1)) / samples
         # both mean squares hold the noise, which must count once
         noise = sum(one.noise / len(one.by_seed) for one in pair) / samples if freedom else 0.0
         extra = of_samples - noise if of_samples else 1 / samples**2  # agreeing everywhere: as if not on one sample
@@ -105,7 +113,7 @@ def difference(first: Scores, second: Scores, seeds: tuple[float, float], *, res
     if freedom:  # seeds that agree by chance, more than the noise allows, must not pass for certainty
         parts.append((max(of_seeds, noise), freedom))
     error = sqrt(of_seeds + lasting)
-    gap = float(first.by_seed.mean() - second.by_seed.mean())
+    gap = float(first.by_seed.mean() - (second.by_seed.mean() if second else 0.0))
     freedom = _freedom(parts) or max((each for _, each in parts), default=1.0)
     half = t_quantile(freedom) * error
     ratio = gap / error if error > 0 else (0.0 if gap == 0 else float("inf"))
@@ -128,6 +136,43 @@ def _freedom(terms: Sequence[tuple[float, float]]) -> float:
 def t_quantile(freedom: float) -> float:
     """Half the width of a 95 % interval of Student's t, in standard errors."""
     return float(stdtrit(freedom, _UPPER))
+
+
+def average_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks of (n,) values from 1, the smallest first; equal values share the mean of theirs."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+
+
+def friedman(ranks: np.ndarray) -> float:
+    """p-value of no difference between k mixers from their (D, k) ranks on D data sets.
+
+    A permutation test with Friedman's statistic: his chi-square holds for many data sets only.
+    """
+    order = np.random.Generator(np.random.Philox(0)).random((_PERMUTATIONS, *ranks.shape)).argsort(axis=2)
+    shuffled = np.take_along_axis(np.broadcast_to(ranks, order.shape), order, axis=2)
+    spread = (shuffled.sum(axis=1) ** 2).sum(axis=1) >= (ranks.sum(axis=0) ** 2).sum() - _ROUNDING
+    return (1 + int(spread.sum())) / (1 + _PERMUTATIONS)
+
+
+def signed_rank(differences: np.ndarray) -> float:
+    """Two-sided p-value of Wilcoxon's signed-rank test of (D,) differences; exact up to 14 of them."""
+    count = len(differences)
+    ranks = average_ranks(np.abs(differences).round(9)) * (np.abs(differences) > _ROUNDING)
+    if count <= _EXACT:
+        signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
+    else:
+        signs = np.random.Generator(np.random.Philox(0)).choice((-1, 1), (_PERMUTATIONS, count))
+    found = np.abs(signs @ ranks) >= abs(float(np.sign(differences) @ ranks)) - _ROUNDING
+    return float(found.mean()) if count <= _EXACT else (1 + int(found.sum())) / (1 + _PERMUTATIONS)
+
+
+def critical_difference(mixers: int, datasets: int) -> float:
+    """Nemenyi's: mean ranks of any two of k mixers that are further apart differ, at 5 % for all pairs at once."""
+    from scipy.stats import studentized_range
+
+    quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
+    return quantile * sqrt(mixers * (mixers + 1) / (6 * datasets))
 
 
 def wilson(share: float, samples: int) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from subquad.registry.foreign import plain
 _PERCENT = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
 
 DASH = "–"
+SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from subquad.report.compare import Comparison
 from subquad.report.curves import Curve
 from subquad.report.published import Beside, published_beside
+from subquad.report.ranks import Ranking
 from subquad.report.references import REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
@@ -34,6 +35,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "rows": [{**_row(row), "published": _beside(report.published(row))} for row in report.rows],
         "references": [_reference(one) for one in report.references],
         "means": means,
+        "rankings": [_ranking_values(one) for one in report.rankings],
         "curves": [_curve(one) for one in report.curves],
         "comparisons": [_comparison(one) for one in report.comparisons],
     }
@@ -67,6 +69,12 @@ def _reference(one: Reference) -> dict[str, Any]:
         **_picked(one, ("dataset", "protocol", "samples")),
         "runs": [{"name": run.name} for run in one.runs],
     }
+
+
+def _ranking_values(one: Ranking) -> dict[str, Any]:
+    least, corrected = one.least
+    about = _picked(one, ("protocol", "metric", "datasets", "mixers", "ranks", "friedman", "critical", "sentence"))
+    return {**about, "least_p": least, "least_p_holm": corrected, "pairs": [asdict(pair) for pair in one.pairs]}
 
 
 def _curve(one: Curve) -> dict[str, Any]:

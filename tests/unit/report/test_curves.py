@@ -265,7 +265,7 @@ def test_names_are_inert(factory, tmp_path):
     xml.dom.minidom.parseString(curve_chart(report.curves[0]).drawn())
     written = write_document(document_of(report), tmp_path, ["html"])
     assert "<b>&x" not in written[0].read_text()
-    assert all(path.parent.name == "curves" and set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.=~")
+    assert all(path.parent.name == "charts" and set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.=~")
                for path in written[1:])  # fmt: skip
 
 

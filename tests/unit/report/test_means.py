@@ -91,10 +91,12 @@ def test_every_format_shows_them(study, as_text):
     print_document(document_of(report), console)
     shown = console.export_text()
     assert "mean test accuracy (%)" in shown
-    assert any(line.split() == ["all", "3", "agf", "honest", "2", "50.00", "±", "0.00"] for line in shown.splitlines())
+    assert any(
+        line.split() == ["all", "3", "agf", "honest", "2", "50.00", "±", "0.00", "1.50"] for line in shown.splitlines()
+    )
     text = as_text(report, "md")
-    assert "| all 3 | agf | honest | 2 | 50.00 ± 0.00 |" in text
-    assert "| *2 of 3, not C* | *reference: one nn* | *honest* | *–* | *50.00* |" in text
+    assert "| all 3 | agf | honest | 2 | 50.00 ± 0.00 | 1.50 |" in text
+    assert "| *2 of 3, not C* | *reference: one nn* | *honest* | *–* | *50.00* | *–* |" in text
     assert "Means over data sets" in as_text(report, "html")
     rows = [row for row in csv.DictReader(io.StringIO(as_text(report, "csv"))) if "mean" in row["kind"]]
     assert [rows[0][key] for key in ("datasets", "mixer", "score_count", "score_mean")] == [

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import pytest
 
 from subquad.report import FORMATS, document_of, read_report
-from subquad.report.charts import Chart, _Line, _thin, training_charts
+from subquad.report.charts import LineChart, _Line, _thin, training_charts
 from subquad.runs import read_records
 
 NASTY = (
@@ -182,8 +182,10 @@ def test_charts_have_descriptions_and_a_line_per_run(factory):
     factory.cell(study, mixer="identity", accuracy=0.3)
     source = as_page(study)
     words = [attrs["alt"] for tag, attrs in Reader(source).tags if tag == "img"]
-    assert words[0] == "4 lines, accuracy (%) over epoch. Last values: agf 84.38; identity 28.12."
-    assert len(words) == len(drawn(source)) == 2
+    assert words[0] == "test accuracy (%) with 95 % intervals: agf 90 [89.61, 90.39]; identity 30."
+    assert words[1] == "4 lines, accuracy (%) over epoch. Last values: agf 84.38; identity 28.12."
+    assert len(words) == len(drawn(source)) == 3
+    assert source.count("±: standard deviation over the seeds") == 2  # results and published rows
     assert [len(chart.lines) for chart in training_charts(read_report([study]))] == [4, 4]
 
 
@@ -231,13 +233,13 @@ def test_long_curves_are_thinned_by_means():
 
 
 def test_a_single_evaluation_is_a_dot():
-    single = Chart("t", "epoch", "accuracy", (_Line("a", "#000000", ((1.0, 0.5),)),)).drawn()
+    single = LineChart("t", "epoch", "accuracy", (_Line("a", "#000000", ((1.0, 0.5),)),)).drawn()
     assert "<use" in single
 
 
 @pytest.mark.parametrize("name", ["$x", "$a^$", "_hidden", "\\frac", "日本語", "&<b>"])
 def test_names_are_drawn_as_they_are(name: str):
-    chart = Chart(name, "epoch", name, (_Line(name, "#000000", ((1.0, 0.5), (2.0, 0.6))),))
+    chart = LineChart(name, "epoch", name, (_Line(name, "#000000", ((1.0, 0.5), (2.0, 0.6))),))
     first = chart.drawn()
     assert first.count(f">{html.escape(name, quote=False)}</text>") == 3
     assert chart.drawn() == first

@@ -1,0 +1,134 @@
+"""Mixers over data sets: tests against SciPy's, what few data sets allow, the diagram, and scores with intervals."""
+
+from __future__ import annotations
+
+import io
+import xml.dom.minidom
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy.stats import friedmanchisquare, wilcoxon
+
+from subquad.report import document_of, print_document, read_report, stats
+from subquad.report.charts import RankChart, score_charts
+from subquad.report.text import SPREAD_NOTE
+
+NAMES = [f"set{letter}" for letter in "ABCDEFGHIJ"]
+
+
+def test_signed_rank_is_the_exact_test():
+    random = np.random.default_rng(1)
+    for count in (5, 9, 13):
+        differences = random.normal(0.4, 1.0, count)
+        assert stats.signed_rank(differences) == pytest.approx(_p_value(wilcoxon(differences, method="exact")))
+    many = random.normal(0.3, 1.0, 30)
+    assert stats.signed_rank(many) == pytest.approx(_p_value(wilcoxon(many)), abs=0.01)
+    assert stats.signed_rank(np.zeros(6)) == 1.0
+    assert stats.signed_rank(np.array([0.1, 0.3, 0.2, 0.1 + 1e-12, 0.4])) == 2 / 32  # the least that five allow
+    assert stats.signed_rank(np.array([0.0, 0.0, 1.0, 2.0])) == 4 * 2 / 16  # zeros have a rank and no sign
+
+
+def test_friedman_is_a_permutation_test_with_his_statistic():
+    scores = np.random.default_rng(2).normal([0.0, 0.1, 0.3, 0.6], 1.0, (40, 4))
+    ranks = np.array([stats.average_ranks(row) for row in scores])
+    assert stats.friedman(ranks) == pytest.approx(friedmanchisquare(*scores.T).pvalue, abs=0.01)
+    assert stats.friedman(np.tile([1.0, 2.0, 3.0], (3, 1))) == pytest.approx(1 / 36, abs=0.005)
+    assert stats.friedman(np.full((5, 3), 2.0)) == 1.0
+
+
+def test_ranks_and_critical_difference_are_the_published_ones():
+    assert stats.average_ranks(np.array([0.3, 0.1, 0.3, 0.9])).tolist() == [2.5, 1.0, 2.5, 4.0]
+    # Demsar, 2006, table 5 and section 3.2.2: q is 2.569 for four classifiers, so 1.25 over 14 data sets
+    assert stats.critical_difference(4, 14) == pytest.approx(2.569 * np.sqrt(20 / 84), abs=1e-3)
+
+
+@pytest.fixture
+def study(factory):
+    def make(datasets: int, mixers: tuple[str, ...] = ("agf", "softmax", "identity"), **facts):
+        folder = factory.study()
+        for place, name in enumerate(NAMES[:datasets]):
+            for number, mixer in enumerate(mixers):
+                for seed in range(2):
+                    score = 0.9 - 0.1 * number - 0.01 * place - 0.001 * seed * (place + 1)
+                    factory.cell(folder, dataset=name, mixer=mixer, seed=seed, accuracy=score, **facts)
+        return read_report([folder], baseline="identity")
+
+    return make
+
+
+def test_few_data_sets_say_what_they_allow(study):
+    (one,) = study(4).rankings
+    assert (one.mixers, one.ranks, one.least) == (("agf", "softmax", "identity"), (1.0, 2.0, 3.0), (0.125, 0.375))
+    assert one.sentence == (
+        "honest: the mean ranks of 3 mixers differ over 4 data sets (Friedman p 0.005; so few data sets allow no less "
+        "than 0.005); too few data sets to tell any pair of mixers apart: 4 data sets allow no p below 0.125, after "
+        "Holm's correction 0.375; it takes 7"
+    )
+    assert {(pair.wins, pair.verdict) for pair in one.pairs} == {((4, 0), "too few data sets")}
+    assert [(pair.first, pair.second) for pair in one.pairs][1:] == [("agf", "identity"), ("softmax", "identity")]
+
+
+def test_enough_data_sets_tell_mixers_apart(study):
+    (one,) = study(7).rankings
+    assert [pair.adjusted for pair in one.pairs] == pytest.approx([3 / 64] * 3)
+    assert "agf and softmax differ (p 0.047)" in one.sentence
+    assert one.groups == [(0, 1), (1, 2)]
+
+
+def test_two_mixers_have_no_friedman_and_a_lower_metric_ranks_the_other_way(study):
+    (one,) = study(3, ("agf", "identity"), metric="perplexity", mode="min").rankings
+    assert (one.friedman, one.mixers) == (None, ("identity", "agf"))
+
+
+def test_one_data_set_or_one_mixer_has_no_ranks(study):
+    assert study(1).rankings == ()
+    assert study(2, ("agf",)).rankings == ()
+
+
+def test_every_format_has_them_and_explains_the_spread(study, as_text):
+    report = study(4)
+    (ranking,) = report.rankings
+    chart = RankChart(ranking.title, ranking)
+    texts = [node.firstChild.nodeValue for node in _svg(chart).getElementsByTagName("text")]  # type: ignore[union-attr]
+    assert {"agf 1.00", "softmax 2.00", "identity 3.00", f"CD {ranking.critical:.2f}"} <= set(texts)
+    markdown, paper = (as_text(report, form) for form in ("md", "tex"))
+    assert "| agf − softmax | honest | 4 | 4 : 0 | 10.0 | 0.125 | 0.375 | too few data sets |" in markdown
+    assert markdown.count("±: standard deviation") == 2
+    assert paper.count(r"\par{\footnotesize $\pm$: standard deviation over the seeds") == 2
+    stream = io.StringIO()
+    print_document(document_of(report), Console(file=stream, width=100, color_system=None))
+    assert stream.getvalue().count(SPREAD_NOTE) == 2
+    assert ranking.sentence in stream.getvalue()
+    plain = document_of(report).values["rankings"][0]
+    assert (plain["least_p"], plain["pairs"][0]["verdict"]) == (0.125, "too few data sets")
+
+
+def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
+    folder = factory.study()
+    for seed in range(3):
+        factory.cell(
+            folder, mixer="agf", seed=seed, correct=answers(370, 30, 5 * seed), reference_scores={"majority": 0.2}
+        )
+    factory.cell(folder, mixer="softmax", correct=answers(370, 60))
+    factory.cell(folder, mixer="cur", accuracy=0.5, seed=0)
+    (chart,) = score_charts(read_report([folder]))
+    found = {bar.name: bar for bar in chart.bars}
+    assert list(found) == ["agf", "cur", "softmax", "reference: majority"]
+    assert [bar.is_full for bar in chart.bars] == [True, False, False, False]
+    assert 88 < found["agf"].low < 90 < found["agf"].mean < 93 < found["agf"].high < 96
+    assert found["cur"].low == found["cur"].high == 50.0
+    assert found["softmax"].high - found["softmax"].low == pytest.approx(
+        2 * 1.97 * np.sqrt(0.162 * 0.838 / 370) * 100, 0.02
+    )
+    assert _svg(chart).tagName == "svg"
+
+
+def _p_value(result) -> float:
+    return result.pvalue
+
+
+def _svg(chart):
+    root = xml.dom.minidom.parseString(chart.drawn()).documentElement
+    assert root is not None
+    return root
