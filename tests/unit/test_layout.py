@@ -40,7 +40,11 @@ HOMES = {
         "pipeline/subquad/tracking/plots.py",
         "pipeline/subquad/search/plots.py",
     ),
-    "scipy": ("pipeline/subquad/report/", "pipeline/subquad/testing/checks/complexity.py"),
+    "scipy": (
+        "pipeline/subquad/report/",
+        "pipeline/subquad/testing/checks/complexity.py",
+        "datasets/subquad_datasets/pathfinder/discs.py",
+    ),
 }
 CONTRACTS = {
     "errors": {"suggest"},

@@ -27,10 +27,11 @@ def test_discs_are_found_where_they_were_drawn(resolution: Resolution, difficult
 def test_places_that_tell_are_learned_whichever_disc_comes_first():
     random = np.random.default_rng(0)
     discs = random.integers(0, 32, (3000, 4)).astype(np.uint8)
-    labels = (np.hypot(*(discs[:, :2].astype(int) - discs[:, 2:]).T) < 14).astype(np.uint8)
+    labels = (np.hypot(*(discs[:, :2].astype(int) - discs[:, 2:]).T) < 16).astype(np.uint8)
     train, test = slice(2500), slice(2500, None)
     right = [np.mean(guess(discs[train], labels[train], asked) == labels[test]) for asked in _both_ways(discs[test])]
-    assert right[0] == right[1] > 0.85
+    assert right[0] == pytest.approx(right[1], abs=0.01)  # equally near ones may be others
+    assert right[0] > 0.85
     shuffled = random.permutation(labels)
     assert 0.4 < np.mean(guess(discs[train], shuffled[train], discs[test]) == shuffled[test]) < 0.6
 
