@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -82,6 +84,10 @@ def _check_way(target: str | SourceFile, asked: Mapping[str, Any], way: slice) -
     """Every check of one way, in a process of its own."""
     from subquad.testing.certificate import check_mixer
 
+    with contextlib.suppress(ImportError):  # torch's compiler imports it where it is installed
+        from tqdm import tqdm
+
+        tqdm.set_lock(threading.RLock())  # its own is a semaphore that a stopped process would leave behind
     with stdout_to_stderr():
         return [case.outcome() for case in check_mixer(target, **asked)[way]]
 

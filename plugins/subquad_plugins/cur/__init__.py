@@ -41,7 +41,7 @@ class CURSettings(MixerConfig):
     selection: Literal["sum", "abs", "embed", "step", "step_full", "linspace", "random"] = param(
         "abs",
         meaning="largest row sums, sums of magnitudes or values of one column; every (n // m)-th row, cut to m or not; "
-        "evenly spread; random",
+        "evenly spread; random. In bf16 rows with near scores may change places",
         search=("sum", "abs", "embed", "step", "step_full", "linspace", "random"),
     )
     mode: Literal["same", "different"] = param(

@@ -134,7 +134,7 @@ def landmark_attention(
         k_hat_keep: (B, H, r) bool.
         renormalise: divide by the row sums C (Z 1) of the approximation, which are 1 for an exact inverse of an
             invertible U, and less after few iterations; our extension. Softmax only.
-        function: f. "softmax" of each row, or "laplace": 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt 2))), where keys
+        function: f. "softmax" of each row, or "laplace": 0.5 erfc((0.707107 - x) / (0.282095 sqrt 2)), where keys
             that are padding get 0.
         scale: s; a number, or a tensor such as (B, 1, 1, 1). Default: E^-1/2 for softmax; for Laplace
             1 / (number of a sample's real keys), as in Mega's code.

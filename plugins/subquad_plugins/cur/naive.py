@@ -111,7 +111,7 @@ def weights(products: Tensor, q: Tensor, k: Tensor, config: Config) -> Tensor:
     """Attention weights from inner products."""
     if config.function == "softmax":
         return torch.softmax(products / q.shape[1] ** 0.5, 1)
-    return 0.5 * (1 + torch.erf((products / len(k) - 0.707107) / (0.282095 * 2**0.5)))
+    return 0.5 * torch.erfc((0.707107 - products / len(k)) / (0.282095 * 2**0.5))
 
 
 def inverse(u: Tensor, config: Config) -> Tensor:

@@ -95,7 +95,7 @@ def _weights(q: Tensor, k: Tensor, weights: Weights, config: LayerConfig, causal
         scores = scores / math.sqrt(q.shape[1]) + bias_matrix(weights, length)
         return torch.softmax(scores.masked_fill(~past, -torch.inf), -1)
     scores = scores / past.sum(-1, keepdim=True) + bias_matrix(weights, length)
-    return past * 0.5 * (1 + torch.erf((scores - 0.707107) / (0.282095 * math.sqrt(2))))
+    return past * 0.5 * torch.erfc((0.707107 - scores) / (0.282095 * math.sqrt(2)))
 
 
 def bias_matrix(weights: Weights, length: int) -> Tensor:

@@ -22,7 +22,8 @@ def laplace(scores: Tensor) -> Tensor:
 
     Reference: Ma et al. 2023, Mega, Eq. 16.
     """
-    return 0.5 * (1 + torch.erf((scores - LAPLACE_MEAN) / (LAPLACE_DEVIATION * math.sqrt(2))))
+    # Not 1 + erf, which has no digits left below z = -1 in fp32, and none at all below -4.
+    return 0.5 * torch.erfc((LAPLACE_MEAN - scores) / (LAPLACE_DEVIATION * math.sqrt(2)))
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:

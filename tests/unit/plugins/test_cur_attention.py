@@ -19,7 +19,7 @@ from subquad_plugins.cur.attention import cur_attention, landmark_attention, put
 from subquad_plugins.cur.core import CUR
 from subquad_plugins.cur.selection import select_indices
 from subquad_plugins.numerics.pinv import exact_inverse, pseudo_inverse
-from subquad_plugins.numerics.tensors import take_rows
+from subquad_plugins.numerics.tensors import laplace, take_rows
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -261,3 +261,10 @@ def test_nothing_as_large_as_length_squared_is_made(name):
         out = core(q, k, v, query_keep=keep, key_keep=keep)
         torch.autograd.grad(out.sum(), [q, k, v])
     assert seen.size <= 2 * 512 * 16  # two heads, and the 2 m - 1 picks of step_full
+
+
+def test_laplace_weights_keep_their_digits_however_small():
+    scores = torch.linspace(-1.5, 2.0, 36)
+    got, exact = laplace(scores), laplace(scores.double())
+    torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=0.0)
+    assert float(exact[0]) == pytest.approx(2.5588489e-15, rel=1e-7)  # the normal distribution's, by scipy
