@@ -1,4 +1,4 @@
-"""subquad from Python and in notebooks: `subquad.mixer`, `train`, `tune` and `load`."""
+"""subquad from Python and in notebooks: `subquad.mixer`, `attention`, `train`, `tune` and `load`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subquad.drivers.executor import Executor
-    from subquad.nn import Backbone, TokenMixer
+    from subquad.nn import Backbone, MultiheadAttention, TokenMixer
     from subquad.plugin import Role
 
 
@@ -24,6 +24,8 @@ def mixer(
 ) -> TokenMixer:
     """Build one token mixer, to call as `mixer(x, keep=keep)` with x (B, L, dim) and keep (B, L) bool.
 
+    Called so, it returns a `subquad.nn.MixerOutput`, whatever the mixer: `out` (B, L, dim), `losses`, `carry`.
+
     Args:
         name: a plugin's name, or `./file.py:Class`.
         dim: model width; divisible by `num_heads`.
@@ -37,12 +39,53 @@ def mixer(
         UserError: the plugin is unknown, or a parameter is wrong.
     """
     from subquad.experiment import parameters
+    from subquad.nn import as_output
     from subquad.plugin import Site
     from subquad.registry import make_mixer, resolve
 
     found = resolve("mixer", name)
     site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, role=role)
-    return make_mixer(found, parameters(found, params), site)
+    built = make_mixer(found, parameters(found, params), site)
+    built.register_forward_hook(lambda module, given, result: as_output(result))  # type: ignore[arg-type]
+    return built
+
+
+def attention(
+    name: str,
+    embed_dim: int,
+    num_heads: int,
+    *,
+    bias: bool = True,
+    batch_first: bool = False,
+    max_len: int = 0,
+    causal: bool = False,
+    **params: Any,
+) -> MultiheadAttention:
+    """`torch.nn.MultiheadAttention` with another attention core: its calls, its weights by name and shape.
+
+    Args:
+        name: an attention core's name, such as "cur", or `./file.py:Class`.
+        embed_dim: model width.
+        num_heads: heads.
+        bias: whether the projections have biases.
+        batch_first: inputs are (B, L, embed_dim), not (L, B, embed_dim).
+        max_len: longest sequence, for cores bound to it.
+        causal: position t sees positions <= t only.
+        params: the core's parameters.
+
+    Raises:
+        UserError: the plugin is unknown or no attention core, or a parameter is wrong.
+    """
+    from subquad.errors import PluginError
+    from subquad.nn import AttentionMixer, MultiheadAttention
+    from subquad.plugin import AttentionConfig
+
+    if around := sorted(params.keys() & AttentionConfig.model_fields.keys()):
+        raise PluginError(f"{around[0]}: it belongs to projections that torch.nn.MultiheadAttention does not have")
+    built = mixer(name, dim=embed_dim, num_heads=num_heads, max_len=max_len, causal=causal, **params)
+    if not isinstance(built, AttentionMixer):
+        raise PluginError(f"mixer {name!r} is no attention core: it has projections of its own, or none")
+    return MultiheadAttention(built.core, embed_dim, num_heads, bias=bias, batch_first=batch_first)
 
 
 def train(
@@ -151,7 +194,16 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     spec = build_dataset(opened).describe()
     model = build_model(opened, spec, build_task(opened, spec))
     load_model(model, weights)
+    model.register_forward_pre_hook(_wants_a_batch)
     return model.eval()
+
+
+def _wants_a_batch(model: Backbone, given: tuple[Any, ...]) -> None:
+    if given and not isinstance(given[0], dict):
+        raise TypeError(
+            "a model takes a batch: a dict with the data set's arrays, such as inputs, (B, L) or (B, L, C), and keep, "
+            f"(B, L) bool; got a {type(given[0]).__name__}"
+        )
 
 
 def executor_of(*, local: bool) -> Executor:

@@ -10,6 +10,7 @@ from command import cli
 from small_run import only_run
 
 import subquad
+from subquad.cli.main import main
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.runs import read_result
@@ -50,11 +51,23 @@ def test_train_and_load(small, tmp_path):
     assert result["status"] == "finished"
     model = subquad.load(result["folder"])
     assert not model.training
+    with pytest.raises(TypeError, match=r"a model takes a batch: .* got a Tensor"):
+        model(torch.zeros(2, 8))
     assert sum(one.numel() for one in model.parameters() if one.requires_grad) == result["parameters"]
     with pytest.raises(RunError, match=r"not a run \(no experiment.yaml\)"):
         subquad.load(tmp_path)
     with pytest.raises(RunError, match="must be 'best' or 'last'"):
         subquad.load(result["folder"], which="newest")
+
+
+def test_a_dry_run_refuses_a_store_as_a_run_does(small, tmp_path, capsys):
+    store = ["tracking.enabled=true", f"tracking.uri=file:{tmp_path}"]
+    assert main(["train", str(small), "--local", "--dry-run", *store]) == 2
+    said = capsys.readouterr()
+    assert "tracking.uri: 'file:" in said.err
+    assert said.out == ""
+    assert main(["train", str(small), "--local", *store]) == 2
+    assert capsys.readouterr().err == said.err
 
 
 def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):

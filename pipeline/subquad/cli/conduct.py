@@ -23,6 +23,7 @@ from subquad.experiment import Run, Study
 from subquad.report import ReportDocument, document_of, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, CHECKPOINTS
 from subquad.search.materials import Materials
+from subquad.tracking.publisher import check_tracking
 from subquad.tracking.upload import Summary as Tracked
 
 
@@ -123,6 +124,8 @@ def short(path: Path) -> str:
 
 def show_costs(study: Study, *, as_json: bool) -> None:
     """Print the resolved text, then parameters, steps and FLOPs of each run."""
+    for run in study.runs:
+        check_tracking(run.experiment.tracking, Path.cwd())
     check_paths(study)
     rows = _costs(study)
     if as_json:

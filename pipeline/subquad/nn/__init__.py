@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from subquad.nn.attention import MultiheadAttention
 from subquad.nn.mixer import (
     AttentionCore,
     AttentionMixer,
@@ -24,6 +25,7 @@ __all__ = [
     "Imported",
     "MixerOutput",
     "ModelOutput",
+    "MultiheadAttention",
     "ParameterRule",
     "Task",
     "TokenMixer",

@@ -95,11 +95,14 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET_KEY.search(key))
 
 
-def check_server(uri: str) -> None:
+def check_server(uri: str, seconds: float | None = None) -> None:
     """Ask a server for a sign of life, before MLflow waits with its own long retries; a database is not asked.
 
+    Args:
+        seconds: that it may take to connect, and again to answer; 2.5 where None.
+
     Raises:
-        StoreDown: within 5 s, where there is none.
+        StoreDown: there is none.
     """
     if _scheme(uri) not in ("http", "https"):
         return
@@ -107,7 +110,7 @@ def check_server(uri: str) -> None:
     host = parts.netloc.rpartition("@")[2]  # without user and password: any answer will do
     health = parts._replace(netloc=host, path=f"{parts.path.rstrip('/')}/health").geturl()
     try:
-        urllib.request.urlopen(health, timeout=_HEALTH_SECONDS).close()
+        urllib.request.urlopen(health, timeout=seconds or _HEALTH_SECONDS).close()
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in _DOWN:

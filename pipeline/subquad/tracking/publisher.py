@@ -1,6 +1,6 @@
 """The driver's handle on tracking: start it, train, close it; and `sync`, which sends later what was not sent.
 
-Nothing here waits for or fails with a server.
+Nothing here fails with a server, or waits for one longer than a second.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import click
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.runs import EXPERIMENT, SEARCH, runs_below, runs_root
-from subquad.tracking.address import HIDDEN, VARIABLE, artifact_folder, mask, store_uri
+from subquad.tracking.address import HIDDEN, VARIABLE, StoreDown, artifact_folder, check_server, mask, store_uri
 from subquad.tracking.folders import parts_of, read_yaml
 from subquad.tracking.spool import SyncState
 from subquad.tracking.upload import Summary, Upload, summarise
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
+_START_SECONDS = 0.5
+"""That a start may wait for a server to connect, and again for its answer."""
 _LIGHT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -67,6 +69,10 @@ def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
     if find_spec("mlflow") is None:
         click.echo(f"{_EXTRA} (metrics stay in the run directory)", err=True)
         return Publisher(None)
+    try:
+        check_server(uri, _START_SECONDS)
+    except StoreDown as error:
+        click.echo(f"MLflow does not answer: {error}; the run goes on, `subquad sync` sends it later", err=True)
     experiment, artifacts = tracking.experiment or name, artifact_folder(uri, root)
     return Publisher(Upload(uri=uri, experiment=experiment, artifacts=artifacts, folder=folder))
 

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from subquad.experiment.schema import Tracking
 from subquad.tracking import address
 from subquad.tracking.address import StoreDown, check_server
+from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Upload, Uploader, summarise
 
 
@@ -86,3 +88,13 @@ def test_a_dead_server_is_reported_and_remembered_without_its_password(run_folde
     saved = (run_folder.path / "mlflow.json").read_text()
     assert "hunter2" not in saved
     assert '"uri": "http://***@127.0.0.1:' in saved
+
+
+def test_a_server_that_is_dead_is_told_when_the_run_starts(tmp_path, capsys):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    open_publisher(Tracking(uri=uri), tmp_path, name="any")
+    told = capsys.readouterr().err
+    assert told.startswith(f"MLflow does not answer: {uri}: no answer (")
+    assert told.endswith("; the run goes on, `subquad sync` sends it later\n")
