@@ -13,7 +13,17 @@ from subquad import registry
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.refusals import shown, suggest_key
 from subquad.experiment.run import Resolve, parameters
-from subquad.experiment.settings import COMPONENTS, KeyPath, Marks, Origin, dotted, key_path, origin_of, problem
+from subquad.experiment.settings import (
+    COMPONENTS,
+    STUDY_KEYS,
+    KeyPath,
+    Marks,
+    Origin,
+    dotted,
+    key_path,
+    origin_of,
+    problem,
+)
 from subquad.plugin import Config, DatasetPlugin
 from subquad.registry.foreign import blamed
 
@@ -23,7 +33,6 @@ CASE = "case"
 MATRIX_WORDS = "a mapping of keys to lists, as in seed: [0, 1]"
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LABEL_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
-_FIXED = ("name", "format", "baseline", "extends", "cases", "exclude")
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ def parse_axes(
 
 def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis | None, resolve: Resolve) -> Axis:
     target = axis_path(key)
-    if not all(part != "" for part in target) or target[0] in _FIXED:
+    if not all(part != "" for part in target) or target[0] in ("name", "format", *STUDY_KEYS):
         raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
     if not isinstance(values, list) or not values:
         example = "0, 1" if values in (None, [], {}) else shown(values).strip("'")

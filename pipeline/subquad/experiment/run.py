@@ -20,6 +20,7 @@ from subquad.experiment.rules import Parts, conflicts, misfits
 from subquad.experiment.schema import Component, Experiment, MixerEntry
 from subquad.experiment.settings import (
     COMPONENTS,
+    STUDY_KEYS,
     KeyPath,
     Marks,
     absolute,
@@ -286,8 +287,9 @@ def _configs(
 
 
 def _keys(data: Mapping[str, Any], marks: Marks | None, resolve: Resolve) -> Known:
-    """Every key that an experiment with these plugins may have; plugins that cannot be found add nothing."""
+    """Every key that a file with these plugins may have; plugins that cannot be found add nothing."""
     known, entries = known_keys(Experiment), data.get("mixers")
+    known[()] += STUDY_KEYS
     numbers = range(len(entries)) if isinstance(entries, list) else ()
     for path in (*((kind,) for kind in COMPONENTS), *(("mixers", number) for number in numbers)):
         known |= known_keys(MixerEntry, path) if path[0] == "mixers" else {}

@@ -100,6 +100,7 @@ def children(value: Any) -> list[tuple[str | int, Any]]:
 
 
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
+STUDY_KEYS = ("extends", "matrix", "cases", "exclude", "baseline")
 SECTIONS = ("train", "resources", "tracking")
 ALTERNATIVES = (
     (("train", "epochs"), ("train", "steps")),

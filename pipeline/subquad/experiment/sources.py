@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 MAX_EXTENDED = 10
 
 
+_OPTIONS = ("dry_run", "json", "local", "root")
+_OPTIONS_OF_TUNE = (
+    *("budget", "cost", "export", "final_seeds", "match", "points", "pruner", "resume", "retry_failed", "sampler"),
+    *("seeds_per_trial", "space", "warm_start"),
+)
+"""Of `train` and `tune`, which are no settings."""
+
 Recipes = Callable[[], "Mapping[str, Recipe]"]
 """`subquad.registry.recipes`, or something with its signature."""
 
@@ -132,4 +139,24 @@ def _parse(text: str, cwd: Path) -> Setting:
     path: KeyPath = (head, rest) if head == "matrix" and rest else key_path(key.strip())
     if "" in path:
         raise ConfigError(f"{name}: {key.strip()!r} is not a key, write key=value, as in train.lr=3e-4")
+    option = key.strip().removeprefix("--").replace("-", "_")
+    if option in (*_OPTIONS, *_OPTIONS_OF_TUNE):
+        whose = "an option" if option in _OPTIONS else "an option of subquad tune"
+        raise ConfigError(f"{name}: is no setting, but {whose}: write --{option.replace('_', '-')}")
     return Setting(path, parse_value(value, name), Origin(name, folder=cwd))
+
+
+def refuse_size(setting: Setting, target: str, recipes: Recipes) -> None:
+    """Refuse `scale=smoke` and its like, which nothing takes: a smaller size is a recipe of its own.
+
+    Raises:
+        ConfigError: the recipe to write.
+    """
+    known, (key,) = recipes(), map(str, setting.path)
+    for word in (setting.value, key):
+        names = [name for name in known if name.endswith(f"-{word}") and name.removesuffix(f"-{word}") in known]
+        if not names:
+            continue
+        own = f"{target}-{word}"
+        there = own if own in names else f"{target} has no {word}, others have, such as {names[0]}"
+        raise ConfigError(f"{setting.origin}: {key}: unknown key; a smaller size is a recipe of its own: {there}")

@@ -14,8 +14,9 @@ from subquad.errors import UserError
 from subquad.experiment.axes import CASE
 from subquad.experiment.canonical import dump
 from subquad.experiment.run import Resolve, Run, check, parse
-from subquad.experiment.settings import Tree, problem
-from subquad.experiment.sources import Recipes, parse_overrides, read_layers
+from subquad.experiment.schema import Experiment
+from subquad.experiment.settings import STUDY_KEYS, Tree, problem
+from subquad.experiment.sources import Recipes, parse_overrides, read_layers, refuse_size
 from subquad.experiment.study_file import Combination, StudyFile, read_study
 from subquad.experiment.study_text import study_text
 from subquad.runs import CELLS, runs_root
@@ -90,9 +91,14 @@ def load_study(
         PluginError: a plugin cannot be used.
     """
     cwd = cwd or Path.cwd()
-    layers, source = read_layers(target, cwd, recipes or registry.recipes)
+    recipes = recipes or registry.recipes
+    layers, source = read_layers(target, cwd, recipes)
+    settings = parse_overrides(overrides, cwd)
+    for setting in settings:
+        if len(setting.path) == 1 and setting.path[0] not in (*Experiment.model_fields, *STUDY_KEYS):
+            refuse_size(setting, target, recipes)
     remembered = cache(resolve or registry.resolve)  # each plugin of a study is asked for once
-    asked = read_study([*layers[:-1], _named(layers[-1], target)], parse_overrides(overrides, cwd), remembered)
+    asked = read_study([*layers[:-1], _named(layers[-1], target)], settings, remembered)
     return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 
 

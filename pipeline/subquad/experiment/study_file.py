@@ -29,6 +29,7 @@ from subquad.experiment.schema import Component, Experiment
 from subquad.experiment.settings import (
     COMPONENTS,
     DEFAULT,
+    STUDY_KEYS,
     KeyPath,
     Marks,
     Origin,
@@ -47,7 +48,6 @@ from subquad.experiment.settings import (
 from subquad.runs import flatten
 from subquad.suggest import did_you_mean
 
-STUDY_KEYS = ("extends", "matrix", "cases", "exclude", "baseline")
 BASE = "base"
 """Label of a run of none of the labelled cases."""
 

@@ -14,11 +14,13 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -162,7 +164,7 @@ def _session(work: Callable[[str], Any], folder: str, port: int, seconds: float,
     _forget_token()
     try:
         try:
-            with _patient(seconds):
+            with _private_parts(seconds):
                 ray.init(
                     address="local",
                     num_cpus=available_cpus(),
@@ -181,10 +183,14 @@ def _session(work: Callable[[str], Any], folder: str, port: int, seconds: float,
 
 
 @contextmanager
-def _patient(seconds: float) -> Iterator[None]:
-    """Let Ray ask for its node for so long, where its own limit, which cannot be set, is 30 s."""
+def _private_parts(seconds: float) -> Iterator[None]:
+    """What Ray has no setting for, for the block: how long it asks for its node, and the groups of its processes.
+
+    Its own limit is 30 s. In groups of their own, its processes outlive a signal to the whole group of this one (by
+    `timeout`, a scheduler, a terminal), which is ours to answer.
+    """
     services: Any = import_module("ray._private.services")
-    ask: Any = getattr(services, "get_node", None)  # private: another Ray may do without
+    ask, start = services.get_node, services.ConsolePopen
 
     def asked(*address: Any) -> Any:
         until = time.monotonic() + seconds
@@ -196,7 +202,9 @@ def _patient(seconds: float) -> Iterator[None]:
             time.sleep(0.2)
 
     services.get_node = asked
+    if sys.platform == "linux":  # elsewhere Ray ends its processes by their group
+        services.ConsolePopen = partial(start, process_group=0)
     try:
         yield
     finally:
-        services.get_node = ask
+        services.get_node, services.ConsolePopen = ask, start

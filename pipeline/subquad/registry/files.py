@@ -67,7 +67,8 @@ def recipe(name: str, kind: FileKind = "recipe") -> Recipe:
     if len(rows) == 1:
         return rows[0]
     if not rows:
-        hint = did_you_mean(name, recipes(kind))
+        elsewhere = [f"; it is a {row.kind}" for row in find_plugins() if row.name == name and row.kind != kind]
+        hint = did_you_mean(name, recipes(kind)) or "".join(elsewhere[:1])
         broken = "".join(f"; {problem}" for problem in folder_faults(kind))
         raise PluginError(f"unknown {kind} {name!r}{hint} (`subquad list {kind}` shows what is installed){broken}")
     choices = " or ".join(sorted({row.full_name for row in rows}))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import click
 import pytest
+
+from subquad.cli.train import train_command
+from subquad.cli.tune import tune_command
+from subquad.experiment import sources
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,14 @@ def test_a_line_of_the_train_section(refused, base_text, line, message):
         ("train.lr=abc", "override 'train.lr=abc': train.lr: got 'abc', must be a number > 0"),
         ("lr=1", "override 'lr=1': lr: unknown key; it belongs at train.lr"),
         ("trian.lr=1", "override 'trian.lr=1': trian: unknown key; did you mean 'train'?"),
+        ("matirx.seed=[0]", "override 'matirx.seed=[0]': matirx: unknown key; did you mean 'matrix'?"),
+        ("basline=agf", "override 'basline=agf': basline: unknown key; did you mean 'baseline'?"),
+        ("space=agf", "override 'space=agf': is no setting, but an option of subquad tune: write --space"),
+        (
+            "final-seeds=3",
+            "override 'final-seeds=3': is no setting, but an option of subquad tune: write --final-seeds",
+        ),
+        ("local=true", "override 'local=true': is no setting, but an option: write --local"),
         ("train=5", "override 'train=5': train: got 5, must be a mapping"),
         ("format=2", "override 'format=2': format: got 2, must be 1"),
         (
@@ -150,3 +163,17 @@ def test_long_values_are_cut(refused, base_text):
 def test_control_characters_of_a_key_are_shown_as_escapes(refused, base_text):
     assert "unknown key" in refused(base_text + '"a\\nb\\e[31m": 1\n')
     assert "a\\nb\\x1b[31m" in refused(base_text + '"a\\nb\\e[31m": 1\n')
+
+
+@pytest.mark.parametrize("key", ["extends", "matrix", "cases", "exclude", "baseline"])
+def test_a_typo_in_a_key_of_studies_gets_its_suggestion(refused, base_text, key):
+    typo = key[:2] + key[3:]
+    line = len(base_text.splitlines()) + 1
+    assert refused(f"{base_text}{typo}: x\n") == f"exp.yaml:{line}: {typo}: unknown key; did you mean '{key}'?"
+
+
+def test_every_option_of_train_and_tune_is_known():
+    """Those that are `KEY=VALUE` too, and those that say how to run, aside."""
+    found = {one.name for verb in (train_command, tune_command) for one in verb.params if isinstance(one, click.Option)}
+    names = {"json" if name == "as_json" else name for name in found} - {"seed", "debug"}
+    assert names == {*sources._OPTIONS, *sources._OPTIONS_OF_TUNE}

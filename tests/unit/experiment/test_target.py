@@ -115,3 +115,21 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path, base_text):
 def test_the_name_is_the_files_where_it_says_none(tmp_path, base_text, file, name):
     (tmp_path / file).write_text(base_text.replace("name: base\n", "", 1))
     assert load_study(file, cwd=tmp_path).name == name
+
+
+@pytest.mark.parametrize(
+    ("target", "override", "advice"),
+    [
+        ("agf", "scale=smoke", "agf-smoke"),
+        ("agf", "smoke=true", "agf-smoke"),
+        ("agf-smoke", "size=smoke", "agf-smoke has no smoke, others have, such as agf-smoke"),
+        ("cur", "size=smoke", "cur has no smoke, others have, such as agf-smoke"),
+    ],
+)
+def test_a_size_is_a_recipe_of_its_own(tmp_path, base_text, target, override, advice):
+    made = {name: FakeRecipe(name, "dist", base_text) for name in ("agf", "agf-smoke", "cur")}
+    with pytest.raises(ConfigError) as caught:
+        load_study(target, [override], cwd=tmp_path, recipes=lambda: made)
+    key = override.partition("=")[0]
+    said = f"override '{override}': {key}: unknown key; a smaller size is a recipe of its own: {advice}"
+    assert str(caught.value) == said
