@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import signal
 import time
@@ -16,6 +17,7 @@ from filelock import FileLock
 from safetensors.torch import load_file, save
 from small_run import digests, only_run, run_here
 
+from subquad.cli.main import main
 from subquad.engine import checkpoint, faults
 from subquad.engine.optim import LossScaler
 from subquad.errors import CheckpointError, RunError
@@ -273,6 +275,17 @@ def test_a_signal_saves_and_says_how_to_go_on(small, tmp_path, number, code, wor
     newest = sorted((run / "checkpoints").iterdir())[-1]
     assert int(newest.name.removeprefix("step-")) > 3
     assert read_result(run) is None
+
+
+def test_a_second_signal_stops_at_once_with_its_own_code(small, tmp_path, monkeypatch, capsys):
+    def twice(name):
+        for _ in range(2 * (name == "step")):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(faults, "point", twice)
+    assert main(["train", str(small), "--local", "--root", str(tmp_path)]) == 143
+    assert capsys.readouterr().err.strip() == ""
+    assert not list(only_run(tmp_path).glob("checkpoints/*"))
 
 
 @pytest.mark.ci

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
+from subquad.cli.tables import console_of
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
 from subquad.drivers.preflight import check_paths, naming
@@ -20,7 +20,7 @@ from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
 from subquad.errors import Interrupted, RunError
 from subquad.experiment import Run, Study
-from subquad.report import ReportDocument, document_of, print_document, read_report, write_document
+from subquad.report import ReportDocument, Table, document_of, print_cells, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, CHECKPOINTS
 from subquad.search.materials import Materials
 from subquad.tracking.publisher import check_tracking
@@ -46,7 +46,7 @@ def writable(root: Path) -> Path:
 
 def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
-    console = Console(stderr=as_json)
+    console = console_of(stderr=as_json)
     if not as_json:
         console.print(_opening_line(study, executor), highlight=False, markup=False, soft_wrap=True)
         console.file.flush()
@@ -132,21 +132,19 @@ def show_costs(study: Study, *, as_json: bool) -> None:
         click.echo(json.dumps({"name": study.name, "study": not study.single, "experiment": study.text, "runs": rows}))
         return
     click.echo(study.text)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", no_wrap=True)
-    for header in ("samples", "steps", "parameters", "FLOPs/step", "FLOPs in all"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row["label"],
-            f"{row['samples']:,}",
-            f"{row['steps']:,}",
-            f"{row['parameters']:,}",
-            _three_digits(row["flops_per_step"]),
-            _three_digits(row["flops_per_step"] and row["flops_per_step"] * row["steps"]),
-        )
-    console = Console()
-    console.print(table)
+    cells = [
+        {
+            "run": row["label"],
+            "samples": f"{row['samples']:,}",
+            "steps": f"{row['steps']:,}",
+            "parameters": f"{row['parameters']:,}",
+            "FLOPs/step": _three_digits(row["flops_per_step"]),
+            "FLOPs in all": _three_digits(row["flops_per_step"] and row["flops_per_step"] * row["steps"]),
+        }
+        for row in rows
+    ]
+    console = console_of()
+    print_cells(Table.of(cells, [name for name in cells[0] if name != "run"]), console)
     for reason in sorted({f"{row['label']}: FLOPs not counted: {one}" for row in rows for one in row["uncounted"]}):
         console.print(reason, soft_wrap=True, markup=False, highlight=False)
     console.print("FLOPs: forward and backward over the global batch, element-wise work included", soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +43,9 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
         values = {**document.values, "files": [str(path) for path in written]}
         click.echo(json.dumps(values, indent=2, allow_nan=False))
         return
-    from rich.console import Console
+    from subquad.cli.tables import console_of
 
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = console_of()
     print_document(document, console)
     for path in written:
         console.print(str(path), markup=False, soft_wrap=True, style="dim")

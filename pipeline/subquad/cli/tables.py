@@ -8,14 +8,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast, get_args
 
 import click
+from rich.console import Console
 
 from subquad.errors import PluginError
 from subquad.registry import Kind
 from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
 
-PIPE_WIDTH = 200
-"""Columns when stdout is no terminal: rows stay whole for grep."""
+_ENDLESS = 100_000
+"""Columns of what is no terminal: lines stay whole, for grep and for whoever reads the file later."""
+
+
+def console_of(*, stderr: bool = False) -> Console:
+    """What every command prints on: as wide as its terminal, and without limit in a file or pipe."""
+    stream = sys.stderr if stderr else sys.stdout
+    terminal = stream is not None and stream.isatty()
+    return Console(stderr=stderr, width=None if terminal else _ENDLESS, highlight=False)
 
 
 def print_json(data: Any) -> None:
@@ -25,7 +33,6 @@ def print_json(data: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table; every cell is made safe for a terminal. Nothing where stdout is closed."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -36,8 +43,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_encodable(plain(cell))) for cell in row))
-    terminal = sys.stdout.isatty()
-    Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
+    console_of().print(table)
 
 
 def print_line(text: object = "") -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from subquad.cli.conduct import short, summary, tell, tracking_line, writable
+from subquad.cli.tables import console_of
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import DiskError, Interrupted, TrainingFailed
 from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
+from subquad.report import Table, print_cells
 from subquad.report.search import point_text, print_candidates, untuned
 from subquad.runs import json_value
 from subquad.search.folder import BEST
@@ -107,7 +107,7 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
         Interrupted: a signal arrived.
         TrainingFailed: no trial finished.
     """
-    console, search = Console(stderr=as_json), prepared.search
+    console, search = console_of(stderr=as_json), prepared.search
     _opening(search, folder, console)
     told: dict[tuple[str, str], int] = {}
     watch = Watch(
@@ -213,26 +213,24 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, default=str))
         return
-    console = Console()
-    table = Table(box=None, pad_edge=False)
-    table.add_column("candidate", no_wrap=True)
-    for header in ("trials", "dims", "grid", "infea-\nsible", "params", "steps", "FLOPs/\ntrial", "s/\ntrial", "hours"):
-        table.add_column(header, justify="right", no_wrap=True)
+    console = console_of()
     least = ">= " if found["at_least"] else ""
-    for row in found["candidates"]:
-        table.add_row(
-            Text(row["label"]),
-            f"{least}{row['trials']:,}",
-            str(row["dimensions"]),
-            "-" if row["grid"] is None else f"{row['grid']:,}",
-            f"{row['infeasible']} of {row['drawn']}",
-            "?" if row["parameters"] is None else f"{row['parameters']:,}",
-            f"{row['steps']:,}",
-            f"{row['flops']:.3g}",
-            f"{row['trial_seconds']:.3g}",
-            f"{row['seconds'] / 3600:.3g}",
-        )
-    console.print(table)
+    cells = [
+        {
+            "candidate": row["label"],
+            "trials": f"{least}{row['trials']:,}",
+            "dims": str(row["dimensions"]),
+            "grid": "-" if row["grid"] is None else f"{row['grid']:,}",
+            "infea-\nsible": f"{row['infeasible']} of {row['drawn']}",
+            "params": "?" if row["parameters"] is None else f"{row['parameters']:,}",
+            "steps": f"{row['steps']:,}",
+            "FLOPs/\ntrial": f"{row['flops']:.3g}",
+            "s/\ntrial": f"{row['trial_seconds']:.3g}",
+            "hours": f"{row['seconds'] / 3600:.3g}",
+        }
+        for row in found["candidates"]
+    ]
+    print_cells(Table.of(cells, [name for name in cells[0] if name != "candidate"]), console)
     for row in found["candidates"]:
         for one in row["points"]:
             reason = f"; infeasible: {one['infeasible']}" if one["infeasible"] else ""

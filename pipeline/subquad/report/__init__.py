@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from subquad.report.document import ReportDocument, document_of
-from subquad.report.formats import FORMATS, parse_formats, print_document, write_document
+from subquad.report.document import ReportDocument, Table, document_of
+from subquad.report.formats import FORMATS, parse_formats, print_cells, print_document, write_document
 from subquad.report.report import Report, read_report
 from subquad.report.search import search_document
 
@@ -15,8 +15,10 @@ __all__ = [
     "FORMATS",
     "Report",
     "ReportDocument",
+    "Table",
     "document_of",
     "parse_formats",
+    "print_cells",
     "print_document",
     "read_report",
     "search_document",

@@ -32,6 +32,8 @@ _LATEX = {**{one: f"\\{one}" for one in "&%$#_{}"}, "\\": r"\textbackslash{}", "
 _LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
 """Makes LaTeX set a text as it is."""
 _PICTURES = "charts"
+_NARROW = 16
+"""Characters of a word that a narrow terminal keeps on one line."""
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
@@ -162,26 +164,33 @@ def print_document(document: ReportDocument, console: Console) -> None:
             console.print()
             say([section.title], "bold")
         if section.table:
-            console.print(_grid(section.table, console.width))
+            print_cells(section.table, console)
             say([section.table.note] if section.table.note else [], "dim")
         say(section.lines)
         say(section.notes, "dim")
     say((line for section in document.sections for line in section.headlines), "bold")
 
 
-def _grid(table: Table, width: int) -> Grid:
-    """The columns that fit; cells are broken over lines where even the most important ones do not."""
+def print_cells(table: Table, console: Console) -> None:
+    """Print the columns that fit, of the others the most important ones. No number is cut or broken over lines.
+
+    Where even these do not fit, long words are broken over lines, and in the end lines are longer than the terminal.
+    """
     cells = dict(zip(table.columns, zip(*table.lines, strict=True), strict=True))
     least = {name: max(map(len, (*name.split(), *cells[name]))) for name in table.columns}
     shown = [name for name in table.columns if table.ranks.get(name) != NEVER]
     for name in sorted(shown, key=lambda name: -table.ranks.get(name, 0)):
-        if name in table.ranks and sum(least[one] + 2 for one in shown) > width:
+        if name in table.ranks and sum(least[one] + 2 for one in shown) > console.width:
             shown.remove(name)
-    fits = sum(least[one] + 2 for one in shown) <= width
-    grid = Grid(box=None, header_style="bold", pad_edge=False)
-    for name in shown:
-        side = "right" if name in table.numeric else "left"
-        grid.add_column(Text(name), justify=side, overflow="fold", min_width=least[name] if fits else None)
+    fits = sum(least[one] + 2 for one in shown) <= console.width
+    least = {one: least[one] if fits or one in table.numeric else min(least[one], _NARROW) for one in shown}
+    narrow = sum(width + 2 for width in least.values())
+    grid = Grid(box=None, header_style="bold", pad_edge=False, width=narrow if narrow > console.width else None)
+    for name, width in least.items():
+        number = name in table.numeric
+        fixed = width if number and not fits else None
+        side = "right" if number else "left"
+        grid.add_column(Text(name), justify=side, overflow="fold", min_width=width, width=fixed)
     for number, line in enumerate(zip(*(cells[name] for name in shown), strict=True)):
         grid.add_row(*map(Text, line), style="italic" if number in table.italic else "")
-    return grid
+    console.print(grid, crop=False)

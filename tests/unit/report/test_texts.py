@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from subquad.report import document_of, print_document, read_report, text, write_document
+from subquad.cli.main import main
+from subquad.report import Table, document_of, print_cells, print_document, read_report, text, write_document
 from subquad.report.formats import _MARKDOWN, _neutral
 
 
@@ -154,6 +155,27 @@ def test_lone_surrogates_can_be_written(factory, tmp_path):
     run = factory.run("one", label="a\ud800b")
     paths = write_document(document_of(read_report([run])), tmp_path, ("md", "csv", "html"))
     assert all("a\\ud800b" in path.read_text(encoding="utf-8").replace("\\\\", "\\") for path in paths)
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 120])
+def test_no_terminal_is_too_narrow_for_a_number(width):
+    long = "a-long-label (order=3, basis=jacobi)"
+    row = {"data set": long, "mixer": long, "score": "90.83 ± 3.54", "parameters": "1,234,567,890", "status": long}
+    stream = io.StringIO()
+    console = Console(file=stream, width=width)
+    print_cells(Table.of([row, row], ("score", "parameters"), {"status": 1}), console)
+    lines = stream.getvalue().splitlines()
+    assert sum("90.83 ± 3.54  1,234,567,890" in line for line in lines) == 2
+    assert len(lines) < 14, "and no column has a letter in each line"
+
+
+def test_a_pipe_is_as_wide_as_its_lines(study, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    assert main(["report", str(study), "--format", "md"]) == 0
+    shown = capsys.readouterr().out
+    (line,) = [line for line in shown.splitlines() if line.startswith("JapaneseVowels  agf ")]
+    assert "97.43 ± 0.19" in line
+    assert "2 finished" in line
 
 
 def test_json_has_fractions_reasons_and_runs(study):
