@@ -46,7 +46,9 @@ def mixer_of(given: dict[str, Any]) -> MDFWA | None:
     params |= {"norm_output": "gain" in given, "gate": "sigmoid" if "W_G" in given else "none"}
     if alpha is not None:
         params["level"] = len(alpha) - params.get("include_approx", False)
-    mixer = MDFWA(Config(**params, period=period or 0), Site(dim=len(given["b"]), causal=period is not None, max_len=period or 0))
+    mixer = MDFWA(
+        Config(**params, period=period or 0), Site(dim=len(given["b"]), causal=period is not None, max_len=period or 0)
+    )
     state = {"bias": given["b"]} | {f"{ours}.weight": given[name].T for name, ours in WEIGHTS.items() if name in given}
     state |= {"project.weight": given["P"]} if "P" in given else {}
     state |= {"bands.scale_logits": alpha.log()} if alpha is not None else {}

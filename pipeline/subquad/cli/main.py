@@ -88,6 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
+            click.echo(f"subquad: {error.filename}: {error.strerror}", err=True)
+            return 2
         text = " ".join(str(error).split())
         click.echo(f"subquad: unexpected {type(error).__name__}: {text} (--debug shows where)", err=True)
         return 1

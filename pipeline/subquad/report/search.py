@@ -34,7 +34,8 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
     begun = is_study(place) and bool(runs_below(place))
     final = document_of(read_report([place], baseline=baseline)) if begun else ReportDocument(title="", sections=())
     left = _left(summary, [run.status == "finished" for run in final.runs])
-    pictures = sorted(folder.glob("plots/*.png"), key=lambda path: (not path.stem.startswith("best-so-far"), path))
+    drawn = filter(Path.is_file, folder.glob("plots/*.png"))
+    pictures = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
     return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=(_asked(summary), *left),

@@ -1,6 +1,7 @@
 """Loss scaling, log cutting, attempts, generators, named tensors."""
 
 import json
+import math
 import random
 
 import numpy as np
@@ -12,7 +13,7 @@ from subquad.engine import attempts
 from subquad.engine.attempts import Attempt, _failures
 from subquad.engine.log import MetricsLog
 from subquad.engine.optim import LossScaler, build_optimizer
-from subquad.engine.state import Progress
+from subquad.engine.state import Progress, _progress
 from subquad.engine.tensors import (
     generator_states,
     load_generators,
@@ -169,3 +170,13 @@ def test_of_equal_evaluations_the_one_with_the_lower_loss_is_best():
     assert not progress.evaluated(found(0.4, 0.1, 4), "accuracy", "max")
     assert progress.evaluated(found(0.6, 2.0, 5), "accuracy", "max")
     assert progress.best["step"] == 5
+
+
+def test_what_a_newer_version_added_is_passed_over(tmp_path):
+    record = Record(kind="eval", step=3, epoch=1.0, seconds=2.0, time=0.0, metrics={"loss": math.nan, "accuracy": 0.5})
+    append_line(tmp_path / METRICS, {**vars(record), "colour": "blue"})
+    append_line(tmp_path / ATTEMPTS, {**vars(Attempt(4, 2, "one", 1)), "colour": "blue"})
+    (found,) = read_records(tmp_path)
+    assert (found.step, found.metrics["accuracy"], math.isnan(found.metrics["loss"])) == (3, 0.5, True)
+    assert attempts.read(tmp_path) == [Attempt(4, 2, "one", 1)]
+    assert _progress({"step": 7, "colour": "blue"}) == Progress(step=7)

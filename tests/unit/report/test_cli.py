@@ -83,6 +83,15 @@ def test_an_unwritable_folder_is_one_line(factory, tmp_path, capsys: pytest.Capt
     assert capsys.readouterr().err.splitlines() == [f"subquad: --out: {tmp_path / 'file' / 'report.md'}: File exists"]
 
 
+def test_what_the_system_refuses_is_one_line(factory, capsys: pytest.CaptureFixture[str]):
+    study = factory.study()
+    factory.cell(study)
+    (study / "study.yaml").unlink()
+    (study / "study.yaml").mkdir()
+    assert main(["report", str(study)]) == 2
+    assert capsys.readouterr().err == f"subquad: {study / 'study.yaml'}: a directory, must be a YAML file\n"
+
+
 def test_a_report_needs_neither_torch_nor_ray_nor_mlflow(factory):
     code = (
         "import sys; from pathlib import Path; from subquad.report import document_of, read_report, write_document; "

@@ -152,6 +152,7 @@ def test_a_record_for_each_candidate_and_then_the_final_study(ended: Folder):
 
 
 def test_the_page_holds_the_pictures_and_loads_nothing(ended: Folder):
+    (ended.path / "plots" / "a-folder.png").mkdir()
     write_document(document_in(ended.path), ended.path, ["html"])
     text = (ended.path / "report.html").read_text()
     data = base64.b64encode(PNG).decode()
