@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -18,7 +20,7 @@ from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
 from subquad.engine.checkpoint import finished_steps
 from subquad.engine.parts import make_plan
-from subquad.errors import Interrupted, RunError
+from subquad.errors import DiskError, Interrupted, RunError
 from subquad.experiment import Run, Study
 from subquad.report import ReportDocument, Table, document_of, print_cells, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS, CHECKPOINTS
@@ -50,15 +52,26 @@ def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
     if not as_json:
         console.print(_opening_line(study, executor), highlight=False, markup=False, soft_wrap=True)
         console.file.flush()
-    outcome = drive(study, Display(None if as_json else console), executor)
+    again = f"subquad resume {short(study.folder)}{executor.option}"
+    with full_disks_named(again):
+        outcome = drive(study, Display(None if as_json else console), executor)
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:
         tell(study, outcome, console)
     if outcome.signum and outcome.unfinished:
-        name, again = signal.Signals(outcome.signum).name, f"{short(study.folder)}{executor.option}"
-        raise Interrupted(outcome.signum, f"stopped by {name} {_saved(study)}; go on with: subquad resume {again}")
+        name = signal.Signals(outcome.signum).name
+        raise Interrupted(outcome.signum, f"stopped by {name} {_saved(study)}; go on with: {again}")
     return 1 if outcome.failed or outcome.unfinished else 0
+
+
+@contextmanager
+def full_disks_named(again: str) -> Iterator[None]:
+    """Say of a full disk with which command to go on."""
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(f"{error}; make room, then go on with: {again}") from error
 
 
 def _opening_line(study: Study, executor: Executor) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from subquad.cli.conduct import short, summary, tell, tracking_line, writable
+from subquad.cli.conduct import full_disks_named, short, summary, tell, tracking_line, writable
 from subquad.cli.tables import console_of
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
-from subquad.errors import DiskError, Interrupted, TrainingFailed
+from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
 from subquad.report import Table, print_cells
@@ -115,17 +115,15 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
         final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
     )
-    try:
+    again = f"subquad tune --resume {short(folder)}{executor.option}"
+    with full_disks_named(again):
         ended = run(prepared, folder, watch, executor)
-    except DiskError as error:
-        go_on = f"make room, then go on with: subquad tune --resume {short(folder)}"
-        raise DiskError(f"{error}; {go_on}") from error
     if as_json:
         final = summary(*ended.final) if ended.final else None
         click.echo(json.dumps(json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str))
     else:
         _show(ended, console)
-    _refuse_unended(ended, f"{short(folder)}{executor.option}")
+    _refuse_unended(ended, again)
     lacking = any(one["best"] is None for one in ended.summary["candidates"])
     outcome = ended.final[1] if ended.final else None
     return 1 if lacking or outcome is None or outcome.failed or outcome.unfinished else 0
@@ -134,7 +132,7 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
 def _refuse_unended(ended: Ended, again: str) -> None:
     if ended.signum and (ended.final is None or ended.final[1].unfinished):
         name = signal.Signals(ended.signum).name
-        raise Interrupted(ended.signum, f"stopped by {name}; go on with: subquad tune --resume {again}")
+        raise Interrupted(ended.signum, f"stopped by {name}; go on with: {again}")
     if ended.final is None:
         reasons = [f"{one['label']}: {text}" for one in ended.summary["candidates"] for text in one["reasons"]]
         raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")

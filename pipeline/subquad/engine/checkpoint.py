@@ -125,7 +125,7 @@ def _no_room(folder: Path, error: OSError, needed: int) -> DiskError:
         free = 0
     return DiskError(
         f"cannot write checkpoint {folder}: {error.strerror or error}; it needs {needed / 1e6:.1f} MB, "
-        f"{free / 1e6:.1f} MB are free; earlier checkpoints are intact, `subquad resume` goes on from them"
+        f"{free / 1e6:.1f} MB are free; earlier checkpoints are intact"
     )
 
 
