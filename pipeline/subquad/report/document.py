@@ -11,7 +11,7 @@ from subquad.report.charts import Chart, RankChart, curve_chart, score_charts, t
 from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
 from subquad.report.published import Beside, published_beside, published_faults, source_title
-from subquad.report.ranks import RANK_METHOD, rank_cells
+from subquad.report.ranks import RANK_METHOD, p_text, rank_cells
 from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
@@ -312,14 +312,13 @@ def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
 
 def _pair_cells(one: Comparison) -> dict[str, str]:
     difference, interval = one.estimate_texts
-    adjusted = DASH if one.adjusted is None else f"{one.adjusted:.3f}"
     return {
         "data set": one.first.dataset,
         "pair": f"{one.first.name} − {one.second.name}",
         "protocol": one.first.protocol,
         "difference": difference,
         "95 % interval": interval,
-        "p (Holm)": "< 0.001" if adjusted == "0.000" else adjusted,
+        "p (Holm)": DASH if one.adjusted is None else p_text(one.adjusted),
         "seeds": str(one.seeds),
         "over": one.basis,
         "verdict": one.verdict,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from subquad.data import SplitName, TestKey
+from subquad.data import SplitName, TestKey, check_copies
 from subquad.errors import DataError
 from subquad_datasets.text import PLUGIN, Config
 from subquad_datasets.text.dataset import Text
@@ -307,7 +307,9 @@ def test_the_imdb_reviews(tmp_path: Path):
     dataset = Text(config, tmp_path)
     dataset.prepare()
     spec = dataset.describe()
-    assert spec.sizes == {"train": 22_500, "validation": 2_500, "trainval": 25_000}
+    assert spec.sizes == {"train": 22_501, "validation": 2_499, "trainval": 25_000}
+    copies = ("123 of 25,000 TEST samples are exact copies of training samples",)
+    assert check_copies(dataset, dataset.prepared_test(), validation=True) == copies
     assert spec.class_names == ("neg", "pos")
     assert not any("stand-in" in note for note in spec.notes)
     test = dataset.split("test", KEY)
