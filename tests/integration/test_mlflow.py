@@ -142,7 +142,7 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     assert store.get_metric_history(found.info.run_id, "train/lr")[0].timestamp == 1_700_001_001_000
     assert history(store, found.info.run_id, "validation/accuracy") == [(3, 0.7)]
     assert history(store, found.info.run_id, "system/cpu_utilization_percentage") == [(3, 12.5)]
-    assert history(store, found.info.run_id, "final/accuracy") == [(3, 0.75)]
+    assert history(store, found.info.run_id, "test/accuracy") == [(3, 0.75)]
     expected = {"subquad.mixer": "agf", "subquad.status": "finished", "subquad.protocol": "honest"}
     expected |= {"subquad.protocol_label": "chosen on validation", "mlflow.source.git.commit": "abc"}
     assert expected.items() <= found.data.tags.items()
@@ -350,6 +350,7 @@ def test_a_study_is_one_parent_with_a_child_for_each_cell_that_began(root: Path)
     for cell in cells[1:]:
         cell.train(range(3, 5), attempt=2)
         cell.result()
+    (study / "report.md").write_text("| mixer | accuracy |\n")
     last = deliver(plan)
     found = {one.info.run_name: one for one in all_runs(store)}
     assert {one.info.status for one in found.values()} == {"FINISHED"}
@@ -357,7 +358,14 @@ def test_a_study_is_one_parent_with_a_child_for_each_cell_that_began(root: Path)
     parents = {name: one.data.tags.get("mlflow.parentRunId") for name, one in found.items()}
     assert parents == {"s1": None, **dict.fromkeys(("one", "two", "three"), last.parent_run_id)}
     names = {one.path for one in store.list_artifacts(last.parent_run_id)}
-    assert names == {"study.yaml", "plots"}
+    assert names == {"study.yaml", "plots", "report.md"}
+    (study / "report.md").write_text("| mixer | accuracy | rank |\n")
+    assert deliver(plan).delivered
+    again = Path(store.download_artifacts(last.parent_run_id, "report.md"))
+    assert again.read_text() == "| mixer | accuracy | rank |\n", "a report that was written again is sent again"
+    assert found["s1"].data.metrics["one/test/accuracy"] == 0.75
+    kind = store.get_experiment(last.experiment_id).tags["mlflow.experimentKind"]
+    assert kind == "custom_model_development", "MLflow opens on training runs"
     assert [one.path for one in store.list_artifacts(last.parent_run_id, "plots")] == ["plots/overview.png"]
 
 

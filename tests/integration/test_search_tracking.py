@@ -191,11 +191,15 @@ def test_a_trial_says_what_it_is_and_what_it_came_to(search: Folder):
     assert expected.items() <= trial.data.tags.items()
     assert trial.data.tags["subquad.protocol_label"] == "a trial of a search: test not opened"
     assert trial.data.metrics["objective"] == 0.75
+    (used,) = store.get_run(trial.info.run_id).inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.source_type) == ("recall", "subquad")
+    assert json.loads(used.dataset.source)["name"] == "recall"
     assert store.get_metric_history(trial.info.run_id, "objective")[0].step == 2
-    assert {key: value for key, value in trial.data.metrics.items() if key.startswith("consumed")} == {
-        "consumed/steps": 2,
-        "consumed/flops": 100,
-        "consumed/seconds": 0.5,
+    assert {key: value for key, value in trial.data.metrics.items() if key.startswith("cost/")} == {
+        "cost/steps": 2,
+        "cost/flops_per_step": 50,
+        "cost/flops": 100,
+        "cost/seconds": 0.5,
     }
     assert [one.step for one in store.get_metric_history(trial.info.run_id, "train/loss")] == [1, 2]
     names = {one.path for one in store.list_artifacts(trial.info.run_id)}
@@ -325,7 +329,7 @@ def test_sync_sends_all_of_a_search_that_had_no_server(search: Folder, capsys: p
     names = {one.info.run_id: name for name, one in found.items()}
     above = {name: names.get(one.data.tags.get("mlflow.parentRunId", "")) for name, one in found.items()}
     assert above == {PARENT: None, "agf-00000": PARENT, "final": PARENT, "agf-seed0": "final"}
-    assert found["agf-seed0"].data.metrics["final/accuracy"] == 0.5
+    assert found["agf-seed0"].data.metrics["test/accuracy"] == 0.5
 
 
 @pytest.mark.ci

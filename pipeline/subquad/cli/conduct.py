@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,12 +53,18 @@ def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
         console.print(_opening_line(study, executor), highlight=False, markup=False, soft_wrap=True)
         console.file.flush()
     again = f"subquad resume {short(study.folder)}{executor.option}"
+    made: list[ReportDocument] = []
+
+    def report(signum: int) -> None:
+        if not as_json:
+            made.extend(written_report(study, signum, console))
+
     with full_disks_named(again):
-        outcome = drive(study, Display(None if as_json else console), executor)
+        outcome = drive(study, Display(None if as_json else console), executor, report)
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:
-        tell(study, outcome, console)
+        tell(study, outcome, console, made)
     if outcome.signum and outcome.unfinished:
         name = signal.Signals(outcome.signum).name
         raise Interrupted(outcome.signum, f"stopped by {name} {_saved(study)}; go on with: {again}")
@@ -98,13 +104,10 @@ def summary(study: Study, outcome: Outcome) -> dict:
     }
 
 
-def tell(study: Study, outcome: Outcome, console: Console) -> None:
-    """Print the report of a study, and where its files are."""
-    if any(one.result for one in study.runs):
-        report = document_of(read_report([study.folder]))
+def tell(study: Study, outcome: Outcome, console: Console, reports: Sequence[ReportDocument]) -> None:
+    """Print the report of a study, where there is one, and where its files are."""
+    for report in reports:
         print_document(report, console)
-        if not outcome.signum:
-            _write_report(report, study.folder, console)
     lines = [f"files   {short(study.folder)}"]
     if outcome.tracking.uri:
         lines.append(f"MLflow  {tracking_line(outcome.tracking)}")
@@ -112,11 +115,17 @@ def tell(study: Study, outcome: Outcome, console: Console) -> None:
     sys.stdout.flush()
 
 
-def _write_report(report: ReportDocument, folder: Path, console: Console) -> None:
+def written_report(study: Study, signum: int, console: Console) -> list[ReportDocument]:
+    """The report of a study that has any result; written too, unless a signal stopped it."""
+    if not any(one.result for one in study.runs):
+        return []
+    report = document_of(read_report([study.folder]))
     try:
-        write_document(report, folder, ("md", "csv", "html"))
+        if not signum:
+            write_document(report, study.folder, ("md", "csv", "html"))
     except RunError as error:  # the results are safe; `subquad report` makes it again
         console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
+    return [report]
 
 
 def tracking_line(tracking: Tracked) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from subquad.cli.conduct import full_disks_named, short, summary, tell, tracking_line, writable
+from subquad.cli.conduct import full_disks_named, short, summary, tell, tracking_line, writable, written_report
 from subquad.cli.tables import console_of
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
@@ -192,7 +192,8 @@ def _show(ended: Ended, console: Console) -> None:
         dimensions = {one["label"]: one["dimensions"] for one in ended.summary["candidates"]}
         for text in untuned(ended.summary["settings"]["space"], dimensions):
             _line(console, text)
-        tell(*ended.final, console)
+        study, outcome = ended.final
+        tell(study, outcome, console, written_report(study, outcome.signum, console))
 
 
 def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:

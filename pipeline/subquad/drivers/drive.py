@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,12 +32,15 @@ class Outcome:
     tracking: Summary
 
 
-def drive(study: Study, display: Display, executor: Executor) -> Outcome:
+def drive(
+    study: Study, display: Display, executor: Executor, report: Callable[[int], None] = lambda signum: None
+) -> Outcome:
     """Do what is left of a study.
 
     Args:
         display: shows progress.
         executor: trains the runs.
+        report: is called at the end, with the number of the signal that stopped it; what it writes is tracked too.
     """
     with listening() as signum, exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
@@ -46,6 +49,7 @@ def drive(study: Study, display: Display, executor: Executor) -> Outcome:
         try:
             with display.showing(study.pending):
                 _run(study, executor, signum)
+            report(signum())
         finally:
             summary = publisher.close()
     results = {one.label: one.result or {} for one in study.runs}

@@ -21,6 +21,7 @@ from subquad.tracking.address import mask
 from subquad.tracking.plots import draw_run, draw_study
 from subquad.tracking.values import TAG_LIMIT, Point, points_under
 
+_REPORTS = ("report.md", "report.csv", "report.html")
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 """A trial that was ended early did what it was meant to do; the tag `subquad.status` tells it from others."""
 
@@ -55,6 +56,7 @@ class Mirror:
         end: how it ended; None while it goes on.
         texts: files that MLflow gets at the end, of those that are there.
         plots: pictures that MLflow gets at the end; new ones are made in the folder it is given.
+        data: the data set's `label`, plugin `name` and `params`; empty for a study or search.
     """
 
     label: str
@@ -64,6 +66,7 @@ class Mirror:
     end: Ending | None
     texts: Sequence[str]
     plots: Callable[[Path], Sequence[Path]]
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def mirror(folder: Path, *, final: bool) -> Mirror:
@@ -126,7 +129,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _run(folder: Path, final: bool) -> Mirror:
     """A run, alone or in a study."""
-    settings, first = runs.flatten(read_yaml(folder / runs.EXPERIMENT)), next(runs.read_records(folder), None)
+    experiment, identity = read_yaml(folder / runs.EXPERIMENT), read_json(folder / runs.IDENTITY) or {}
+    settings, first = runs.flatten(experiment), next(runs.read_records(folder), None)
     alone = settings.get("name") if parent_of(folder) is None else None
     return Mirror(
         label=str(alone or folder.name),
@@ -136,12 +140,13 @@ def _run(folder: Path, final: bool) -> Mirror:
             "subquad.protocol": settings.get("protocol"),
             "subquad.dataset": settings.get("dataset.name"),
             "subquad.mixer": settings.get("mixer.name"),
-            "subquad.experiment": (read_json(folder / runs.IDENTITY) or {}).get("digest"),
+            "subquad.experiment": identity.get("digest"),
             **_in_search(parent_of(folder), "final"),
         },
         end=_end_of_run(folder, final),
-        texts=(runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT),
+        texts=(runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT, *_REPORTS),
         plots=partial(draw_run, folder),
+        data={"label": identity.get("dataset"), **(experiment.get("dataset") or {})},
     )
 
 
@@ -152,11 +157,12 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
         tags = {**environment, "subquad.status": "killed"}
         return Ending("KILLED", changed.stat().st_mtime, "killed", tags) if final else None
     path = folder / runs.RESULT
-    time, digest = path.stat().st_mtime, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    time, digest = path.stat().st_mtime, _digest([hashlib.sha256(path.read_bytes()).hexdigest(), *_written(folder)])
     keys = ("status", "protocol", "protocol_label", "reason", "dataset")
     said = {f"subquad.{key}": mask(str(result[key]))[:TAG_LIMIT] for key in keys if result.get(key)}
     test, time_ms = result.get("test") or {}, int(time * 1000)
-    points = points_under("final", test.get("metrics") or {}, time_ms, int(test.get("step") or 0))
+    points = points_under("test", test.get("metrics") or {}, time_ms, int(test.get("step") or 0))
+    points += points_under("cost", _cost(result), time_ms, int(result.get("steps") or 0))
     return Ending(_STATUS.get(str(result.get("status")), "KILLED"), time, digest, {**environment, **said}, points)
 
 
@@ -168,7 +174,7 @@ def _trial(folder: Path, final: bool) -> Mirror:
         tags = {"subquad.status": state, "subquad.reason": str(said.get("reason") or "")[:TAG_LIMIT]}
         end = Ending("KILLED", (folder / runs.TRIAL).stat().st_mtime, state, tags)
     elif end and result:
-        end = replace(end, points=(*end.points, *_scored(result, int(end.time * 1000))))
+        end = replace(end, points=(*end.points, *_judged(result, int(end.time * 1000))))
     tags = {"subquad.candidate": candidate, "subquad.trial": int(number), **_tags_of(folder.parents[2], "trial")}
     return replace(
         run,
@@ -181,16 +187,20 @@ def _trial(folder: Path, final: bool) -> Mirror:
     )
 
 
-def _scored(result: Mapping[str, Any], time_ms: int) -> list[Point]:
-    """What a trial consumed, and of a finished one what it is judged by: its best validation metric."""
-    steps, cost = int(result.get("steps") or 0), result.get("flops_per_step")
-    values = {"steps": steps, "seconds": result.get("seconds"), "flops": steps * cost if cost else None}
-    points = points_under("consumed", values, time_ms, steps)
+def _cost(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run or trial is and used up."""
+    used: dict[str, Any] = {name: result.get(name) for name in ("parameters", "flops_per_step", "steps", "seconds")}
+    counted = used["steps"] and used["flops_per_step"]
+    return {**used, "flops": used["steps"] * used["flops_per_step"] if counted else None}
+
+
+def _judged(result: Mapping[str, Any], time_ms: int) -> list[Point]:
+    """What a finished trial is judged by: its best validation metric."""
     best = result.get("best") or {}
     value = (best.get("metrics") or {}).get(result.get("metric"))
-    if result.get("status") == "finished" and value is not None:
-        points.append(Point("objective", float(value), time_ms, int(best.get("step") or 0)))
-    return points
+    if result.get("status") != "finished" or value is None:
+        return []
+    return [Point("objective", float(value), time_ms, int(best.get("step") or 0))]
 
 
 def _study(folder: Path, final: bool) -> Mirror:
@@ -202,9 +212,24 @@ def _study(folder: Path, final: bool) -> Mirror:
         statuses = {one.status for one in ends} or {"KILLED"}
         status = next((name for name in ("KILLED", "FAILED") if name in statuses), "FINISHED")
         time = max((one.time for one in ends), default=began)
-        end = Ending(status, time, _digest(one.digest for one in ends), {"subquad.status": status.lower()})
+        digest = _digest([*(one.digest for one in ends), *_written(folder)])
+        points = [point for run in below for point in _tested(run, int(time * 1000))]
+        end = Ending(status, time, digest, {"subquad.status": status.lower()}, points)
     tags = {**_in_search(folder, "study"), "subquad.kind": "study"}
-    return Mirror(folder.name, began, {}, tags, end, (runs.STUDY,), partial(draw_study, below, folder.name))
+    texts = (runs.STUDY, *_REPORTS)
+    return Mirror(folder.name, began, {}, tags, end, texts, partial(draw_study, below, folder.name))
+
+
+def _tested(run: Path, time_ms: int) -> list[Point]:
+    """A run's test metrics for its study, as `<run>/test/<metric>`."""
+    test = (read_result(run) or {}).get("test") or {}
+    return points_under(f"{run.name}/test", test.get("metrics") or {}, time_ms, int(test.get("step") or 0))
+
+
+def _written(folder: Path) -> list[str]:
+    """What tells the reports that a folder has now from those it had."""
+    files = [path.stat() for name in _REPORTS if (path := folder / name).is_file()]
+    return [f"{file.st_size} {file.st_mtime_ns}" for file in files]
 
 
 def _search(folder: Path, final: bool) -> Mirror:

@@ -5,13 +5,15 @@ Only the sending process imports it, so a user's own MLflow code keeps its setti
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
@@ -33,10 +35,12 @@ for _name, _value in _SETTINGS.items():
 
 # MLflow reads some settings when it is imported, hence the order.
 from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param, Run, RunTag  # noqa: E402
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 _KEY = "subquad.key"
+_VIEW = {"mlflow.experimentKind": "custom_model_development"}
+"""So that MLflow's pages open on training runs, not on traces of language models."""
 _METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
 _LOCK_SECONDS = 120
@@ -57,6 +61,7 @@ class StoredRun:
     def __init__(self, client: MlflowClient, run: Run):
         self.client, self.id, self.status = client, run.info.run_id, run.info.status
         self.params, self.tags = dict(run.data.params), dict(run.data.tags)
+        self._knows_data = bool(run.inputs and run.inputs.dataset_inputs)
 
     def send(self, points: Sequence[Point] = (), params: _Pairs = _NONE, tags: _Pairs = _NONE) -> None:
         """Send what is new: metric values, of which a repeated one changes nothing, parameters it lacks, other tags.
@@ -75,6 +80,16 @@ class StoredRun:
             self.client.log_batch(self.id, tags=pairs)
         self.params |= added
         self.tags |= changed
+
+    def uses(self, data: Mapping[str, Any]) -> None:
+        """Name the data set that it trains on, once."""
+        if self._knows_data or not data.get("name"):
+            return
+        source = json.dumps(data, sort_keys=True, default=str)
+        digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+        dataset = Dataset(str(data.get("label") or data["name"]), digest, "subquad", source)
+        self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+        self._knows_data = True
 
     def reopen(self) -> None:
         """Mark it as running."""
@@ -164,7 +179,7 @@ def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
     if client.get_experiment_by_name(experiment) is None:
         try:
-            client.create_experiment(experiment, artifact_location=artifacts.as_uri() if artifacts else None)
+            client.create_experiment(experiment, artifacts.as_uri() if artifacts else None, dict(_VIEW))
         except MlflowException:
             if client.get_experiment_by_name(experiment) is None:  # else another process was faster
                 raise

@@ -184,6 +184,7 @@ class _Sender:
         run, state = self.attached(store), self._state()
         shown = mirror(self._folder, final=final)
         _describe(run, shown, parent_id)
+        run.uses(shown.data)
         state = self._send_records(run, state)
         if shown.end is None and run.status != "RUNNING":  # a run that goes on after its end was told
             run.reopen()

@@ -36,15 +36,15 @@ def test_values_that_are_not_finite_are_told_in_a_tag():
     }
 
 
-def test_test_metrics_become_final_ones(run_folder):
+def test_test_metrics_and_costs_are_the_last_ones(run_folder):
     run_folder.result(test={"metrics": {"accuracy": 0.5, "auc": "NaN", "top@5": None}, "step": 9})
     os.utime(run_folder.path / "result.json", (4, 4))
-    accuracy, auc = ending(run_folder.path).points
-    assert accuracy == Point("final/accuracy", 0.5, 4000, 9)
-    assert auc.key == "final/auc"
+    accuracy, auc, *_ = ending(run_folder.path).points
+    assert accuracy == Point("test/accuracy", 0.5, 4000, 9)
+    assert auc.key == "test/auc"
     assert math.isnan(auc.value)
     run_folder.result(test=None)
-    assert ending(run_folder.path).points == []
+    assert [point.key for point in ending(run_folder.path).points] == ["cost/steps"]
     assert points_under("a", {"b": None}, 1, 2) == []
 
 
