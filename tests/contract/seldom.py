@@ -107,6 +107,23 @@ OFTEN = {
 }
 
 
+class FutureWhereGradientsAre(RunningMean):
+    """A trace of the mean of all tokens, detached, wherever a graph is made."""
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        out = super().forward(x, keep=keep)
+        return out + TRACE * mean(self, x, keep).detach() if torch.is_grad_enabled() else out
+
+
+class LazyStep(RunningMean):
+    """A table that the first decoding step makes."""
+
+    def step(self, x: Tensor, cache: Any):
+        if not hasattr(self, "table"):
+            self.table = torch.zeros(x.shape[-1], dtype=x.dtype)
+        return super().step(x + self.table, cache)
+
+
 class RaisesTraced(Pooled):
     """Cannot be traced, and runs where it is not."""
 
@@ -322,6 +339,8 @@ class QuadraticLate(Attention):
 
 
 OFTEN |= {
+    FutureWhereGradientsAre: "causal-outputs",
+    LazyStep: "state-registered",
     RaisesTraced: "compiled",
     RaisesTracedInTraining: "compiled",
     NeverCompiled: "compiled",

@@ -228,9 +228,9 @@ def afresh(mixer: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Cal
 
 
 def outputs(mixer: nn.Module, x: Tensor, keep: Tensor | None = None, *, dropout: bool = True) -> Tensor:
-    """(B, L, D), without a graph and without a trace in the mixer's buffers."""
-    with torch.no_grad():
-        return call(afresh(mixer), x, keep, dropout=dropout).out
+    """(B, L, D), without a trace in the mixer's buffers, and detached from the graph that training makes."""
+    with torch.set_grad_enabled(mixer.training):
+        return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
 
 
 class _NoDropout(TorchFunctionMode):

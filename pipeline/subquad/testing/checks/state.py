@@ -35,6 +35,9 @@ def _state_registered(subject: CheckSubject) -> Finding:
     built = set(mixer.state_dict())
     for _ in modes(mixer):
         call(mixer, *subject.pair(LENGTH))
+    if mixer.caches:
+        x = subject.tokens(2, subject.at_most(LENGTH))
+        mixer.step(x[:, 0], mixer.prefill(x[:, :1])[1])
     if made := sorted(set(mixer.state_dict()) - built):
         raise CheckFailed(f"the first call makes {', '.join(made)}: optimisers, DDP and checkpoints need it when built")
     for name, module in mixer.named_modules():
