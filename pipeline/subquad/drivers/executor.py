@@ -38,8 +38,8 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> int:
-        """Do runs that ask for the same workers, one after the other. Returns the signal that stopped them, else 0.
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:
+        """Do runs that ask for the same workers, one after the other, until all are done or a signal arrives.
 
         Args:
             runs: what is done.

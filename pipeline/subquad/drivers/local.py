@@ -39,14 +39,13 @@ class LocalExecutor(Executor):
     def check(self) -> None:
         pass
 
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, judge: Judge | None = None) -> int:
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, judge: Judge | None = None) -> None:
         stop = folder / STOP if resources.workers > 1 else None
         with listening(stop) as signum:
             if stop is None:
                 work(runs, Group(device=device_of(0, resources)), signum, judge=judge, restarts=False)
             else:
                 _run_processes(runs, resources, stop, judge, signum)
-        return signum()
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         with listening() as signum:

@@ -37,12 +37,11 @@ class RayExecutor(Executor):
             what = "Ray is not installed" if "ray" in lacking else f"Ray needs {', '.join(lacking)}"
             raise UserError(f"{what}: pip install 'subquad[ray]', or go without Ray by --local")
 
-    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> int:
+    def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:
         stop, plain = folder / STOP, [one.plain() for one in runs]
         with listening(stop) as signum:
             outcome = in_cluster(lambda storage: fitted(plain, resources, stop, storage), resources, signum)
         _raise(outcome, signum)
-        return signum()
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         return run_trials(next_run, judge, ended)
