@@ -22,7 +22,7 @@ from subquad.engine import faults
 
 FOREIGN = ("{}", "[]", "null", "7", '{"format": 1, "status": "finished"}', '{"a": {"b": [1, 2]}}', "[" * 100_000)
 _UNCOMPARED = ("seconds", "name", "folder", "published", "files", "pictures", "baseline", "headlines")
-_UNCOMPARED += ("over", "finished", "ended")
+_UNCOMPARED += ("over", "ended")
 """Of a report: times, paths, and what is no number."""
 
 
@@ -231,7 +231,11 @@ def _is_marked(values: Any) -> bool:
     rows = [*values.get("rows", ()), *((values.get("final") or {}).get("rows", ()))]
     trials = [one["trials"] for one in (values.get("search") or {"candidates": ()})["candidates"]]
     unended = any(one[state] for one in trials for state in ("waiting", "running", "failed"))
-    return unended or any(set(row["status"].split()) - {"finished"} - set("0123456789") for row in rows)
+    return (
+        unended
+        or values.get("finished") is False
+        or any(set(row["status"].split()) - {"finished"} - set("0123456789") for row in rows)
+    )
 
 
 def _difference(one: Any, other: Any, place: str = "") -> str:
