@@ -147,7 +147,7 @@ def _described(found: Found, cls: Any) -> Plugin:
     wanted = DESCRIPTORS[found.kind]
     names = {field.name for field in fields(wanted)} - {"config", "build"}
     own_words = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\n")[0]
-    given = {"summary": own_words} | {name: getattr(cls, name) for name in names if hasattr(cls, name)}
+    given: dict[str, Any] = {"summary": own_words} | {name: getattr(cls, name) for name in names if hasattr(cls, name)}
     return wanted(config=cls.Config, build=cls, **given)
 
 
