@@ -46,11 +46,25 @@ def test_a_wrong_mixer_is_caught(mixer, wanted):
     assert all("\n" not in detail and len(detail) > 20 for detail in found.values())
 
 
+PADDING = {"padding-content", "padding-amount"}
+DRIFTS = {"batch-outputs", "batch-size", "gradients", "mask-of-ones", "strides", *PADDING}
+ALSO = {
+    **{key: {"devices"} for key in ("KnowsLength", "NoisyEvaluation", "Unregistered", "Unmoved")},
+    **{key: {"gradients"} for key in ("CoupledLoss", "BatchScale", "ScalarLoss", "DetachedLoss")},
+    "BatchNorm": {"batch-size", "gradients", "padding-gradients", *PADDING},
+    "SqueezesBatch": {"gradients", "padding-amount", "permutation", "precision-bf16", "precision-fp32", "strides"},
+    "UnseededBackward": {"gradients", "padding-gradients", "strides"},
+    "Remembers": {*DRIFTS, "permutation", "precision-fp32"},
+    "StateOutside": {*DRIFTS, "precision-bf16"},
+}
+"""Other checks that the same fault must fail: in training a batch norm reads padding, for one."""
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize(("mixer", "wanted"), [pytest.param(*row, id=row[0].__name__) for row in WRONG])
 def test_no_other_check_blames_it(mixer, wanted):
     names = QUICK + ["compiled"] * ("compiled" in wanted)
-    assert set(failed(certify(mixer, only=names))) == wanted
+    assert set(failed(certify(mixer, only=names))) == wanted | ALSO.get(mixer.__name__, set())
 
 
 @pytest.mark.parametrize("mixer", RIGHT, ids=lambda mixer: mixer.__name__)

@@ -26,7 +26,7 @@ def test_from_the_file_to_the_table(tmp_path: Path):
     names = [f"{name}-seed{seed}" for name in ("a1.5", "base", "order2") for seed in (0, 1)]
     assert sorted(path.name for path in (folder / "cells").iterdir()) == names
     assert "recall, agf (honest): jacobi_a" in trained.stdout
-    assert sorted(path.name for path in (folder / "curves").iterdir()) == [
+    assert sorted(path.name for path in (folder / "charts").iterdir()) == [
         "recall-agf-honest-jacobi_a.svg",
         "recall-agf-honest-order.svg",
     ]

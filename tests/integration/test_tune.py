@@ -222,7 +222,8 @@ def kill_and_resume(tmp_path: Path, numbers: list[int], whole: Path, *settings: 
 
 def summary(search: Path) -> dict:
     found = read_json(search / "search.json") or {}
-    return {**found, "folder": "", "candidates": [{**one, "seconds": 0} for one in found["candidates"]]}
+    same = [{**one, "seconds": 0, "ended": sorted(one["ended"])} for one in found["candidates"]]
+    return {**found, "folder": "", "check": "", "candidates": same}
 
 
 SETTINGS = ("--budget", "3-trials", "--pruner", "median", "--final-seeds", "1")

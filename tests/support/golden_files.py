@@ -24,8 +24,8 @@ def further_folders() -> list[Path]:
 def golden_files(pattern: str) -> dict[str, Path]:
     """Files by name without ending, such as `cur_*`; where a name is there twice, the first folder's."""
     folders = [OWN, *further_folders()]
-    found = [path for folder in reversed(folders) for path in folder.glob(f"{pattern}.npz")]
-    return dict(sorted((path.stem, path) for path in found))
+    found = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"{pattern}.npz")}
+    return dict(sorted(found.items()))
 
 
 def unread() -> list[Path]:

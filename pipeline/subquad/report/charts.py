@@ -29,6 +29,7 @@ from subquad.report.text import Metric, Spread
 from subquad.runs import Record, read_records
 
 MAX_POINTS = 240
+_NAME_LIMIT = 28
 _COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
 _BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
@@ -171,7 +172,7 @@ class ScoreChart(Chart):
             ends = [[one.mean - one.low], [one.high - one.mean]]
             full = one.colour if one.is_full else "white"
             axes.errorbar([one.mean], [place], xerr=ends, color=one.colour, fmt="o", mfc=full, markersize=5, capsize=3)
-        axes.set_yticks(range(len(self.bars)), [one.name for one in self.bars], fontsize=8)
+        axes.set_yticks(range(len(self.bars)), [_tail(one.name) for one in self.bars], fontsize=8)
         axes.set_ylim(len(self.bars) - 0.5, -0.5)
         axes.set_title(self.title, fontsize=10)
         axes.set_xlabel(self.x_label)
@@ -179,6 +180,11 @@ class ScoreChart(Chart):
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
         return figure
+
+
+def _tail(name: str) -> str:
+    """The end of a name that is too long beside a picture, such as that of a mixer in a file."""
+    return name if len(name) <= _NAME_LIMIT else f"…{name[1 - _NAME_LIMIT :]}"
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,9 @@ class RankChart(Chart):
             edge = 0.8 if is_left else count + 0.2
             axes.plot([rank, rank, edge], [0, y, y], color=_COLOURS[0], linewidth=1)
             side = "right" if is_left else "left"
-            axes.text(edge + (-0.05 if is_left else 0.05), y, f"{name} {rank:.2f}", ha=side, va="center", fontsize=8)
+            axes.text(
+                edge + (-0.05 if is_left else 0.05), y, f"{_tail(name)} {rank:.2f}", ha=side, va="center", fontsize=8
+            )
         return figure
 
     def _draw_scale(self, axes: Any, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import xml.dom.minidom
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,6 +123,8 @@ def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
         2 * 1.97 * np.sqrt(0.162 * 0.838 / 370) * 100, 0.02
     )
     assert _svg(chart).tagName == "svg"
+    long = replace(chart, bars=tuple(replace(bar, name=f"/a/{'long/' * 40}way.py:{bar.name}") for bar in chart.bars))
+    assert "long/way.py:agf" in long.drawn(), "the axes keep their place beside the end of the name"
 
 
 def _p_value(result) -> float:
