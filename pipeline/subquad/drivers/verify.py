@@ -100,7 +100,8 @@ def _verified(folder: Path, run: Run | None = None) -> Verified:
             result = parse_object(path.read_bytes()) if path.exists() else None
         more, words = _unfinished(run) if result is None else _finished(run, result)
     except (UserError, ValueError, KeyError, TypeError) as error:
-        said = str(error) if isinstance(error, UserError) else f"{RESULT} cannot be believed: {error!r}"
+        reason = str(error) if isinstance(error, UserError | ValueError) else repr(error)
+        said = reason if isinstance(error, UserError) else f"{RESULT} cannot be believed: {reason}"
         return Verified(str(folder), (said,))
     return Verified(str(folder), (*faults, *more), words)
 
