@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerContext
 
 
 def forking_context() -> ForkServerContext:
-    """Starts processes as forks of one server, which imports torch once for all of them (5 s of CPU).
+    """Starts processes as forks of one server, which imports torch once for all of them: seconds of CPU.
 
     A fork of this process itself would copy torch's threads half-alive; the server has none. What it starts
     calls `settle` first.

@@ -113,7 +113,7 @@ def test_a_changed_source_file_is_not_resumed(small, tmp_path):
     run = only_run(tmp_path)
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -2"))
     done = cli(["resume", str(run), "--local"], tmp_path, check=2)
-    assert "changed since the run was started: the source file of its mixer" in done.stderr
+    assert "changed since the run was started: the source file of a plugin" in done.stderr
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -1"))
     cli(["resume", str(run), "--local"], tmp_path)
     assert read_result(run)["attempts"] == 2

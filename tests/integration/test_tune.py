@@ -12,8 +12,10 @@ from command import Command, cli
 from small_run import SMALL
 
 from subquad.cli.main import main
+from subquad.drivers import drive
 from subquad.experiment import load_study
 from subquad.runs import read_json, read_records, read_result, runs_below
+from subquad.tracking.publisher import Publisher, open_publisher
 
 MIXERS = "matrix: {mixer: [agf, softmax], seed: [3, 4]}\n"
 SPACE = """
@@ -387,10 +389,21 @@ def test_the_same_command_again_is_a_new_search(study, tmp_path):
     assert trials(first) == trials(second)
 
 
-def test_a_single_experiment(study, tmp_path, capsys):
+def test_a_single_experiment(study, tmp_path, capsys, monkeypatch):
     study.write_text(SMALL)
+    sent = []
+
+    def spied(tracking, folder, *, name):
+        found = open_publisher(tracking, folder, name=name)
+        monkeypatch.setattr(
+            found, "close", lambda: sent.append((folder / "report.md").exists()) or Publisher.close(found)
+        )
+        return found
+
+    monkeypatch.setattr(drive, "open_publisher", spied)
     assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--json")) == 0
     (told,) = json.loads(capsys.readouterr().out)["candidates"]
     assert told["label"] == "small"
     assert (only_search(tmp_path) / "best" / "small.yaml").exists()
     assert list(finals(only_search(tmp_path))) == ["seed0"]
+    assert sent == [True], "the final study's report is written before tracking ends"

@@ -53,7 +53,8 @@ class Command:
         """None while it runs; -N where signal N ended it."""
         return self._process.exitcode
 
-    poll = returncode.fget
+    def poll(self) -> int | None:
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises subprocess.TimeoutExpired."""

@@ -114,20 +114,6 @@ def call(*words: str) -> Said:
     return Said(words, code, out.getvalue(), err.getvalue())
 
 
-def term_at(step: int) -> Callable[[str], bool]:
-    """A point that sends SIGTERM to this process at its n-th step."""
-    passed = 0
-
-    def point(name: str) -> bool:
-        nonlocal passed
-        passed += name == "step"
-        if name == "step" and passed == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return False
-
-    return point
-
-
 def make_folders(root: Path, kinds: Sequence[str] = ("run", "study", "search")) -> dict[str, Path]:
     """A finished and an interrupted folder of each kind, by name."""
     files = {"small": SMALL, "study": SMALL.replace("name: small", "name: study")}

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -54,13 +55,8 @@ def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
         console.file.flush()
     again = f"subquad resume {short(study.folder)}{executor.option}"
     made: list[ReportDocument] = []
-
-    def report(signum: int) -> None:
-        if not as_json:
-            made.extend(written_report(study, signum, console))
-
     with full_disks_named(again):
-        outcome = drive(study, Display(None if as_json else console), executor, report)
+        outcome = drive(study, Display(None if as_json else console), executor, partial(make_report, made, console))
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:
@@ -115,17 +111,17 @@ def tell(study: Study, outcome: Outcome, console: Console, reports: Sequence[Rep
     sys.stdout.flush()
 
 
-def written_report(study: Study, signum: int, console: Console) -> list[ReportDocument]:
-    """The report of a study that has any result; written too, unless a signal stopped it."""
+def make_report(made: list[ReportDocument], console: Console, study: Study, signum: int) -> None:
+    """Add the report of a study that has any result to those made; written too, unless a signal stopped it."""
     if not any(one.result for one in study.runs):
-        return []
+        return
     report = document_of(read_report([study.folder]))
+    made.append(report)
     try:
         if not signum:
             write_document(report, study.folder, ("md", "csv", "html"))
     except RunError as error:  # the results are safe; `subquad report` makes it again
         console.print(f"report not written: {error}", highlight=False, markup=False, soft_wrap=True)
-    return [report]
 
 
 def tracking_line(tracking: Tracked) -> str:

@@ -12,7 +12,7 @@ import click
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import sync
-from subquad.tracking.server import serving
+from subquad.tracking.server import TRAINING, serving
 from subquad.tracking.upload import Summary
 
 
@@ -75,9 +75,9 @@ def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with serving(root, port) as (address, server):
-            click.echo(f"{address}  (Ctrl-C stops it)")
+            click.echo(f"{address}{TRAINING}  (Ctrl-C stops it)")
             if not no_browser:
-                webbrowser.open(address)
+                webbrowser.open(address + TRAINING)
             code = server.wait()
     except KeyboardInterrupt:
         return 0

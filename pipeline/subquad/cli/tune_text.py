@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from subquad.cli.conduct import full_disks_named, short, summary, tell, tracking_line, writable, written_report
+from subquad.cli.conduct import full_disks_named, make_report, short, summary, tell, tracking_line, writable
 from subquad.cli.tables import console_of
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
 from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
-from subquad.report import Table, print_cells
+from subquad.report import ReportDocument, Table, print_cells
 from subquad.report.search import point_text, print_candidates, untuned
 from subquad.runs import json_value
 from subquad.search.folder import BEST
@@ -110,10 +111,12 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
     console, search = console_of(stderr=as_json), prepared.search
     _opening(search, folder, console)
     told: dict[tuple[str, str], int] = {}
+    made: list[ReportDocument] = []
     watch = Watch(
         trial=lambda trial: _line(console, _trial_line(search, trial, told)),
         final=lambda study: _line(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
+        report=partial(make_report, made, console),
     )
     again = f"subquad tune --resume {short(folder)}{executor.option}"
     with full_disks_named(again):
@@ -122,7 +125,7 @@ def _conduct(prepared: Prepared, folder: Path, executor: Executor, *, as_json: b
         final = summary(*ended.final) if ended.final else None
         click.echo(json.dumps(json_value(ended.summary | {"signal": ended.signum, "final": final}), default=str))
     else:
-        _show(ended, console)
+        _show(ended, console, made)
     _refuse_unended(ended, again)
     lacking = any(one["best"] is None for one in ended.summary["candidates"])
     outcome = ended.final[1] if ended.final else None
@@ -175,7 +178,7 @@ def _infeasible_line(trial: Trial, told: dict[tuple[str, str], int]) -> str:
     return f"{trial.candidate} {trial.number}: infeasible; {reason}"
 
 
-def _show(ended: Ended, console: Console) -> None:
+def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> None:
     print_candidates(ended.summary, console)
     for text in ended.drawn.left_out:
         _line(console, f"not drawn: {text}")
@@ -193,7 +196,7 @@ def _show(ended: Ended, console: Console) -> None:
         for text in untuned(ended.summary["settings"]["space"], dimensions):
             _line(console, text)
         study, outcome = ended.final
-        tell(study, outcome, console, written_report(study, outcome.signum, console))
+        tell(study, outcome, console, reports)
 
 
 def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:

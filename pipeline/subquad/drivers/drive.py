@@ -33,14 +33,17 @@ class Outcome:
 
 
 def drive(
-    study: Study, display: Display, executor: Executor, report: Callable[[int], None] = lambda signum: None
+    study: Study,
+    display: Display,
+    executor: Executor,
+    report: Callable[[Study, int], None] = lambda study, signum: None,
 ) -> Outcome:
     """Do what is left of a study.
 
     Args:
         display: shows progress.
         executor: trains the runs.
-        report: is called at the end, with the number of the signal that stopped it; what it writes is tracked too.
+        report: is called at the end, with the signal that stopped it or 0; what it writes is tracked too.
     """
     with listening() as signum, exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
@@ -49,7 +52,7 @@ def drive(
         try:
             with display.showing(study.pending):
                 _run(study, executor, signum)
-            report(signum())
+            report(study, signum())
         finally:
             summary = publisher.close()
     results = {one.label: one.result or {} for one in study.runs}

@@ -116,7 +116,7 @@ def changes(run: Run) -> list[str]:
     """
     identity, path = read_json(run.folder / IDENTITY) or {}, run.folder / EXPERIMENT
     if identity.get("digest", run.digest) != run.digest:
-        return differences(identity.get("experiment") or {}, run.experiment) or ["the source file of its mixer"]
+        return differences(identity.get("experiment") or {}, run.experiment) or ["the source file of a plugin"]
     if is_run(run.folder):  # a study's run is read from the study, its own file by the report
         return differences(parse_yaml(read_text(path, str(path)), str(path)).data or {}, run.experiment)
     return []

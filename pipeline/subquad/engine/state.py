@@ -141,7 +141,7 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
     if state.get("digest") != parts.run.digest:
         changed = ", ".join(differences(state.get("experiment") or {}, parts.run.experiment))
         raise CheckpointError(
-            f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of the mixer'}"
+            f"the checkpoint belongs to another experiment; they differ in: {changed or 'the source file of a plugin'}"
         )
     try:
         _same_tensors(_kinds({**found.optimizer, **found.rng}), state.get("tensors"))

@@ -30,6 +30,8 @@ from subquad.runs import Record, read_records
 
 MAX_POINTS = 240
 _NAME_LIMIT = 28
+_FAR = 3
+"""A reference this many times the width of all scores away is not in their picture."""
 _COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
 _BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
@@ -182,6 +184,12 @@ class ScoreChart(Chart):
         return figure
 
 
+def _is_near(bar: _Bar, others: Sequence[_Bar]) -> bool:
+    """Whether the others stay apart in a picture that shows this one too."""
+    low, high = min((one.low for one in others), default=0.0), max((one.high for one in others), default=0.0)
+    return low - _FAR * (high - low) < bar.mean < high + _FAR * (high - low)
+
+
 def _tail(name: str) -> str:
     """The end of a name that is too long beside a picture, such as that of a mixer in a file."""
     return name if len(name) <= _NAME_LIMIT else f"…{name[1 - _NAME_LIMIT :]}"
@@ -250,9 +258,10 @@ def score_charts(report: Report) -> list[ScoreChart]:
             bar = _Bar(row.name, colours[row.name], mean, low, high, len(row.seeds) > 1)
             found.setdefault((*row.family, row.metric), []).append(bar)
     for guess in report.references:
-        if own := found.get((*guess.family, REFERENCE_METRIC)):
-            mean, low, high = map(Metric(REFERENCE_METRIC).scaled, (guess.accuracy, *guess.interval))
-            own.append(_Bar(guess.name, _BASELINE_COLOUR, mean, low, high, is_full=False))
+        mean, low, high = map(Metric(REFERENCE_METRIC).scaled, (guess.accuracy, *guess.interval))
+        bar = _Bar(guess.name, _BASELINE_COLOUR, mean, low, high, is_full=False)
+        own = found.get((*guess.family, REFERENCE_METRIC), [])
+        own += [bar] if _is_near(bar, own) else []
     return [
         ScoreChart(f"{dataset} ({protocol}): test {metric}", f"test {Metric(metric).with_unit}", tuple(bars))
         for (dataset, protocol, metric), bars in found.items()

@@ -22,7 +22,7 @@ from subquad.report.values import report_values
 SCORE_NOTE = (
     "The 95 % intervals are about new seeds and, where predictions were kept, new test samples, as those of the "
     "differences are; hollow marks: about test samples only. Whether two mixers differ is not seen from an overlap of "
-    "their intervals: see the differences."
+    "their intervals: see the differences. A reference far from all scores is in the table alone."
 )
 NEVER = 99
 """Rank of columns that a terminal never shows: its lines say the same."""

@@ -44,11 +44,13 @@ class Watch:
         trial: called with each trial that ended or is infeasible, once over all drivers of the search.
         final: called with the final study before it is driven.
         display: shows the final study's progress.
+        report: of the final study, see `drivers.drive.drive`.
     """
 
     trial: Callable[[Trial], None] = lambda trial: None
     final: Callable[[Study], None] = lambda study: None
     display: Display = field(default_factory=lambda: Display(None))
+    report: Callable[[Study, int], None] = lambda study, signum: None
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> 
         return Ended(summary, 0, drawn=drawn)
     study = _final_study(search, folder, winners)
     watch.final(study)
-    outcome = drive(study, watch.display, executor)
+    outcome = drive(study, watch.display, executor, watch.report)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
 
 

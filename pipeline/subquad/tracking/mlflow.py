@@ -39,8 +39,6 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 _KEY = "subquad.key"
-_VIEW = {"mlflow.experimentKind": "custom_model_development"}
-"""So that MLflow's pages open on training runs, not on traces of language models."""
 _METRICS_PER_CALL = 1000
 _PAIRS_PER_CALL = 20  # of up to 6000 characters: a request stays below the server's limit of 1 MB
 _LOCK_SECONDS = 120
@@ -179,7 +177,7 @@ def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:
     client = open_client(uri)
     if client.get_experiment_by_name(experiment) is None:
         try:
-            client.create_experiment(experiment, artifacts.as_uri() if artifacts else None, dict(_VIEW))
+            client.create_experiment(experiment, artifact_location=artifacts.as_uri() if artifacts else None)
         except MlflowException:
             if client.get_experiment_by_name(experiment) is None:  # else another process was faster
                 raise

@@ -17,6 +17,8 @@ from pathlib import Path
 from subquad.errors import SubquadError, UserError
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 
+TRAINING = "/#/experiments?workflowType=machine_learning"
+"""The page to open: without it MLflow shows traces of language models."""
 _HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 90.0, 10.0
 _SETTINGS = {

@@ -127,6 +127,16 @@ def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
     assert "long/way.py:agf" in long.drawn(), "the axes keep their place beside the end of the name"
 
 
+def test_a_reference_far_away_does_not_press_the_scores_together(factory, answers):
+    folder = factory.study()
+    for seed in range(3):
+        given = {"correct": answers(370, 30, 5 * seed), "reference_scores": {"majority": 0.2, "positions": 0.8}}
+        factory.cell(folder, mixer="agf", seed=seed, **given)
+    factory.cell(folder, mixer="softmax", correct=answers(370, 60))
+    (chart,) = score_charts(read_report([folder]))
+    assert [bar.name for bar in chart.bars] == ["agf", "softmax", "reference: positions"]
+
+
 def _p_value(result) -> float:
     return result.pvalue
 
