@@ -515,7 +515,7 @@ def test_ui_serves_the_loopback_interface_and_stops_without_leftovers(root: Path
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:
         assert ui.stdout is not None
         address, _, page = ui.stdout.readline().split()[0].partition("/#/")
-        assert page == "experiments?workflowType=machine_learning", "MLflow would open on traces of language models"
+        assert page == "experiments/1?workflowType=machine_learning", "MLflow would open on traces of language models"
         family = psutil.Process(ui.pid).children(recursive=True)
         listening = {
             one.laddr.ip for each in family for one in each.net_connections() if one.status == psutil.CONN_LISTEN

@@ -12,7 +12,7 @@ import click
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import sync
-from subquad.tracking.server import TRAINING, serving
+from subquad.tracking.server import newest_page, serving
 from subquad.tracking.upload import Summary
 
 
@@ -60,7 +60,8 @@ def _line(folder: Path, summary: Summary) -> str:
 def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     """Show the runs of a folder in MLflow's web pages.
 
-    A server runs on this machine until you press Ctrl-C.
+    A server runs on this machine until you press Ctrl-C. It opens at the newest experiment. For another one, first
+    switch MLflow from "GenAI" to "Model training"; the browser remembers it.
 
     \b
     subquad ui
@@ -75,9 +76,10 @@ def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with serving(root, port) as (address, server):
-            click.echo(f"{address}{TRAINING}  (Ctrl-C stops it)")
+            page = newest_page(address)
+            click.echo(f"{page}  (Ctrl-C stops it)")
             if not no_browser:
-                webbrowser.open(address + TRAINING)
+                webbrowser.open(page)
             code = server.wait()
     except KeyboardInterrupt:
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -17,8 +18,6 @@ from pathlib import Path
 from subquad.errors import SubquadError, UserError
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 
-TRAINING = "/#/experiments?workflowType=machine_learning"
-"""The page to open: without it MLflow shows traces of language models."""
 _HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 90.0, 10.0
 _SETTINGS = {
@@ -65,6 +64,14 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, subproce
             yield address, process
         finally:
             _stop(process)
+
+
+def newest_page(address: str) -> str:
+    """Where a server shows the runs of its newest experiment; without these words it would show traces of LLMs."""
+    query = "max_results=1&order_by=creation_time%20DESC"
+    with urllib.request.urlopen(f"{address}/api/2.0/mlflow/experiments/search?{query}") as answer:
+        (newest,) = json.load(answer)["experiments"]
+    return f"{address}/#/experiments/{newest['experiment_id']}?workflowType=machine_learning"
 
 
 def _free_port(port: int | None) -> int:
