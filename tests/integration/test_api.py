@@ -11,11 +11,11 @@ from small_run import only_run
 
 import subquad
 from subquad.cli.main import main
+from subquad.cli.new import package_files
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.runs import read_result
 
-PLUGINS = Path(__file__).parents[1] / "support" / "third_party"
 BROKEN = '''
 from subquad.nn import TokenMixer
 from subquad.plugin import Facts, MixerConfig
@@ -71,22 +71,19 @@ def test_a_dry_run_refuses_a_store_as_a_run_does(small, tmp_path, capsys):
 
 
 def test_data_set_and_task_from_files_travel_with_the_run(small, tmp_path):
-    for name in ("third_dataset", "third_regression"):
-        (tmp_path / f"{name}.py").write_text((PLUGINS / f"{name}.py").read_text())
-    files = [
-        f"task={tmp_path}/third_regression.py:PLUGIN",
-        f"matrix.dataset=[recall, {tmp_path}/third_dataset.py:PLUGIN]",
-    ]
+    for kind, name in (("dataset", "waves"), ("task", "balanced")):
+        (tmp_path / f"{name}.py").write_text(package_files(kind, name)[f"{name}.py"])
+    files = [f"task={tmp_path}/balanced.py:Balanced", f"matrix.dataset=[recall, {tmp_path}/waves.py:Waves]"]
     on_recall, on_waves = subquad.train(small, ["train.epochs=1", *files], root=tmp_path)
     run = load_study(str(small), files).runs[1]
-    assert on_recall["test"]["metrics"].keys() == on_waves["test"]["metrics"].keys() == {"rmse"}
-    for name in ("third_dataset", "third_regression"):
+    assert on_recall["test"]["metrics"].keys() == on_waves["test"]["metrics"].keys() == {"balanced_accuracy", "loss"}
+    for name in ("waves", "balanced"):
         (tmp_path / f"{name}.py").unlink()
-    assert Path(on_waves["folder"]).name == "waves-48"
+    assert Path(on_waves["folder"]).name == "waves-256"
     again = Run.rebuild(run.plain())
-    assert (again.digest, again.goal.metric, again.dataset_label) == (run.digest, "rmse", "waves-48")
+    assert (again.digest, again.goal.metric, again.dataset_label) == (run.digest, "balanced_accuracy", "waves-256")
     assert run.sources.keys() == {("dataset",), ("task",)}
-    with pytest.raises(UserError, match=r"dataset '.*third_dataset\.py:PLUGIN': .* does not exist"):
+    with pytest.raises(UserError, match=r"dataset '.*waves\.py:Waves': .* does not exist"):
         subquad.load(on_waves["folder"])
 
 

@@ -1,103 +1,86 @@
-"""A mixer of somebody else's, as a wheel in an environment of its own: listed, shown, trained, reported."""
+"""Packages of somebody else's, as `subquad new` writes them: wheels in an environment of their own, with subquad's.
+
+What they hold is tested by their own tests, which a user gets with them.
+"""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 from command import cli
-from small_run import SMALL, only_run
+from hatchling.build import build_wheel
+from small_run import only_run
 
-MIXER = '''"""A running mean over the sequence."""
-import torch
-from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig, param
+from subquad.cli.main import main
 
+REPO = Path(__file__).resolve().parents[2]
+NEW = {"mixer": "running-mean", "dataset": "waves", "task": "balanced", "backbone": "stack", "space": "agf-near"}
+CHEAP = ("train.epochs=1", "tracking.enabled=false")
 
-class RunningMean(TokenMixer):
-    """Mean of all real tokens, gated per channel."""
-
-    class Config(MixerConfig):
-        gate: float = param(1.0, meaning="initial gate", ge=0.0, le=4.0)
-
-    facts = Facts(padding_invariant=True, complexity="L")
-    paper = "nobody, 2026"
-
-    def __init__(self, config, site):
-        super().__init__()
-        self.gate = torch.nn.Parameter(torch.full((site.dim,), config.gate))
-        self.value = torch.nn.Linear(site.dim, site.dim)
-
-    def forward(self, x, *, keep=None, carry=None):
-        value = self.value(x)
-        if keep is None:
-            return value.mean(1, keepdim=True) * self.gate + x
-        weight = keep.unsqueeze(-1).to(value.dtype)
-        return (value * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp(min=1) * self.gate + x
-'''
-PYPROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "running-mean"
-version = "0.3.1"
-[project.entry-points."subquad.mixers"]
-running-mean = "running_mean:RunningMean"
-[tool.hatch.build.targets.wheel]
-only-include = ["running_mean.py"]
-"""
-
-
-def test_the_example_is_short():
-    assert len([line for line in MIXER.splitlines() if line.strip()]) <= 30
-    ast.parse(MIXER)
+pytestmark = pytest.mark.skipif(not (REPO / "pyproject.toml").is_file(), reason="runs beside the sources only")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """A folder with the built wheel installed."""
+def place(tmp_path_factory) -> Path:
+    """A folder with the packages, and `venv`: their wheels and subquad's, and what those need as it is here."""
     root = tmp_path_factory.mktemp("third-party")
-    (root / "running_mean.py").write_text(MIXER)
-    (root / "pyproject.toml").write_text(PYPROJECT)
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, name in NEW.items():
+            assert main(["new", kind, name, "--into", str(root)]) == 0
+            patch.chdir(root / name)
+            build_wheel(str(root / "dist"))
+        patch.chdir(REPO)
+        build_wheel(str(root / "dist"))
+    uv, wheels = os.environ.get("UV", "uv"), [str(one) for one in (root / "dist").glob("*.whl")]
     run = lambda *words: subprocess.run(words, check=True, cwd=root, capture_output=True)  # noqa: E731
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(root / "dist"), str(root))
-    (wheel,) = (root / "dist").glob("running_mean-0.3.1-*.whl")
-    run(
-        os.environ.get("UV", "uv"), "pip", "install", "--quiet", "--no-deps", "--target", str(root / "site"), str(wheel)
-    )
-    return root / "site"
+    run(uv, "venv", "--quiet", "--python", sys.executable, "venv")
+    (packages(root) / "others.pth").write_text(sysconfig.get_paths()["purelib"])
+    run(uv, "pip", "install", "--quiet", "--no-deps", "--python", "venv", *wheels)
+    return root
 
 
-def test_listed_and_shown(site, tmp_path):
-    listed = json.loads(cli(["list", "mixer", "--json"], tmp_path, PYTHONPATH=str(site)).stdout)
-    assert "running-mean" in json.dumps(listed)
-    shown = cli(["show", "mixer", "running-mean"], tmp_path, PYTHONPATH=str(site)).stdout
-    assert "gate" in shown
-    assert "initial gate" in shown
-    assert "running-mean 0.3.1" in shown
+def packages(root: Path) -> Path:
+    (found,) = root.glob("venv/lib/python*/site-packages")
+    return found
+
+
+def test_listed_and_shown(place, tmp_path):
+    path = str(packages(place))
+    listed = json.loads(cli(["list", "--json"], tmp_path, PYTHONPATH=path).stdout)["plugins"]
+    assert {one["kind"]: one["name"] for one in listed if one["distribution"] != "subquad"} == NEW
+    shown = cli(["show", "mixer", "running-mean"], tmp_path, PYTHONPATH=path).stdout
+    assert [word for word in ("initial bias of the gate", "running-mean 0.1.0", "always") if word not in shown] == []
+    shown = cli(["show", "space", "agf-near"], tmp_path, PYTHONPATH=path).stdout
+    assert "mixer.params.order: {int: [2, 5]}" in shown
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("local", [True, False])
-def test_trained_and_reported(site, tmp_path, local):
-    (tmp_path / "own.yaml").write_text(
-        SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", STUDY)
-    )
-    how = ["--local"] if local else []
-    done = cli(["train", "own.yaml", *how, "train.epochs=1"], tmp_path, PYTHONPATH=str(site))
+def test_their_own_tests_pass_and_their_code_is_tidy(place):
+    python = place / "venv" / "bin" / "python"
+    said = subprocess.run([python, "-c", "import subquad; print(subquad.__file__)"], capture_output=True, text=True)
+    assert Path(said.stdout).is_relative_to(place)
+    words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NEW.values()]
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
+    for name in NEW.values():
+        for command in (("check",), ("format", "--check")):
+            subprocess.run([shutil.which("ruff"), *command, "-q", "--no-cache", "."], cwd=place / name, check=True)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("how", [["--local"], []], ids=["local", "ray"])
+def test_trained_and_reported(place, tmp_path, how):
+    path, experiment = str(packages(place)), str(place / "running-mean" / "experiment.yaml")
+    done = cli(["train", experiment, *how, *CHEAP, "matrix.seed=[0]"], tmp_path, PYTHONPATH=path)
     assert "running-mean" in done.stdout
-    study = only_run(tmp_path)
-    report = cli(["report", str(study)], tmp_path, PYTHONPATH=str(site))
-    assert "running-mean" in report.stdout
-    environment = json.loads((study / "cells" / "running-mean-recall-seed0" / "environment.json").read_text())
-    assert ("running-mean", "0.3.1") in {(one["distribution"], one["version"]) for one in environment["plugins"]}
-
-
-STUDY = """mixer: running-mean
-matrix: {mixer: [running-mean, {name: running-mean, label: half, params: {gate: 0.5}}], dataset: [recall], seed: [0]}"""
+    study = only_run(tmp_path, "running-mean")
+    assert "running-mean" in cli(["report", str(study)], tmp_path, PYTHONPATH=path).stdout
+    environment = json.loads((study / "cells" / "running-mean-seed0" / "environment.json").read_text())
+    assert ("running-mean", "0.1.0") in {(one["distribution"], one["version"]) for one in environment["plugins"]}

@@ -1,4 +1,4 @@
-"""Small plugins of every kind as a distribution of somebody else's: each is trained with the built-in others."""
+"""Plugins that do what those of `subquad new` do not, of somebody else's: each is trained with the built-in others."""
 
 from __future__ import annotations
 
@@ -18,15 +18,9 @@ third-linear = third_core:LinearAttention
 third-decoder = third_backbone:PLUGIN
 [subquad.tasks]
 third-next-token = third_task:PLUGIN
-third-regression = third_regression:PLUGIN
-[subquad.datasets]
-third-waves = third_dataset:PLUGIN
 [subquad.recipes]
 third = third_recipes
-[subquad.spaces]
-third = third_spaces
 """
-JAPANESE_VOWELS = "dataset={name: uea, params: {problem: JapaneseVowels}}"
 DECODER = ("backbone={name: third-decoder}", "task=third-next-token", "mixer=softmax")
 
 
@@ -40,9 +34,8 @@ def site(tmp_path_factory) -> Path:
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     for source in PLUGINS.glob("*.py"):
         (root / source.name).write_text(source.read_text())
-    for kind, name in (("recipes", "third-recall"), ("spaces", "third-rates")):
-        (root / f"third_{kind}").mkdir()
-        (root / f"third_{kind}" / f"{name}.yaml").write_text((PLUGINS / "files" / f"{name}.yaml").read_text())
+    (root / "third_recipes").mkdir()
+    (root / "third_recipes" / "third-recall.yaml").write_text((PLUGINS / "files" / "third-recall.yaml").read_text())
     return root
 
 
@@ -58,13 +51,11 @@ def test_a_plugin_of_any_kind_is_short(path):
     [
         (["mixer=third-mean"], "accuracy", "recall"),
         pytest.param(["mixer=third-linear"], "accuracy", "recall", marks=pytest.mark.ci),
-        pytest.param(["dataset=third-waves"], "accuracy", "waves-48", marks=pytest.mark.ci),
-        pytest.param([JAPANESE_VOWELS, "task=third-regression"], "rmse", "JapaneseVowels", marks=pytest.mark.ci),
         pytest.param(
             [*DECODER, "dataset={name: copy, params: {train_size: 64}}"], "perplexity", "copy", marks=pytest.mark.ci
         ),
     ],
-    ids=["mixer", "core", "data set", "task", "backbone and task"],
+    ids=["mixer", "core", "backbone and task"],
 )
 def test_it_trains_with_the_built_in_others(site, tmp_path, changes, metric, label):
     (tmp_path / "own.yaml").write_text(SMALL)
@@ -88,13 +79,3 @@ def test_a_recipe_extends_a_built_in_one(site, tmp_path):
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/third-recall/*/cells/*/result.json")]
     assert [one["status"] for one in results] == ["finished"] * 2
     assert sorted(str(one["axes"]["case"]) for one in results) == ["{'train.lr': 0.01}", "{}"]
-
-
-@pytest.mark.ci
-def test_a_space_is_searched_for_a_built_in_mixer(site, tmp_path):
-    (tmp_path / "own.yaml").write_text(SMALL)
-    shown = cli(["show", "space", "third-rates"], tmp_path, PYTHONPATH=str(site))
-    assert "train.weight_decay" in shown.stdout
-    asked = ["tune", "own.yaml", "--space", "third-rates", "--local", "--budget", "1-trial", "train.epochs=1"]
-    done = cli([*asked, "--dry-run"], tmp_path, PYTHONPATH=str(site))
-    assert "train.lr" in done.stdout

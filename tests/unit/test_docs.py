@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from subquad.cli.new import package_files
+
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
 TEXTS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md"]
@@ -63,3 +65,15 @@ def test_named_tests_exist():
     }
     assert named
     assert [(page, name) for page, name in sorted(named) if not (REPO / name).is_file()] == []
+
+
+def test_the_plugins_page_shows_what_is_written_and_tested():
+    """Its code is that of packages that `subquad new` writes, or of the samples that the tests train."""
+    samples = [path.read_text(encoding="utf-8") for path in (REPO / "tests/support/third_party").glob("*.py")]
+    page = (DOCS / "plugins.md").read_text(encoding="utf-8")
+    new = re.findall(r"`subquad new (\w+) ([\w-]+)`", page)
+    assert [kind for kind, _ in new] == ["mixer", "dataset", "task", "backbone", "space"]
+    known = [text for kind, name in new for text in package_files(kind, name).values()] + samples
+    blocks = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 9
+    assert [block for block in blocks if not any(block in text for text in known)] == []

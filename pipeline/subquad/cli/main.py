@@ -12,6 +12,7 @@ _VERBS = {
     "list": ("plugins", "List the plugins, recipes and spaces that are installed."),
     "show": ("plugins", "Show one plugin: its parameters, what it claims, its paper."),
     "doctor": ("plugins", "Find plugins that do not work, and packages with known security faults."),
+    "new": ("new", "Write a complete package with a plugin of your own, to start from."),
     "check": ("check", "Test a mixer against the contract and its own claims."),
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("train", "Go on with a run or a study exactly where it stopped."),
