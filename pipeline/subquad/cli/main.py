@@ -17,6 +17,7 @@ _VERBS = {
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),
     "resume": ("train", "Go on with a run or a study exactly where it stopped."),
     "tune": ("tune", "Search the settings of an experiment, fairly over its mixers."),
+    "submit": ("submit", "Train and search on a Ray cluster, from here."),
     "verify": ("report", "Check that a run, study or search still says what its training found."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),

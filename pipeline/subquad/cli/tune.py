@@ -104,7 +104,7 @@ def tune_command(
         return export_trials(export)
     if resume is not None and target is not None and "=" in target:
         target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
-    overrides, options = _options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
+    overrides, options = search_options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
     executor = executor_of(local=local)
     if resume is None:
         if retry_failed:
@@ -115,7 +115,7 @@ def tune_command(
     return resume_search(resume, target, overrides, options, executor, retry_failed=retry_failed, as_json=as_json)
 
 
-def _options(overrides: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def search_options(overrides: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Overrides of the experiment; the options, with points read, and settings of sampler and pruner as two more."""
     from subquad.experiment.sources import parse_overrides
     from subquad.search.settings import parse_points

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from subquad.registry import Recipe
 
 MAX_EXTENDED = 10
-
+_USERINFO = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+"""Of an address: not for messages, which end in logs."""
 
 _OPTIONS = ("dry_run", "json", "local", "root")
 _OPTIONS_OF_TUNE = (
@@ -130,7 +131,7 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
 
 
 def _parse(text: str, cwd: Path) -> Setting:
-    name = f"override {shorten(text, 80)!r}"
+    name = f"override {shorten(_USERINFO.sub('***', text), 80)!r}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")

@@ -1,0 +1,248 @@
+"""Jobs on a cluster that exists: hand one in, follow what it says, stop it, and fetch what it made.
+
+All goes through the dashboard's port, and needs the cluster's token. Nothing of this process's environment is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import ipaddress
+import logging
+import os
+import shlex
+import tarfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import requests
+from ray.job_submission import JobDetails, JobSubmissionClient
+
+from subquad.errors import RunError, UserError
+from subquad.ray.upload import results_name
+
+_PROBE_SECONDS, _ANSWER_SECONDS, _QUIET_SECONDS = 4, 60, 15
+_STOP_SECONDS = 150
+"""That a job may take to save before it is killed; the executor's own limit is below."""
+
+
+class _Client(JobSubmissionClient):
+    """Ray's client, which never waits for ever."""
+
+    def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
+        return super()._do_request(method, endpoint, timeout=_ANSWER_SECONDS, **options)
+
+
+class Jobs:
+    """The jobs of a cluster.
+
+    Args:
+        address: of its dashboard, as in http://127.0.0.1:8265.
+        insecure: also one that asks for no token, or without encryption over a network.
+
+    Raises:
+        UserError: it cannot be reached, or not in a safe way.
+    """
+
+    def __init__(self, address: str, *, insecure: bool = False):
+        self.address = address.rstrip("/")
+        headers = _credentials(self.address, insecure)
+        os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # which Ray prefers to what it is given
+        for name in ("dashboard_sdk", "job.sdk"):
+            logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.WARNING)
+        with self._answering():
+            self._client = _Client(self.address, headers=headers)
+
+    @contextmanager
+    def _answering(self, job: str = "") -> Iterator[None]:
+        """What goes wrong on the way, in one line."""
+        try:
+            yield
+        except requests.RequestException as error:
+            raise UserError(f"{self.address}: no answer any more ({type(error).__name__})") from error
+        except (RuntimeError, ConnectionError) as error:
+            said = str(error)
+            if job and ("status code 404" in said or "does not exist" in said):
+                raise UserError(f"no job {job} on {self.address}; `subquad submit status` lists them") from error
+            last = (said.strip().splitlines() or [""])[-1]
+            raise UserError(f"{self.address}: refused: {last}") from error
+
+    def submit(self, archive: Path, words: Sequence[str], job: str, metadata: dict[str, str]) -> None:
+        """Upload a folder, packed, and start a command of subquad in it on the head node.
+
+        Args:
+            archive: the zip file.
+            words: the command's.
+            job: its name, which no other job has.
+            metadata: kept with the job.
+        """
+        command = shlex.join(["exec", "python", "-m", "subquad.cli.main", *words])
+        environment = {
+            "working_dir": str(archive),
+            "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)},
+        }
+        with self._answering():
+            self._client.submit_job(entrypoint=command, submission_id=job, runtime_env=environment, metadata=metadata)
+
+    def info(self, job: str) -> JobDetails:
+        """What the cluster knows of a job."""
+        with self._answering(job):
+            return self._client.get_job_info(job)
+
+    def all(self) -> list[JobDetails]:
+        """The jobs that subquad handed in, the newest last."""
+        with self._answering():
+            found = [one for one in self._client.list_jobs() if "subquad" in (one.metadata or {})]
+        return sorted(found, key=lambda one: one.start_time or 0)
+
+    def logs(self, job: str) -> str:
+        """All that a job has said."""
+        with self._answering(job):
+            return self._client.get_job_logs(job)
+
+    def follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
+        """Show what a job says until it ends; what is known of it then."""
+        self.info(job)
+        return asyncio.run(self._follow(job, show))
+
+    async def _follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
+        seen = 0
+        while True:
+            place = 0
+            try:
+                async for text in self._lines(job):
+                    show(text[max(0, seen - place) :])
+                    place += len(text)
+                    seen = max(seen, place)
+            except (RuntimeError, aiohttp.ClientError):
+                pass  # the connection broke: asked below whether the cluster answers, and begun again
+            info = self.info(job)
+            if info.status.is_terminal():
+                return info
+            await asyncio.sleep(0.5)
+
+    async def _lines(self, job: str) -> AsyncIterator[str]:
+        """What a job says; while it says nothing, the cluster is asked whether it still answers."""
+        tail = aiter(self._client.tail_job_logs(job))
+        while True:
+            following = asyncio.ensure_future(anext(tail, None))
+            while not (await asyncio.wait({following}, timeout=_QUIET_SECONDS))[0]:
+                self.info(job)
+            text = await following
+            if text is None:
+                return
+            yield text
+
+    def stop(self, job: str) -> tuple[JobDetails, bool]:
+        """Ask a job to save and to end, and wait until it has.
+
+        Returns:
+            what is known of it then, and whether it was running.
+        """
+        before = self.info(job)
+        if before.status.is_terminal():
+            return before, False
+        with self._answering(job):
+            self._client.stop_job(job)
+        until = time.monotonic() + _STOP_SECONDS + 30
+        while not (info := self.info(job)).status.is_terminal():
+            if time.monotonic() > until:
+                raise UserError(f"job {job} has not ended after {_STOP_SECONDS + 30} s: {info.message}")
+            time.sleep(0.3)
+        return info, True
+
+    def fetch(self, job: str, into: Path) -> list[Path]:
+        """Copy what a job has made, without its checkpoints.
+
+        Returns:
+            the folders of runs, studies and searches.
+
+        Raises:
+            RunError: there is nothing, or it cannot be written.
+        """
+        node = self.info(job).driver_node_id
+        query = f"/api/v0/logs/file?node_id={node}&filename={results_name(job)}&lines=-1"
+        with self._answering(job):
+            found = self._client._do_request("GET", query)
+        if found.status_code != 200:
+            raise RunError(f"job {job}: nothing to fetch: it has written no results, or still runs")
+        try:
+            with tarfile.open(fileobj=io.BytesIO(found.content)) as packed:
+                names = packed.getnames()
+                packed.extractall(into, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise RunError(f"job {job}: its results cannot be written to {into}: {error}") from error
+        return list(dict.fromkeys(into.joinpath(*Path(name).parts[:3]) for name in names))
+
+
+def _credentials(address: str, insecure: bool) -> dict[str, str]:
+    """Headers for a cluster, after a look at what it answers without any.
+
+    Raises:
+        UserError: it does not answer, it is open to everybody, or there is no token for it, or a wrong one.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise UserError("--address: write the dashboard's address, as in http://127.0.0.1:8265")
+    if _status(address, {}) == 200:
+        if insecure:
+            return {}
+        raise UserError(
+            f"{address} asks for no token: whoever reaches it can run code there. Start the cluster with "
+            "RAY_AUTH_MODE=token, or write --insecure"
+        )
+    token = _token()
+    if token is None:
+        raise UserError(f"{address} asks for a token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as on the cluster")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname) and not insecure:
+        raise UserError(
+            f"{address}: the token would go over the network in clear; go through a tunnel (ssh -L), use https, or "
+            "write --insecure"
+        )
+    headers = {"Authorization": f"Bearer {token}"}
+    if _status(address, headers) != 200:
+        raise UserError(f"{address} refuses the token: it is not this cluster's")
+    return headers
+
+
+def _status(address: str, headers: dict[str, str]) -> int:
+    """How a dashboard answers: 200, 401 or 403."""
+    try:
+        answer = requests.get(f"{address}/api/version", headers=headers, timeout=_PROBE_SECONDS, allow_redirects=False)
+        known = answer.status_code in (401, 403) or "ray_version" in answer.json()
+    except requests.ConnectionError as error:
+        why = "its certificate is not trusted" if isinstance(error, requests.exceptions.SSLError) else "no connection"
+        raise UserError(f"{address}: {why}; is the cluster up, and the tunnel to it?") from error
+    except requests.Timeout as error:
+        raise UserError(f"{address}: no answer within {_PROBE_SECONDS} s") from error
+    except (ValueError, TypeError, requests.RequestException) as error:
+        raise UserError(f"{address} is no Ray dashboard") from error
+    if not known:
+        raise UserError(f"{address} is no Ray dashboard")
+    return answer.status_code
+
+
+def _token() -> str | None:
+    """The token, from where Ray looks for it."""
+    if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
+        return token
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the token cannot be read: {error}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,194 @@
+"""What a job brings to the cluster: subquad, plugins and the experiment in one folder. Imports no Ray.
+
+Ray unpacks the folder on every node and puts it on Python's path, so that entry points load in every process.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tarfile
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path, PurePosixPath
+
+from subquad.errors import PluginError
+from subquad.registry.found import GROUPS, canonical
+
+JOB = "subquad-job"
+"""Folder of the experiment and of what it names, beside the packages. It is no name of a Python package."""
+
+_DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+
+
+def add_packages(given: Sequence[str], folder: Path) -> None:
+    """Put packages into the folder, as an installer would, without what they depend on.
+
+    Args:
+        given: wheels by their files, and installed distributions by their names.
+
+    Raises:
+        PluginError: one is no wheel, is not installed, or is given twice.
+    """
+    for one in given:
+        files = _of_wheel(Path(one)) if one.endswith(".whl") else _of_installed(one)
+        for name, content in files:
+            path = folder / name
+            if path.exists():
+                raise PluginError(f"--plugin {one}: another package that is sent has a file {name} too")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def _of_wheel(path: Path) -> Iterator[tuple[str, bytes]]:
+    label = f"--plugin {path}"
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            names = [name for name in wheel.namelist() if not name.endswith("/")]
+            if sum(name.endswith(".dist-info/METADATA") for name in names) != 1:
+                raise PluginError(f"{label}: not a wheel: it has no METADATA")
+            for name in names:
+                inner = _DATA.sub("", name)
+                if PurePosixPath(inner).is_absolute() or ".." in PurePosixPath(inner).parts:
+                    raise PluginError(f"{label}: {inner} lies outside the package")
+                if not inner.partition("/")[0].endswith(".data"):
+                    yield inner, wheel.read(name)
+    except FileNotFoundError:
+        raise PluginError(f"{label}: no such file") from None
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise PluginError(f"{label}: not a wheel: {error}") from error
+
+
+def _of_installed(name: str) -> Iterator[tuple[str, bytes]]:
+    """The files of an installed distribution; of an editable one those of its packages, wherever they are."""
+    try:
+        owner = distribution(name)
+    except PackageNotFoundError:
+        raise PluginError(f"--plugin {name}: not installed here; give an installed package or a .whl file") from None
+    info = f"{canonical(owner.metadata['Name']).replace('-', '_')}-{owner.version}.dist-info"
+    texts = {base: owner.read_text(base) for base in ("METADATA", "WHEEL", "entry_points.txt")}
+    files = {f"{info}/{base}": text.encode() for base, text in texts.items() if text}
+    for top in dict.fromkeys(entry.value.partition(":")[0].split(".")[0] for entry in owner.entry_points):
+        files |= {one: path.read_bytes() for one, path in _files_of(top)}
+    yield from files.items()
+    yield f"{info}/RECORD", _record(files.items()).encode()
+
+
+def _files_of(module: str) -> Iterator[tuple[str, Path]]:
+    """Files of a top-level module or package, hidden and compiled ones left out."""
+    spec = find_spec(module)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(location).rglob("*")):
+            parts = path.relative_to(location).parts
+            if path.is_file() and not any(one.startswith(".") or one == "__pycache__" for one in parts):
+                yield "/".join((module, *parts)), path
+    if spec and not spec.submodule_search_locations and spec.origin:
+        yield Path(spec.origin).name, Path(spec.origin)
+
+
+def _record(files: Iterable[tuple[str, bytes]]) -> str:
+    """RECORD as a wheel has it: what a run keeps of a plugin is then the same."""
+    table = StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    for name, content in files:
+        digest = urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.writerow((name, f"sha256={digest}", len(content)))
+    return table.getvalue()
+
+
+def check_packages(folder: Path) -> list[str]:
+    """Check that this Python can use the packages of a folder, and that no two offer one plugin.
+
+    Returns:
+        each with its version.
+
+    Raises:
+        PluginError: the first that cannot be used here, or the two.
+    """
+    found = sorted(distributions(path=[str(folder)]), key=lambda one: canonical(one.metadata["Name"]))
+    offered: dict[tuple[str, str], str] = {}
+    for one in found:
+        label = f"{canonical(one.metadata['Name'])} {one.version}"
+        if reason := _unusable(one):
+            raise PluginError(f"{label}: {reason}; here is Python {sys.version_info.major}.{sys.version_info.minor}")
+        for entry in one.entry_points if not label.startswith("subquad ") else ():
+            other = offered.setdefault((entry.group, entry.name), label)
+            if other != label and entry.group in _LOADED:
+                raise PluginError(
+                    f"{_LOADED[entry.group]} {entry.name!r} is offered by {other} and {label}: send one of them"
+                )
+    return [f"{canonical(one.metadata['Name'])} {one.version}" for one in found]
+
+
+_LOADED = {group: kind for kind, group in GROUPS.items() if kind not in ("recipe", "space", "published")}
+"""Kinds of plugins by their groups; the others are folders of files, whose names may be the same."""
+
+
+def _unusable(owner: Distribution) -> str:
+    """Why this Python on Linux cannot use a package; "" where it can."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.tags import parse_tag, sys_tags
+
+    wanted = (owner.metadata.get_all("Requires-Python") or [""])[0]
+    try:
+        if not SpecifierSet(wanted).contains(".".join(map(str, sys.version_info[:3])), prereleases=True):
+            return f"needs Python {wanted}"
+    except InvalidSpecifier:
+        return f"has no valid Requires-Python: {wanted}"
+    lines = (owner.read_text("WHEEL") or "").splitlines()
+    said = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
+    ours = {(tag.interpreter, tag.abi) for tag in sys_tags()}
+    fits = [
+        tag.platform == "any" or "linux" in tag.platform
+        for text in said
+        for tag in parse_tag(text)
+        if (tag.interpreter, tag.abi) in ours
+    ]
+    return "" if any(fits) or not said else f"is a wheel for {' and '.join(said)}"
+
+
+def add_file(name: str, content: bytes, folder: Path) -> str:
+    """Put a file that the experiment names beside it; its path from there. Files of one name do not meet."""
+    place = PurePosixPath("files", hashlib.sha256(content).hexdigest()[:8], name)
+    path = folder / JOB / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return str(place)
+
+
+def pack(folder: Path, archive: Path) -> int:
+    """Write a folder as a zip file; its size in bytes. The same files make the same bytes."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(one for one in folder.rglob("*") if one.is_file() and "__pycache__" not in one.parts):
+            row = zipfile.ZipInfo(path.relative_to(folder).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
+            row.compress_type, row.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            with path.open("rb") as source, packed.open(row, "w") as target:
+                shutil.copyfileobj(source, target)
+    return archive.stat().st_size
+
+
+def results_name(job: str) -> str:
+    """The file beside Ray's log of a job in which it leaves its results."""
+    return f"subquad-{job}.tar.gz"
+
+
+def leave_results(job: str, folders: Sequence[Path]) -> None:
+    """Pack folders below the working directory beside Ray's log of this job, from where they can be fetched."""
+    log = Path(os.readlink("/proc/self/fd/1"))
+    with tarfile.open(log.with_name(results_name(job)), "w:gz") as packed:
+        for folder in folders:
+            packed.add(folder, filter=_without_checkpoints)
+
+
+def _without_checkpoints(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    name = entry.name.rpartition("/")[2]
+    wanted = (entry.isdir() and name != "checkpoints") or (entry.isreg() and not name.startswith("."))
+    return entry if wanted else None

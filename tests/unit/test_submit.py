@@ -1,0 +1,255 @@
+"""What `subquad submit` sends, and what it refuses before it sends anything."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from small_run import SMALL
+from wheels import MEAN, wheel
+
+from subquad.cli.main import main
+from subquad.experiment import load_study
+from subquad.ray.upload import JOB, add_packages, check_packages, pack
+
+TOKEN = "t0ken" * 8
+
+
+class Cluster:
+    """Takes jobs and does nothing with them."""
+
+    address = "http://cluster"
+
+    def __init__(self, folder: Path):
+        self.folder, self.words = folder, list[str]()
+
+    def submit(self, archive, words, job, metadata):
+        self.words, self.metadata, self.size = words, metadata, archive.stat().st_size
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(self.folder)
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch) -> Iterator[Cluster]:
+    """The working directory has small.yaml. Modules of what is sent are forgotten afterwards."""
+    found = Cluster(tmp_path / "unpacked")
+    monkeypatch.setattr("subquad.cli.submit._connect", lambda address, insecure: found)
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(SMALL)
+    before, path = set(sys.modules), list(sys.path)
+    yield found
+    assert sys.path == path
+    for name in set(sys.modules) - before:
+        if name.startswith(("sent_", "subquad_source_")):
+            del sys.modules[name]
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 2) -> str:
+    assert main(["submit", *arguments]) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_else(cluster, tmp_path, capsys):
+    for secret in (".git/config", ".env", "data/train.npy", "runs/small/metrics.jsonl"):
+        (tmp_path / secret).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / secret).write_text("canary")
+    Path("mine.py").write_text(MEAN)
+    study = "matrix={mixer: [sent-mean, {name: ./mine.py:Mean, label: mine}], dataset: [recall], seed: [0]}"
+    given = ["small.yaml", study, "train.lr=0.5", "--plugin", str(wheel(tmp_path)), "--root", "/data/sq", "--detach"]
+    assert main(["submit", "train", *given]) == 0
+    said = capsys.readouterr().out
+    assert f"uploads {cluster.size / 1e6:.1f} MB to http://cluster: sent-mean 1.0, subquad " in said
+    assert "experiment.yaml, mine.py\n" in said
+    kinds = {name.split("/")[0].split("-")[0] for name in cluster.files}
+    assert kinds == {"subquad", "subquad_plugins", "subquad_datasets", "subquad_spaces", "sent_mean.py", "sent_mean"}
+    assert not [name for name in cluster.files if "/." in name or name.endswith((".pyc", "direct_url.json"))]
+    assert {name for name in cluster.files if "sent" in name and "/" in name} == {
+        f"sent_mean-1.0.dist-info/{base}" for base in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")
+    }
+    job = cluster.words[2]
+    assert cluster.words[:2] == ["submit", "_job"]
+    assert cluster.words[3:6] == ["/data/sq", "train", f"jobs/{job}/experiment.yaml"]
+    assert f"subquad submit logs {job} -f" in said
+    shutil.rmtree(tmp_path / "runs")
+    Path("mine.py").unlink()
+    sys.path.insert(0, str(cluster.folder))
+    try:
+        found = load_study(str(cluster.folder / JOB / "experiment.yaml"), cwd=tmp_path / "elsewhere")
+    finally:
+        del sys.path[0]
+    assert [run.label for run in found.runs] == ["sent-mean-recall-seed0", "mine-recall-seed0"]
+    assert {run.experiment.train.lr for run in found.runs} == {0.5}
+    assert main(["submit", "train", "small.yaml", "--detach", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "uploads" in told.err
+    assert json.loads(told.out) == {"job": cluster.words[2]}
+
+
+def test_a_search_is_sent_with_its_options_and_files(cluster, capsys):
+    Path("mine.yaml").write_text("mixer: agf\ndims: {mixer.params.order: {int: [1, 3]}}\n")
+    Path("points.yaml").write_text("[{train.lr: 1e-3}]\n")
+    options = "--space mine.yaml+optimizer --sampler tpe --budget 3-trials --points points.yaml --seed 4 --detach"
+    assert main(["submit", "tune", "small.yaml", "sampler.n_startup_trials=2", "train.lr=0.5", *options.split()]) == 0
+    job, words = cluster.words[2], cluster.words[4:]
+    assert words[:3] == ["tune", f"jobs/{job}/experiment.yaml", "sampler.n_startup_trials=2"]
+    given = dict(zip(words[3::2], words[4::2], strict=False))
+    space, points = given["--space"].removesuffix("+optimizer"), given["--points"]
+    for path, name in ((space, "mine.yaml"), (points, "points.yaml")):
+        sent = cluster.folder / JOB / path.removeprefix(f"jobs/{job}/")
+        assert sent.read_text() == Path(name).read_text()
+    assert (given["--sampler"], given["--budget"], given["--seed"]) == ("tpe", "3-trials", "4")
+    assert "lr: 0.5" in (cluster.folder / JOB / "experiment.yaml").read_text()
+    assert main(["submit", "resume", "runs/small/20260101-000000-aa", "--detach"]) == 0
+    assert cluster.words[4:6] == ["resume", "runs/small/20260101-000000-aa"]
+    capsys.readouterr()
+    assert "space 'nosuch'" in refused(["tune", "small.yaml", "--space", "nosuch"], capsys)
+    assert "leave it out" in refused(["tune", "small.yaml", "--resume", "runs/x"], capsys)
+
+
+def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
+    assert "unknown mixer 'sent-mean'" in refused(["train", "small.yaml", "mixer=sent-mean"], capsys)
+    assert "unknown key" in refused(["train", "small.yaml", "train.lrr=1"], capsys)
+    (tmp_path / "a").mkdir()
+    same = [str(wheel(tmp_path)), str(wheel(tmp_path / "a", "other", {"sent-mean": "other:X"}, {"other.py": ""}))]
+    both = ["train", "small.yaml", "--plugin", same[0], "--plugin", same[1]]
+    assert "mixer 'sent-mean' is offered by other 1.0 and sent-mean 1.0: send one of them" in refused(both, capsys)
+    assert "another package that is sent has a file" in refused([*both[:4], "--plugin", same[0]], capsys)
+    here = f"here is Python {sys.version_info.major}.{sys.version_info.minor}"
+    for tag, python, said in (
+        ("cp39-cp39-manylinux_2_17_x86_64", ">=3.9", "sent-mean 1.0: is a wheel for cp39-cp39-"),
+        ("cp311-cp311-win_amd64", ">=3.9", "is a wheel for cp311-cp311-win_amd64"),
+        ("py3-none-any", "<3.9", "sent-mean 1.0: needs Python <3.9"),
+    ):
+        found = refused(["train", "small.yaml", "--plugin", str(wheel(tmp_path, tag=tag, python=python))], capsys)
+        assert said in found
+        assert here in found
+    Path("no.whl").write_bytes(b"PK")
+    for name, said in (("no.whl", "not a wheel"), ("gone.whl", "no such file"), ("nobody", "not installed here")):
+        assert said in refused(["train", "small.yaml", "--plugin", name], capsys)
+    assert cluster.words == []
+
+
+def test_a_secret_in_a_setting_is_not_sent(cluster, capsys):
+    Path("mine.py").write_text(MEAN.replace("pass", "hub_token: str = ''"))
+    for key, value in (
+        ("tracking.uri", "https://me:CANARY@mlflow.example"),
+        ("tracking.uri", "https://mlflow.example/?token=CANARY"),
+        ("mixer.params.hub_token", "CANARY"),
+    ):
+        said = refused(["train", "small.yaml", "mixer=./mine.py:Mean", f"{key}={value}"], capsys)
+        assert f"{key}: holds a secret" in said or "MLFLOW_TRACKING_PASSWORD" in said
+        assert "CANARY" not in said
+        assert cluster.words == []
+    assert main(["submit", "train", "small.yaml", "mixer=./mine.py:Mean", "--detach"]) == 0
+
+
+def test_what_is_sent_of_an_editable_package_is_what_its_wheel_has(tmp_path):
+    add_packages(["subquad"], tmp_path / "sent")
+    assert check_packages(tmp_path / "sent")[0].startswith("subquad ")
+    (record,) = (tmp_path / "sent").glob("*.dist-info/RECORD")
+    rows = record.read_text().splitlines()
+    assert any(row.startswith("subquad_plugins/agf/") for row in rows)
+    assert any(row.startswith("subquad_spaces/") and ".yaml," in row for row in rows)
+    first = pack(tmp_path / "sent", tmp_path / "1.zip")
+    os.utime(record, (1, 1))
+    assert pack(tmp_path / "sent", tmp_path / "2.zip") == first
+    assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
+
+
+@pytest.fixture
+def dashboard() -> Iterator[SimpleNamespace]:
+    """Answers as Ray's dashboard does; `wants` is its token, None where it asks for none."""
+    state = SimpleNamespace(wants=TOKEN, text='{"ray_version": "2.60.0"}', asked=[])
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            given = self.headers.get("Authorization")
+            state.asked.append(given)
+            code = 200 if state.wants is None or given == f"Bearer {state.wants}" else 403 if given else 401
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(state.text.encode() if code == 200 else b"no")
+
+        def log_message(self, format, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        yield state
+        server.shutdown()
+
+
+def test_an_address_is_used_only_where_that_is_safe(dashboard, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.errors import UserError
+    from subquad.ray import jobs
+
+    def problem(address, insecure=False):
+        with pytest.raises(UserError) as error:
+            jobs._credentials(address, insecure)
+        assert TOKEN not in str(error.value)
+        return str(error.value)
+
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "asks for a token: set RAY_AUTH_TOKEN" in problem(dashboard.url)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "wrong")
+    assert "refuses the token" in problem(dashboard.url)
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    assert jobs._credentials(dashboard.url, insecure=False) == headers
+    monkeypatch.setattr(jobs, "_is_loopback", lambda host: False)
+    asked = len(dashboard.asked)
+    assert "the token would go over the network in clear" in problem(dashboard.url)
+    assert dashboard.asked[asked:] == [None]
+    assert jobs._credentials(dashboard.url, insecure=True) == headers
+    dashboard.wants = None
+    assert "asks for no token: whoever reaches it can run code there" in problem(dashboard.url)
+    assert jobs._credentials(dashboard.url, insecure=True) == {}
+    dashboard.text = "<html>"
+    assert "is no Ray dashboard" in problem(dashboard.url)
+    for address in ("127.0.0.1:8265", "ray://h:10001", "http://", "http://me:secret@h"):
+        assert "--address: write the dashboard's address" in problem(address)
+
+
+def test_a_dead_or_silent_address_costs_seconds(monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.errors import UserError
+    from subquad.ray import jobs
+
+    monkeypatch.setattr(jobs, "_PROBE_SECONDS", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UserError, match="no connection; is the cluster up"):
+            jobs._credentials(url, insecure=False)
+        silent.listen()
+        with pytest.raises(UserError, match=r"no answer within 0\.2 s"):
+            jobs._credentials(url, insecure=False)
+
+
+def test_without_an_address_there_is_no_job(monkeypatch, capsys):
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert "--address: none given" in refused(["status"], capsys)
