@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -62,16 +61,13 @@ def test_listed_and_shown(place, tmp_path):
 
 
 @pytest.mark.ci
-def test_their_own_tests_pass_and_their_code_is_tidy(place):
+def test_their_own_tests_pass(place):
     python = place / "venv" / "bin" / "python"
     said = subprocess.run([python, "-c", "import subquad; print(subquad.__file__)"], capture_output=True, text=True)
     assert Path(said.stdout).is_relative_to(place)
     words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NEW.values()]
     done = subprocess.run(words, cwd=place, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
-    for name in NEW.values():
-        for command in (("check",), ("format", "--check")):
-            subprocess.run([shutil.which("ruff"), *command, "-q", "--no-cache", "."], cwd=place / name, check=True)
 
 
 @pytest.mark.ci

@@ -1,6 +1,8 @@
 """`subquad new`: what it writes, and which names it refuses. That the packages work is in test_third_party.py."""
 
 import ast
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -39,9 +41,18 @@ def test_a_package_is_written(kind, tmp_path, capsys):
     assert workflow["jobs"]["test"]["steps"][-1] == {"run": "pytest"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_code_is_short(kind):
-    assert max(len(text.splitlines()) for text in package_files(kind, "my-own").values()) <= 65
+def test_the_code_is_short_and_tidy_whatever_its_name(tmp_path):
+    for name in ("a", "a-rather-long-name-for-a-new-plugin"):
+        for kind in KINDS:
+            files = package_files(kind, name)
+            assert max(len(text.splitlines()) for text in files.values()) <= 65
+            for path, text in files.items():
+                (tmp_path / kind / name / path).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / kind / name / path).write_text(text)
+    ruff = [sys.executable, "-m", "ruff"]
+    for words in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        done = subprocess.run([*ruff, *words, "."], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
@@ -54,8 +65,8 @@ def test_the_code_is_short(kind):
         (["mixer", "../a"], "NAME: got '../a', write lower case"),
         (["mixer", ""], "NAME: got '', write lower case"),
         (["mixer", "a\n"], "NAME: got 'a\\n', write lower case"),
-        (["task", "lambda"], "NAME: got 'lambda', a word with a meaning of its own; choose another, such as my-lambda"),
-        (["space", "auto"], "NAME: got 'auto', a word with a meaning of its own"),
+        (["task", "lambda"], "NAME: got 'lambda', a word of Python; choose another, such as my-lambda"),
+        (["space", "auto"], "NAME: got 'auto', a space of subquad"),
         (["mixer", "agf"], "NAME: got 'agf', a mixer of subquad"),
         (["spaces", "optimizer"], "NAME: got 'optimizer', a space of subquad"),
         (["dataset", "torch"], "NAME: got 'torch', a package or module that is installed"),

@@ -84,12 +84,13 @@ def _name_problem(kind: Kind, name: str) -> str:
     if not re.fullmatch("[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         return f"write lower case letters, digits, - and _, a letter first, such as my-{kind}"
     owners = {found.name: found.owner for found in find_plugins(kind)}
-    owners = {file.name: file.found.owner for file in yaml_files("space")} if kind == "space" else owners
+    if kind == "space":  # `auto` is one without a file
+        owners = {"auto": "subquad"} | {file.name: file.found.owner for file in yaml_files(kind)}
     if name in owners:
         return f"a {kind} of {owners[name]}; choose another name, such as my-{name}"
     module, cls = name.replace("-", "_"), _class_name(name)
-    if keyword.iskeyword(module) or (kind == "space" and name == "auto"):
-        return f"a word with a meaning of its own; choose another, such as my-{name}"
+    if keyword.iskeyword(module):
+        return f"a word of Python; choose another, such as my-{name}"
     if next(iter(distributions(name=name)), None) or getattr(importlib.util.find_spec(module), "origin", None):
         return f"a package or module that is installed; choose another name, such as my-{name}"
     code = "".join(path.read_text(encoding="utf-8") for path in (_TEMPLATES / kind).rglob("*.py.j2"))
