@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,7 @@ def train(
     *,
     root: str | Path = ".",
     local: bool = True,
+    address: str | None = None,
 ) -> list[dict[str, Any]]:
     """Train an experiment or study; returns each run's result, with its `folder`.
 
@@ -102,6 +104,7 @@ def train(
         overrides: `key=value`, as on the command line.
         root: folder for runs/ and the tracking database.
         local: without Ray.
+        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains there.
 
     Raises:
         UserError: the experiment cannot be done as it is.
@@ -109,16 +112,16 @@ def train(
     """
     from subquad.drivers.drive import drive
     from subquad.drivers.folder import start
-    from subquad.drivers.preflight import preflight
     from subquad.drivers.progress import Display
     from subquad.errors import Interrupted
     from subquad.experiment import load_study
     from subquad.runs import read_result
 
     study = load_study(str(target), overrides)
-    preflight(study, executor_of(local=local))
+    executor = executor_of(local, address)
+    executor.preflight(study)
     study = start(study, Path(root).resolve())
-    signum = drive(study, Display(None), executor_of(local=local)).signum
+    signum = drive(study, Display(None), executor).signum
     if signum:
         raise Interrupted(signum, f"stopped; go on with: subquad resume {study.folder}")
     return [{"folder": str(one.folder), **(read_result(one.folder) or {})} for one in study.runs]
@@ -131,6 +134,7 @@ def tune(
     space: str,
     root: str | Path = ".",
     local: bool = True,
+    address: str | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Search settings of an experiment or study, then train the winners anew and test them.
@@ -141,6 +145,7 @@ def tune(
         space: names of search spaces or files, joined by `+`, such as "agf+optimizer".
         root: folder for runs/ and the tracking database.
         local: without Ray.
+        address: of a Ray cluster that this machine is part of, such as "auto"; it then trains there.
         settings: others of `subquad.search.settings.Settings`, such as `sampler="tpe"`, `pruner="asha"`,
             `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`, `sampler_settings={"n_startup_trials": 5}`.
 
@@ -159,9 +164,10 @@ def tune(
     from subquad.search.settings import Settings
 
     search = plan_search(load_study(str(target), overrides), Settings(space, **settings))
-    prepared = prepare(search, executor_of(local=local))
+    executor = executor_of(local, address)
+    prepared = prepare(search, executor)
     folder = write_search(prepared.search, Path(root).resolve())
-    ended = run(prepared, folder, Watch(), executor_of(local=local))
+    ended = run(prepared, folder, Watch(), executor)
     if ended.signum:
         raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")
     return ended.summary
@@ -206,12 +212,23 @@ def _wants_a_batch(model: Backbone, given: tuple[Any, ...]) -> None:
         )
 
 
-def executor_of(*, local: bool) -> Executor:
-    """What trains: this machine's own processes, or Ray."""
+def executor_of(local: bool, address: str | None = None) -> Executor:
+    """What trains: this machine's own processes, Ray on this machine, or a Ray cluster.
+
+    Args:
+        local: without Ray.
+        address: of a cluster; None: what RAY_ADDRESS says, else one is started on this machine.
+    """
+    from subquad.errors import UserError
+
+    if local and address:
+        raise UserError(f"--local and --address {address}: give one of them")
     if local:
         from subquad.drivers.local import LocalExecutor
 
         return LocalExecutor()
+    from subquad.ray.attached import ClusterExecutor
     from subquad.ray.executor import RayExecutor
 
-    return RayExecutor()
+    address = address or os.environ.get("RAY_ADDRESS")
+    return ClusterExecutor(address) if address and address != "local" else RayExecutor()

@@ -27,10 +27,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from io import UnsupportedOperation
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 from pydantic import TypeAdapter
+from upath import UPath
 
 from subquad.errors import DiskError, RunError
 
@@ -203,12 +205,14 @@ def write_text(path: Path, text: str) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with touching(path):
+        if not isinstance(path, Path):  # of another machine, which replaces it whole
+            path.write_bytes(text.encode())
+            return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("w", encoding="utf-8") as stream:
                 stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
+                to_disk(stream)
             os.replace(temporary, path)
         except OSError:
             with suppress(OSError):
@@ -216,12 +220,18 @@ def write_text(path: Path, text: str) -> None:
             raise
 
 
+def to_disk(stream: IO[str]) -> None:
+    """Bring what was written to the disk; a file of another machine is there once it is flushed."""
+    stream.flush()
+    with suppress(UnsupportedOperation):
+        os.fsync(stream.fileno())
+
+
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
     """Add a JSON line; when this returns it is on the disk."""
     with touching(path), path.open("a", encoding="utf-8") as stream:
         stream.write(_line(data))
-        stream.flush()
-        os.fsync(stream.fileno())
+        to_disk(stream)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -301,6 +311,11 @@ def result_faults(run: Path, result: Mapping[str, Any]) -> list[str]:
 
 def _kept(path: Path, name: str) -> bool:
     return path.exists() or not name.startswith(f"{CHECKPOINTS}/")
+
+
+def path_at(address: str) -> Path:
+    """A path, also of another file system (`driver:///...`), which has `pathlib`'s methods."""
+    return cast("Path", UPath(address)) if "://" in address else Path(address)
 
 
 def is_study(folder: Path) -> bool:

@@ -8,11 +8,18 @@ import click
 
 from subquad.api import executor_of
 
+ADDRESS = click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="Train on a Ray cluster that this machine is part of: auto, or HOST:PORT.  [default: $RAY_ADDRESS]",
+)
+
 
 @click.command("train")
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
+@ADDRESS
 @click.option("--dry-run", is_flag=True, help="Show the whole experiment and what it would cost. Train nothing.")
 @click.option(
     "--root",
@@ -25,6 +32,7 @@ def train_command(
     target: str,
     overrides: tuple[str, ...],
     local: bool,
+    address: str | None,
     dry_run: bool,
     root: Path,
     as_json: bool,
@@ -48,18 +56,18 @@ def train_command(
         return 0
     from subquad.cli.conduct import conduct, writable
     from subquad.drivers.folder import start
-    from subquad.drivers.preflight import preflight
 
-    executor = executor_of(local=local)
-    preflight(study, executor)
+    executor = executor_of(local, address)
+    executor.preflight(study)
     return conduct(start(study, writable(root)), executor, as_json=as_json)
 
 
 @click.command("resume")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
+@ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
-def resume_command(run: Path, local: bool, as_json: bool) -> int:
+def resume_command(run: Path, local: bool, address: str | None, as_json: bool) -> int:
     """Go on with RUN, the folder of a run or a study.
 
     It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a study that are
@@ -71,4 +79,4 @@ def resume_command(run: Path, local: bool, as_json: bool) -> int:
     from subquad.cli.conduct import conduct
     from subquad.drivers.folder import reopen
 
-    return conduct(reopen(run), executor_of(local=local), as_json=as_json)
+    return conduct(reopen(run), executor_of(local, address), as_json=as_json)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from subquad.api import executor_of
+from subquad.cli.train import ADDRESS
 
 
 @click.command("tune")
@@ -50,6 +51,7 @@ from subquad.api import executor_of
     is_flag=True,
     help="Run one trial after the other in this process, without Ray. Default: as many at once as fit.",
 )
+@ADDRESS
 @click.option("--dry-run", is_flag=True, help="Show points and expected costs; train and write nothing.")
 @click.option(
     "--resume",
@@ -70,6 +72,7 @@ def tune_command(
     target: str | None,
     overrides: tuple[str, ...],
     local: bool,
+    address: str | None,
     dry_run: bool,
     resume: Path | None,
     retry_failed: bool,
@@ -106,6 +109,8 @@ def tune_command(
         target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
     overrides, options = search_options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
     executor = executor_of(local=local)
+    overrides, options = _options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
+    executor = executor_of(local, address)
     if resume is None:
         if retry_failed:
             raise click.UsageError("--retry-failed needs --resume RUN")

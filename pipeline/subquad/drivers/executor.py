@@ -5,10 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from subquad.drivers.preflight import Room, check_parts, naming
 from subquad.engine.loop import Judge
-from subquad.experiment import Run
+from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
+from subquad.tracking.publisher import check_tracking
+
+Made = TypeVar("Made")
 
 NextRun = Callable[[], Run | None]
 """The next trial to start; None: none now, ask again when another one has ended."""
@@ -22,20 +27,49 @@ class Executor(ABC):
     Attributes:
         words: how it trains, for the line that a command begins with.
         option: of `resume`, for a run that shall go on as it began.
-        reserves: CPUs are reserved for workers, so that no more can be asked for than there are.
     """
 
     words: str
     option: str
-    reserves: bool
+
+    def preflight(self, study: Study) -> None:
+        """Refuse what cannot run, before a folder is made or a cluster started; what takes no time comes first.
+
+        Raises:
+            UserError: Ray or MLflow is asked for and not installed, or the cluster cannot be reached.
+            ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
+            DataError, PluginError: see `check_parts`.
+        """
+        self.check()
+        for run in study.runs:
+            with naming(run, study):
+                self.room(run.experiment.resources).check(run.experiment.resources)
+                check_tracking(run.experiment.tracking, Path.cwd())
+        self.look(study)
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse what cannot work here, before anything is made.
+        """Refuse to begin where a library is missing, or a cluster cannot be reached.
 
         Raises:
-            UserError: a library that it needs is missing.
+            UserError: which.
         """
+
+    @abstractmethod
+    def room(self, resources: Resources) -> Room:
+        """What workers can be given; a cluster that may grow is asked for what these resources need."""
+
+    def look(self, study: Study) -> None:
+        """Look at data and models where they will be used; here they are used on this machine. See `check_parts`."""
+        check_parts(study)
+
+    def there(self, make: Callable[[], Made], resources: Resources) -> Made:
+        """An object whose methods work where the data and devices are, with what one worker is given: here."""
+        return make()
+
+    def freed(self, made: Made) -> Made:
+        """What `there` made, without the devices it was given."""
+        return made
 
     @abstractmethod
     def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:

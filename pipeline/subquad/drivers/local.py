@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from subquad.drivers.executor import Ended, Executor, NextRun
+from subquad.drivers.preflight import Room, this_machine
 from subquad.drivers.signals import Signum, listening, stop_file_watch
 from subquad.drivers.work import rebuilt, work
 from subquad.engine import attempts
@@ -34,13 +35,15 @@ class LocalExecutor(Executor):
 
     words = "without Ray"
     option = " --local"
-    reserves = False
 
     def check(self) -> None:
         pass
 
+    def room(self, resources: Resources) -> Room:
+        return this_machine(shared=True)
+
     def train(self, runs: Sequence[Run], resources: Resources, folder: Path, *, judge: Judge | None = None) -> None:
-        stop = folder / STOP if resources.workers > 1 else None
+        stop = folder / STOP if resources.most > 1 else None
         with listening(stop) as signum:
             if stop is None:
                 work(runs, Group(device=device_of(0, resources)), signum, judge=judge, restarts=False)
@@ -95,7 +98,7 @@ def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judg
         failures = context.SimpleQueue()
         plain, rendezvous = [run.plain() for run in runs], f"file://{scratch}/rendezvous"
         arguments = (plain, resources, rendezvous, stop, judge, failures, dict(os.environ))
-        processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.workers)]
+        processes = [context.Process(target=_rank_main, args=(rank, *arguments)) for rank in range(resources.most)]
         for process in processes:
             process.start()
         try:
@@ -146,10 +149,10 @@ def _rank_main(
         "nccl" if device.type == "cuda" else "gloo",
         init_method=rendezvous,
         rank=rank,
-        world_size=resources.workers,
+        world_size=resources.most,
         timeout=timedelta(seconds=resources.hang_timeout_s),
     )
-    group = Group(rank, resources.workers, device)
+    group = Group(rank, resources.most, device)
     try:
         work(rebuilt(plain, group), group, stop_file_watch(stop), judge=judge, restarts=True)
     except SubquadError as error:  # every rank raises it alike

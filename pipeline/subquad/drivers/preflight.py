@@ -2,36 +2,86 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.data import DataSpec, check_copies
-from subquad.drivers.executor import Executor
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
-from subquad.tracking.publisher import check_tracking
 
 
-def preflight(study: Study, executor: Executor) -> None:
-    """Refuse what cannot run on this machine or with the data there are; what takes no time is looked at first.
+@dataclass(frozen=True)
+class Room:
+    """What there is to train on.
+
+    Attributes:
+        machines: CPUs and GPUs of each; CPUs that are shared, not reserved, are infinite.
+        where: what the machines are called together.
+    """
+
+    machines: tuple[tuple[float, float], ...]
+    where: str = "this machine"
+
+    @property
+    def cpus(self) -> float:
+        return sum(cpus for cpus, _ in self.machines)
+
+    @property
+    def gpus(self) -> int:
+        return int(sum(gpus for _, gpus in self.machines))
+
+    def check(self, resources: Resources) -> None:
+        """Refuse workers that never fit; Ray would wait for them for ever.
+
+        Raises:
+            ConfigError: what is asked, and what there is.
+        """
+        asked = ((resources.cpus_per_worker, self.cpus, "cpu"), (resources.gpus_per_worker, self.gpus, "gpu"))
+        for each, have, name in asked:
+            if (wanted := resources.fewest * each) > have:
+                raise ConfigError(
+                    f"resources.workers x resources.{name}s_per_worker: {resources.fewest} x {each:g} = {wanted:g} "
+                    f"{name.upper()}s asked, {self.where} has {have:g}"
+                    + ("; resources.gpus_per_worker: 0 trains on the CPU" if name == "gpu" else "")
+                )
+        fitting = sum(_fitting(resources, cpus, gpus) for cpus, gpus in self.machines)
+        if fitting < resources.fewest:
+            raise ConfigError(
+                f"resources.workers: {resources.fewest} asked with {resources.cpus_per_worker:g} CPUs and "
+                f"{resources.gpus_per_worker:g} GPUs each, on the machines of {self.where} {fitting} fit"
+            )
+
+
+def _fitting(resources: Resources, cpus: float, gpus: float) -> int:
+    """Workers that fit on a machine; as many as are asked where CPUs are shared."""
+    rooms = [(cpus, resources.cpus_per_worker), (gpus, resources.gpus_per_worker), (resources.most, 1)]
+    return int(min(have / each + 1e-6 for have, each in rooms if each))
+
+
+def this_machine(*, shared: bool = False) -> Room:
+    """What this machine has.
+
+    Args:
+        shared: CPUs are not reserved for workers.
+    """
+    return Room(((math.inf if shared else available_cpus(), _gpus()),))
+
+
+def check_parts(study: Study) -> None:
+    """Refuse what cannot run with the data there are here; what takes no time is looked at first.
 
     Raises:
-        UserError: Ray or MLflow is asked for and not installed.
-        ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
         DataError: a data set is not there, cannot be read, or cannot be split as the protocol wants.
         PluginError: a model cannot be built.
     """
-    executor.check()
-    for run in study.runs:
-        with naming(run, study):
-            check_room(run.experiment.resources, cpus=executor.reserves)
-            check_tracking(run.experiment.tracking, Path.cwd())
     check_paths(study)
     specs: dict[str, DataSpec] = {}
     built: set[str] = set()
@@ -92,28 +142,6 @@ def _check_model(run: Run, spec: DataSpec) -> None:
 
     with torch.random.fork_rng(devices=[]):
         start_from(build_model(run, spec, build_task(run, spec)), run.experiment)
-
-
-def check_room(resources: Resources, *, cpus: bool) -> None:
-    """Refuse what this machine cannot give; Ray would wait for it for ever.
-
-    Args:
-        resources: what is asked.
-        cpus: look at CPUs too; without Ray they are shared, not reserved.
-    """
-    have, wanted = available_cpus(), resources.workers * resources.cpus_per_worker
-    if cpus and wanted > have:
-        raise ConfigError(
-            f"resources.workers x resources.cpus_per_worker: {resources.workers} x "
-            f"{resources.cpus_per_worker:g} = {wanted:g} CPUs "
-            f"asked, this machine has {have}"
-        )
-    if resources.gpus_per_worker and resources.workers * resources.gpus_per_worker > (gpus := _gpus()):
-        raise ConfigError(
-            f"resources.workers x resources.gpus_per_worker: {resources.workers} x "
-            f"{resources.gpus_per_worker:g} GPUs asked, "
-            f"this machine has {gpus}; resources.gpus_per_worker: 0 trains on the CPU"
-        )
 
 
 def available_cpus() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import time
@@ -17,7 +16,7 @@ import torch
 from subquad.engine.group import Group
 from subquad.engine.state import Progress
 from subquad.plan import Plan
-from subquad.runs import METRICS, Record, RecordKind, touching, write_text
+from subquad.runs import METRICS, Record, RecordKind, to_disk, touching, write_text
 
 FLUSH_SECONDS = 0.5
 
@@ -89,8 +88,7 @@ class MetricsLog:
         """Bring every record to the disk; a checkpoint that counts them may follow."""
         if self._stream is not None:
             with touching(self._path):
-                self._stream.flush()
-                os.fsync(self._stream.fileno())
+                to_disk(self._stream)
 
     def close(self) -> None:
         if self._stream is not None:

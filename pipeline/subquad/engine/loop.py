@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from subquad.engine import faults
 from subquad.engine.evaluate import evaluate
@@ -14,13 +15,12 @@ from subquad.engine.parts import Parts
 from subquad.engine.state import Progress, save
 from subquad.engine.step import StepOutcome, train_step
 from subquad.errors import TrainingFailed
-from subquad.experiment import Run
 from subquad.experiment.schema import Train
 from subquad.plan import Plan
 
 SYSTEM_SECONDS = 10.0
 
-Judge = Callable[[Run, Progress], str]
+Judge = Callable[[Path], str]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Signals:
     Attributes:
         asked_to_stop: a signal number once the run shall save and stop, else 0.
         system: newest system metrics, empty where they are not wanted.
-        judge: why a trial shall end after the evaluation it just had, "" where it shall go on; asked on the first rank.
-            None: every trial goes on.
+        judge: why a trial, given by its folder, shall end after the evaluation it just had, "" where it shall go on;
+            asked on the first rank. None: every trial goes on.
     """
 
     asked_to_stop: Callable[[], int] = lambda: 0
@@ -107,7 +107,7 @@ def _milestones(parts: Parts, signals: Signals, progress: Progress, log: Metrics
         progress.evaluated({**where, "metrics": metrics}, parts.run.goal.metric, parts.run.goal.mode)
         log.add("eval", progress, metrics, split=parts.selection_name)
         if not ends:
-            progress.pruned = _judged(parts, signals.judge, progress)
+            progress.pruned = _judged(parts, signals.judge)
     impatient = settings.patience is not None and progress.stale >= settings.patience
     progress.done = ends or impatient or bool(progress.pruned)
     every = settings.checkpoint_every_steps
@@ -117,11 +117,11 @@ def _milestones(parts: Parts, signals: Signals, progress: Progress, log: Metrics
     return due
 
 
-def _judged(parts: Parts, judge: Judge | None, progress: Progress) -> str:
+def _judged(parts: Parts, judge: Judge | None) -> str:
     """The first rank's judgement of a trial, on every rank."""
     if not parts.run.is_trial:
         return ""
-    own = parts.group.together(lambda: judge(parts.run, progress) if judge and parts.group.first else "")
+    own = parts.group.together(lambda: judge(parts.run.folder) if judge and parts.group.first else "")
     return parts.group.gather(own)[0]
 
 

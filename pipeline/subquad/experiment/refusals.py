@@ -32,7 +32,9 @@ _WORDS = {
 }
 _LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
 LAYERS_PATTERN = r"^-?[0-9]{1,4}\.\.-?[0-9]{1,4}$"
+RANGE_PATTERN = r"^[1-9][0-9]{0,5}\.\.[1-9][0-9]{0,5}$"
 _PATTERNS = {
+    RANGE_PATTERN: "two numbers, as in 1..4",
     LAYERS_PATTERN: "two layers, as in -3..-1",
     NAME_PATTERN: "at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit",
 }

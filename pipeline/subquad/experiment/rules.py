@@ -41,7 +41,7 @@ def conflicts(experiment: Experiment) -> Iterator[Conflict]:
 
 
 def _batches(train: Train, resources: Resources) -> Iterator[Conflict]:
-    size, workers = train.batch_size, resources.workers
+    size, workers = train.batch_size, resources.most
     share = -(-size // workers)
     if size < workers:
         message = f"got {size}, must be >= resources.workers ({workers}), as each worker needs a sample"
@@ -111,7 +111,7 @@ def _numbers(train: Train, resources: Resources) -> Iterator[Conflict]:
 
 
 def _resources(resources: Resources) -> Iterator[Conflict]:
-    workers, gpus = resources.workers, resources.gpus_per_worker
+    workers, gpus = resources.most, resources.gpus_per_worker
     if resources.strategy == "fsdp2" and workers == 1:
         message = "got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or resources.workers 2 or more"
         yield ("resources", "strategy"), message

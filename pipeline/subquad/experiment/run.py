@@ -34,7 +34,7 @@ from subquad.experiment.settings import (
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
-from subquad.runs import read_result
+from subquad.runs import path_at, read_result
 
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""
@@ -154,7 +154,7 @@ class Run:
 
         return replace(
             check(Experiment.model_validate(plain["experiment"]), resolve=resolve_here),
-            place=None if plain["place"] is None else Path(plain["place"]),
+            place=None if plain["place"] is None else path_at(plain["place"]),
             data_root=Path(plain["data_root"]),
             **{name: plain[name] for name in ("label", "axes", "launch", "is_trial")},
         )

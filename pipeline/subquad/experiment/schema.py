@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, create_model, model_validator
 
-from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN
+from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.plugin import Config, Role, Site, param
 
 FORMAT = 1
@@ -134,12 +134,31 @@ class Train(Config):
 class Resources(Config):
     """Where it runs."""
 
-    workers: int = param(1, meaning="training processes", ge=1)
+    workers: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)] = param(
+        1, meaning="training processes; 1..4: as many of these as there is room for, more or fewer when that changes"
+    )
     cpus_per_worker: float = param(1.0, meaning="CPU cores Ray reserves for each worker", gt=0)
     gpus_per_worker: float = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
     strategy: Literal["ddp", "fsdp2"] = param("ddp", meaning="replicate the model, or shard it")
     max_failures: int = param(3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0)
     hang_timeout_s: float = param(300.0, meaning="seconds a worker may be silent in a collective call", gt=0)
+    wait_s: float = param(0.0, meaning="seconds to wait for room on a cluster that grows", ge=0)
+
+    @property
+    def fewest(self) -> int:
+        """Workers that it can train with."""
+        return self.workers if isinstance(self.workers, int) else int(self.workers.partition("..")[0])
+
+    @property
+    def most(self) -> int:
+        """Workers that it can make use of."""
+        return self.workers if isinstance(self.workers, int) else int(self.workers.rpartition("..")[2])
+
+    @model_validator(mode="after")
+    def _some(self) -> Resources:
+        if self.fewest > self.most:
+            raise ValueError(f"the smaller number of workers comes first: got {self.workers}")
+        return self
 
 
 class Tracking(Config):

@@ -30,7 +30,7 @@ MAX_EXTENDED = 10
 _USERINFO = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 """Of an address: not for messages, which end in logs."""
 
-_OPTIONS = ("dry_run", "json", "local", "root")
+_OPTIONS = ("address", "dry_run", "json", "local", "root")
 _OPTIONS_OF_TUNE = (
     *("budget", "cost", "export", "final_seeds", "match", "points", "pruner", "resume", "retry_failed", "sampler"),
     *("seeds_per_trial", "space", "warm_start"),

@@ -26,13 +26,12 @@ from typing import Any
 
 import click
 
-from subquad.drivers.preflight import available_cpus, check_room
+from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Signum, listen_again
 from subquad.errors import TrainingFailed, UserError
-from subquad.experiment.schema import Resources
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
-_SETTINGS = {
+SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
@@ -60,7 +59,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _forget_token() -> None:
+def forget_token() -> None:
     """Make Ray read mode and token again: it keeps what it saw when it was first imported or last used.
 
     The loader is private, but it is what Ray's own command line resets after making a token.
@@ -77,12 +76,11 @@ class _NotStarted(Exception):
     """Why Ray did not start."""
 
 
-def in_cluster(work: Callable[[str], Any], resources: Resources, signum: Signum = lambda: 0) -> dict[str, Any]:
+def in_cluster(work: Callable[[str], Any], signum: Signum = lambda: 0) -> dict[str, Any]:
     """Start a cluster on this machine, do work on it, and stop it.
 
     Args:
         work: is given a folder for Ray's files, which is removed at the end.
-        resources: what there must be room for.
         signum: gives the number of a signal; work that has not ended some time after it is left.
 
     Returns:
@@ -90,18 +88,14 @@ def in_cluster(work: Callable[[str], Any], resources: Resources, signum: Signum 
 
     Raises:
         UserError: Ray is not installed.
-        ConfigError: the machine has fewer CPUs or GPUs than the experiment asks for.
         TrainingFailed: Ray did not start.
     """
-    check_room(resources, cpus=True)
-    if os.environ.get("RAY_ADDRESS"):
-        click.echo("RAY_ADDRESS is set, but subquad does not use it yet: Ray starts on this machine", err=True)
     error: BaseException | None = None
     for seconds in _START_SECONDS:
         if error is not None:
             click.echo(f"{error}; it is tried again, for up to {seconds} s", err=True)
         with _environment() as (folder, port):
-            outcome = _in_thread(lambda: _session(work, folder, port, seconds, signum), signum)  # noqa: B023
+            outcome = in_thread(lambda: _session(work, folder, port, seconds, signum), signum)  # noqa: B023
         error = outcome.get("raised")
         if not isinstance(error, _NotStarted) or signum():
             return outcome
@@ -124,7 +118,7 @@ def _environment() -> Iterator[tuple[str, int]]:
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
             "RAY_TMPDIR": folder,
         }
-        os.environ.update(_SETTINGS | ours)
+        os.environ.update(SETTINGS | ours)
         try:
             import ray  # noqa: F401
 
@@ -137,7 +131,7 @@ def _environment() -> Iterator[tuple[str, int]]:
             os.environ.update(before)
 
 
-def _in_thread(call: Callable[[], Any], signum: Signum) -> dict[str, Any]:
+def in_thread(call: Callable[[], Any], signum: Signum = lambda: 0) -> dict[str, Any]:
     """What a call in a side thread "returned" or "raised"; nothing where it had not ended some time after a signal."""
     outcome: dict[str, Any] = {}
 
@@ -161,7 +155,7 @@ def _session(work: Callable[[str], Any], folder: str, port: int, seconds: float,
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)  # it warns that it leaves the signal handlers alone
-    _forget_token()
+    forget_token()
     try:
         try:
             with _private_parts(seconds):

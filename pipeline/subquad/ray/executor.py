@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import subquad.errors
 from subquad.drivers.executor import Ended, Executor, NextRun
+from subquad.drivers.preflight import Room, this_machine
 from subquad.drivers.signals import Signum, listening
 from subquad.engine.loop import Judge
 from subquad.errors import TrainingFailed, UserError
@@ -28,7 +29,6 @@ class RayExecutor(Executor):
 
     words = "through Ray, which takes some seconds to start"
     option = ""
-    reserves = True
 
     def check(self) -> None:
         # Told without importing Ray: its settings are read when it is.
@@ -37,14 +37,33 @@ class RayExecutor(Executor):
             what = "Ray is not installed" if "ray" in lacking else f"Ray needs {', '.join(lacking)}"
             raise UserError(f"{what}: pip install 'subquad[ray]', or go without Ray by --local")
 
+    def room(self, resources: Resources) -> Room:
+        return this_machine()
+
     def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:
-        stop, plain = folder / STOP, [one.plain() for one in runs]
-        with listening(stop) as signum:
-            outcome = in_cluster(lambda storage: fitted(plain, resources, stop, storage), resources, signum)
+        plain, stop = [self.plain(one) for one in runs], self.seen(folder / STOP)
+        with listening(folder / STOP) as signum:
+            outcome = self.session(lambda storage: fitted(plain, resources, stop, storage), signum)
         _raise(outcome, signum)
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
-        return run_trials(next_run, judge, ended)
+        return run_trials(self, next_run, judge, ended)
+
+    def session(self, work: Callable[[str], Any], signum: Signum, judge: Judge | None = None) -> dict[str, Any]:
+        """What work on the cluster "returned" or "raised"; it is given a folder for Ray's own files."""
+        return in_cluster(work, signum)
+
+    def seen(self, path: Path) -> str:
+        """A path of this machine as workers reach it."""
+        return str(path)
+
+    def asked(self, judge: Judge | None) -> Judge | None:
+        """The judge of trials as workers ask it."""
+        return judge
+
+    def plain(self, run: Run) -> dict[str, Any]:
+        """A run's plain values, its folder as workers reach it."""
+        return run.plain() | {"place": self.seen(run.folder)}
 
 
 def _raise(outcome: dict[str, Any], signum: Signum) -> None:

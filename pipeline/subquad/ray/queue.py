@@ -8,7 +8,7 @@ from pathlib import Path
 
 import subquad.errors
 from subquad.drivers.executor import Ended, NextRun
-from subquad.drivers.preflight import check_room
+from subquad.drivers.preflight import Room
 from subquad.engine import attempts
 from subquad.engine.group import Group
 from subquad.engine.result import fail
@@ -34,13 +34,12 @@ class TrialQueue:
     Args:
         next_run: see `Executor.search`.
         ended: see `Executor.search`.
-        cpus: that trials may use together.
-        gpus: that trials may use together.
+        room: what trials may use together.
     """
 
-    def __init__(self, next_run: NextRun, ended: Ended, cpus: float, gpus: int):
+    def __init__(self, next_run: NextRun, ended: Ended, room: Room):
         self._next, self._ended = next_run, ended
-        self._cpus, self._gpus = cpus, gpus
+        self._all = room
         self._waiting: deque[Run] = deque()
         self._running: dict[str, tuple[Run, int, _Shares]] = {}
         """Each with how often it had been started before, and its GPUs."""
@@ -115,7 +114,7 @@ class TrialQueue:
 
     def _possible(self, run: Run) -> bool:
         try:
-            check_room(_scale(run), cpus=True)
+            self._all.check(_scale(run))
         except ConfigError as error:
             self._fail(run, str(error))
             return False
@@ -125,13 +124,13 @@ class TrialQueue:
         if wanted is None or self.idle:
             return True
         scales = [wanted, *(_scale(run) for run, _, _ in self._running.values())]
-        cpus = sum(one.workers * one.cpus_per_worker for one in scales)
-        return cpus <= self._cpus + ROUNDING and self._shares(wanted) is not None
+        cpus = sum(one.most * one.cpus_per_worker for one in scales)
+        return cpus <= self._all.cpus + ROUNDING and self._shares(wanted) is not None
 
     def _shares(self, wanted: Resources) -> _Shares | None:
         """Where Ray finds its GPUs: whole ones, or a share of one, the fullest that has it; None: nowhere now."""
-        free = [1.0 - sum(one.get(gpu, 0.0) for _, _, one in self._running.values()) for gpu in range(self._gpus)]
-        each, count = wanted.gpus_per_worker, max(1, round(wanted.workers * wanted.gpus_per_worker))
+        free = [1.0 - sum(one.get(gpu, 0.0) for _, _, one in self._running.values()) for gpu in range(self._all.gpus)]
+        each, count = wanted.gpus_per_worker, max(1, round(wanted.most * wanted.gpus_per_worker))
         roomy = sorted((left, gpu) for gpu, left in enumerate(free) if left >= min(each, 1.0) - ROUNDING)
         if each and len(roomy) < count:
             return None

@@ -10,26 +10,28 @@ from __future__ import annotations
 import logging
 import signal
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from subquad.drivers.executor import Ended, NextRun
-from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Signum, listening, stop_file_watch
 from subquad.engine.loop import Judge
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import in_cluster
 from subquad.ray.queue import TrialQueue
-from subquad.ray.train import fitted
-from subquad.runs import write_text
+from subquad.ray.train import fitted, ray_files
+from subquad.runs import path_at, write_text
+
+if TYPE_CHECKING:
+    from subquad.ray.executor import RayExecutor
 
 MEMORY_OF_A_DRIVER = 1e6
 """Bytes that a process which only waits reserves: Ray wants it to ask for something."""
 
 
-def run_trials(next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
+def run_trials(executor: RayExecutor, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
     """As many trials at once as this machine has CPUs and GPUs for, on a Ray cluster of our own.
 
     A trial whose process died goes on from its newest checkpoint. See `Executor.search`.
@@ -41,21 +43,15 @@ def run_trials(next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
     with tempfile.TemporaryDirectory(prefix="subquad-tune-", ignore_cleanup_errors=True) as storage:
         stop = Path(storage) / "stop"
         with listening(stop) as signum:
-            queue = TrialQueue(next_run, ended, available_cpus(), _gpus())
+            queue = TrialQueue(next_run, ended, executor.room(Resources()))
             while not signum() and queue.more():
-                outcome = _fit(queue, judge, stop, signum)
+                outcome = _fit(executor, queue, judge, stop, signum)
                 if not signum():
                     _take_back(queue, outcome)
         return signum()
 
 
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
-def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> dict[str, Any]:
+def _fit(executor: RayExecutor, queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> dict[str, Any]:
     """Let Tune train on a cluster until the queue is empty.
 
     Raises:
@@ -70,25 +66,28 @@ def _fit(queue: TrialQueue, judge: Judge | None, stop: Path, signum: Signum) -> 
     def fit(storage: str) -> None:
         from ray import tune
 
+        told = {"judge": executor.asked(judge), "stop": executor.seen(stop)}
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it tells of trials that died, which go again
         tune.Tuner(
-            tune.with_resources(tune.with_parameters(_trial, judge=judge, stop=str(stop)), _resources),
+            tune.with_resources(tune.with_parameters(_trial, **told), _resources),
             tune_config=tune.TuneConfig(
-                search_alg=_searcher(queue, lambda: bool(signum() or broken), give_up),
+                search_alg=_searcher(executor, queue, lambda: bool(signum() or broken), give_up),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
-            run_config=tune.RunConfig(name="search", storage_path=storage, verbose=0),
+            run_config=tune.RunConfig(name="search", **ray_files(storage), verbose=0),
         ).fit()
 
-    outcome = in_cluster(fit, Resources(), signum)
+    outcome = executor.session(fit, signum, judge)
     if broken:
         raise broken[0]
     return outcome
 
 
-def _searcher(queue: TrialQueue, stopped: Callable[[], bool], broken: Callable[[Exception], None]):
+def _searcher(
+    executor: RayExecutor, queue: TrialQueue, stopped: Callable[[], bool], broken: Callable[[Exception], None]
+):
     """Our search as Ray Tune's: Tune is given trials, and told where they end; it decides nothing.
 
     Args:
@@ -107,7 +106,7 @@ def _searcher(queue: TrialQueue, stopped: Callable[[], bool], broken: Callable[[
                 if stopped():
                     return Searcher.FINISHED
                 if run := queue.start(trial_id):
-                    return {"run": run.plain()}
+                    return {"run": executor.plain(run)}
                 return Searcher.FINISHED if queue.idle else None
             except Exception as error:
                 broken(error)
@@ -141,7 +140,7 @@ def _resources(config: dict[str, Any]):
     from ray.tune import PlacementGroupFactory
 
     resources = _resources_of(config["run"])
-    if resources.workers > 1:
+    if resources.most > 1:
         return PlacementGroupFactory([{"CPU": 0, "memory": MEMORY_OF_A_DRIVER}])
     gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
     return PlacementGroupFactory([{"CPU": resources.cpus_per_worker} | gpus])
@@ -154,9 +153,9 @@ def _resources_of(run: Mapping[str, Any]) -> Resources:
 def _trial(config: dict[str, Any], judge: Judge | None, stop: str) -> dict[str, str]:
     """A trial in its process. A user's mistake is returned, as Tune would print what is raised."""
     run = config["run"]
-    train = _train_here if _resources_of(run).workers == 1 else _train_ranks
+    train = _train_here if _resources_of(run).most == 1 else _train_ranks
     try:
-        return train(run, judge, Path(stop))
+        return train(run, judge, path_at(stop))
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}
 
@@ -173,5 +172,6 @@ def _train_here(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict
 
 def _train_ranks(run: Mapping[str, Any], judge: Judge | None, stop: Path) -> dict[str, str]:
     """Train with several workers. Any other end of Ray Train is raised, and counts as the death of a process."""
-    storage = tempfile.mkdtemp(prefix="train-", dir=stop.parent)
-    return {"error": "", "kind": ""} | fitted([run], _resources_of(run), stop, storage, judge)
+    storage = stop.parent / f"train-{uuid.uuid4().hex}"
+    storage.mkdir()
+    return {"error": "", "kind": ""} | fitted([run], _resources_of(run), str(stop), str(storage), judge)

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from upath import UPath
 
 from subquad.drivers.signals import stop_file_watch
 from subquad.engine.loop import Judge
 from subquad.errors import SubquadError
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import in_cluster
+from subquad.ray.files import PROTOCOL
+from subquad.runs import path_at
 
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on; this ends one that
 # does.
 _MOST_FAILURES = 1000
 _MOST_CONTROLLER_FAILURES = 3
+_RESIZE_SECONDS = 10.0
 
 
 def fitted(
-    runs: Sequence[Mapping[str, Any]], resources: Resources, stop: Path, storage: str, judge: Judge | None = None
+    runs: Sequence[Mapping[str, Any]], resources: Resources, stop: str, storage: str, judge: Judge | None = None
 ) -> dict[str, Any]:
     """Do runs by Ray Train, and return what a worker returned: a user's "error" and its "kind", where there was one.
 
     Args:
         runs: their plain values; they share one group of workers.
         resources: number of workers and what each gets.
-        stop: file that stops them, with a signal's number in it.
-        storage: folder for Ray's own files.
+        stop: file that stops them, with a signal's number in it, as they reach it.
+        storage: folder for Ray's own files, as they reach it.
         judge: of trials, see `Signals`.
     """
     from ray.train import FailureConfig
 
     failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=_MOST_CONTROLLER_FAILURES)
-    config = {"runs": list(runs), "stop": str(stop), "judge": judge}
+    config = {"runs": list(runs), "stop": stop, "judge": judge}
     return _fit(_worker_main, config, resources, storage, failure_config=failures)
 
 
@@ -43,7 +47,7 @@ def call_in_worker(function: Callable[[dict[str, Any]], dict[str, Any]], config:
     Args:
         config: plain values, its argument.
     """
-    outcome = in_cluster(lambda storage: _fit(function, config, Resources(), storage), Resources())
+    outcome = in_cluster(lambda storage: _fit(function, config, Resources(), storage))
     if "raised" in outcome:
         raise outcome["raised"]
     return outcome["returned"]
@@ -67,13 +71,24 @@ def _fit(
             backend="nccl" if resources.gpus_per_worker else "gloo", timeout_s=int(resources.hang_timeout_s)
         ),
         scaling_config=ScalingConfig(
-            num_workers=resources.workers,
+            num_workers=resources.most if resources.fewest == resources.most else (resources.fewest, resources.most),
+            elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
             use_gpu=resources.gpus_per_worker > 0,
             resources_per_worker={"CPU": resources.cpus_per_worker} | gpus,
         ),
-        run_config=RunConfig(name="subquad", storage_path=storage, **more),
+        run_config=RunConfig(name="subquad", **ray_files(storage), **more),
     )
     return trainer.fit().return_value or {}
+
+
+def ray_files(folder: str) -> dict[str, Any]:
+    """Where Ray Train keeps its own files: a folder, of the driver where machines share none."""
+    if not folder.startswith(PROTOCOL):
+        return {"storage_path": folder}
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    path = UPath(folder)
+    return {"storage_path": path.path, "storage_filesystem": PyFileSystem(FSSpecHandler(path.fs))}
 
 
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +102,7 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     context = ray.train.get_context()
     group = Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device())
     try:
-        stop = stop_file_watch(Path(config["stop"]))
+        stop = stop_file_watch(path_at(config["stop"]))
         work(rebuilt(config["runs"], group), group, stop, judge=config["judge"], restarts=True)
     except SubquadError as error:
         return {"error": str(error), "kind": type(error).__name__}

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any
 
 from subquad.drivers.executor import Executor
-from subquad.drivers.preflight import preflight
 from subquad.errors import ConfigError, UserError
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted, Fitter
@@ -84,8 +83,8 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
         search.sampler(one)
         search.pruner(one)
     runs = tuple(replace(one.run, label=one.label, axes=one.axes) for one in search.candidates)
-    preflight(replace(study, runs=runs), executor)
-    materials = Materials()
+    executor.preflight(replace(study, runs=runs))
+    materials = executor.there(Materials, runs[0].experiment.resources)
     if fresh:
         for one in search.candidates:
             materials.check_metric(one.run)
@@ -93,6 +92,7 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
             measured = materials.timings({one.label: one.run for one in search.candidates})
             candidates = tuple(replace(one, timing=measured[one.label]) for one in search.candidates)
             search = replace(search, candidates=candidates)
+    materials = executor.freed(materials)
     amount = _amount(settings.match, search.candidates[0], materials)
     fitter = Fitter(materials, settings.match, amount, counted=settings.limit.unit == "flops")
     prepared = Prepared(search, fitter)
@@ -167,7 +167,7 @@ def estimate(prepared: Prepared) -> dict[str, Any]:
     search = prepared.search
     rows = [_estimated(prepared, one) for one in search.candidates]
     settings, resources = search.settings, search.candidates[0].run.experiment.resources
-    seconds, gpus = sum(row["seconds"] for row in rows), resources.workers * resources.gpus_per_worker
+    seconds, gpus = sum(row["seconds"] for row in rows), resources.most * resources.gpus_per_worker
     return {
         "name": search.study.name,
         "settings": settings.plain(),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
@@ -15,10 +16,6 @@ from subquad.errors import ConfigError
 from subquad.search.folder import Trials, place_of
 from subquad.search.kinds import Kind, configured, quiet
 from subquad.search.trial import Curve, Goal, Trial
-
-if TYPE_CHECKING:
-    from subquad.engine.state import Progress
-    from subquad.experiment import Run
 
 PRUNERS = {
     "none": Kind(NopPruner),
@@ -97,7 +94,7 @@ class Pruner:
         return report(trial, trial.curve)
 
 
-def judge(trials: Trials, pruners: Mapping[str, Pruner], run: Run, progress: Progress) -> str:
+def judge(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> str:
     """What the engine asks after every evaluation of a trial: why it shall end, "" where it shall go on.
 
     It knows nothing but the search's folder, so with the first two given it may travel to another process that sees
@@ -106,6 +103,7 @@ def judge(trials: Trials, pruners: Mapping[str, Pruner], run: Run, progress: Pro
     Args:
         trials: the search's.
         pruners: of each candidate, by label.
+        run: the trial's folder.
     """
-    _, candidate, number = place_of(run.folder)
+    _, candidate, number = place_of(run)
     return pruners[candidate].reason_to_stop(number, trials.of(candidate))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subquad.data import ArraySplit, Dataset, DataSpec, SplitName, TestKey, check_copies, stratified_validation
-from subquad.drivers.preflight import preflight
+from subquad.drivers.preflight import check_parts
 from subquad.engine.result import Seal
 from subquad.errors import DataError
 from subquad.experiment import load_study
@@ -129,9 +129,8 @@ def test_a_drawn_task_with_few_possible_sequences_is_refused_before_training(tmp
         "backbone: {name: encoder, params: {num_layers: 1, dim: 16, num_heads: 2}}\n"
         "train: {steps: 1, batch_size: 8, lr: 1e-3}\n"
     )
-    executor: Any = SimpleNamespace(check=lambda: None, reserves=False)
     with pytest.raises(DataError, match=r"512 of 512 validation samples are exact .* or generate longer sequences$"):
-        preflight(load_study(str(tmp_path / "one.yaml")), executor)
+        check_parts(load_study(str(tmp_path / "one.yaml")))
 
 
 @given(st.lists(st.integers(0, 2), min_size=8, max_size=40), st.integers(0, 5), st.data())

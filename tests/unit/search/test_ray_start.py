@@ -12,7 +12,6 @@ import pytest
 
 from subquad.drivers.signals import listening
 from subquad.errors import TrainingFailed
-from subquad.experiment.schema import Resources
 from subquad.ray import cluster
 from subquad.ray.cluster import in_cluster
 
@@ -52,7 +51,7 @@ def test_a_failed_start_is_one_line_and_tried_again_with_more_time(starts, capsy
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     before = dict(os.environ)
     limits = starts("The current node timed out\nduring startup.")
-    folder = Path(in_cluster(lambda folder: folder, Resources())["returned"])
+    folder = Path(in_cluster(lambda folder: folder)["returned"])
     assert limits == pytest.approx([30, 90], abs=1)
     said = "The current node timed out during startup; it is tried again, for up to 90 s"
     assert capsys.readouterr().err == f"Ray did not start: RuntimeError: {said}\n"
@@ -64,7 +63,7 @@ def test_a_failed_start_is_one_line_and_tried_again_with_more_time(starts, capsy
 def test_the_last_failed_start_says_what_to_do(starts, capsys):
     limits = starts("one", "two", "three")
     with pytest.raises(TrainingFailed, match=r"^Ray did not start: RuntimeError: three\. Where .* by --local$"):
-        in_cluster(str, Resources())
+        in_cluster(str)
     assert limits == pytest.approx([30, 90, 270], abs=1)
     assert len(capsys.readouterr().err.splitlines()) == 2
 
@@ -73,7 +72,7 @@ def test_no_start_is_tried_again_after_a_signal(starts):
     with listening() as signum:
         limits = starts("one", "two")
         os.kill(os.getpid(), signal.SIGTERM)
-        outcome = in_cluster(str, Resources(), signum)
+        outcome = in_cluster(str, signum)
     assert signum() == signal.SIGTERM
     assert list(outcome) == ["raised"]
     assert len(limits) == 1

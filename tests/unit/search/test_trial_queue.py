@@ -13,7 +13,7 @@ from small_run import SMALL
 
 from subquad.drivers.folder import write_down
 from subquad.drivers.local import LocalExecutor
-from subquad.drivers.preflight import available_cpus
+from subquad.drivers.preflight import Room
 from subquad.engine import attempts
 from subquad.engine.attempts import Attempt
 from subquad.errors import DiskError, RunError
@@ -46,7 +46,9 @@ class Search:
         self.left = list(tickets)
         self.ended: list[str] = []
         self.queue = TrialQueue(
-            lambda: self.left.pop(0) if self.left else None, lambda one: self.ended.append(one.label), cpus, gpus
+            lambda: self.left.pop(0) if self.left else None,
+            lambda one: self.ended.append(one.label),
+            Room(((cpus, gpus),)),
         )
 
     def start(self, key: str) -> str | None:
@@ -95,8 +97,7 @@ def test_one_that_needs_more_waits_until_there_is_room(ticket):
         (3, (0.5, 1.0, 1.0, 0.5), 3),
     ],
 )
-def test_a_share_comes_from_one_gpu_and_more_from_whole_ones(ticket, monkeypatch, gpus, shares, started):
-    monkeypatch.setattr("subquad.drivers.preflight._gpus", lambda: gpus)
+def test_a_share_comes_from_one_gpu_and_more_from_whole_ones(ticket, gpus, shares, started):
     tickets = [ticket(str(number), cpus=0.1, gpus=share) for number, share in enumerate(shares)]
     search = Search(*tickets, gpus=gpus)
     assert [search.start(key) for key in "abcd"] == [*map(str, range(started)), *[None] * (4 - started)]
@@ -201,6 +202,6 @@ def test_a_full_disk_ends_the_search_and_fails_no_trial(ticket, monkeypatch):
 
 
 def test_what_the_machine_cannot_give_fails_at_once(ticket):
-    search = Search(ticket("large", cpus=available_cpus() + 1), ticket("b"))
+    search = Search(ticket("large", cpus=2), ticket("b"))
     assert search.start("1") == "b"
     assert search.ended == ["large"]

@@ -1,0 +1,178 @@
+"""The driver's machine, as workers on other machines have it: its files, and its judge of trials.
+
+A run's folder is on the driver's machine. Workers read and write it through one actor there, which `driver:///path`
+stands for: a file system for fsspec, so a run's `folder` is a `UPath` in them and nothing else knows.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import BaseFileLock, Timeout
+from fsspec import AbstractFileSystem, register_implementation
+from fsspec.implementations.local import LocalFileSystem
+from upath import UPath
+from upath.registry import register_implementation as register_path
+
+from subquad.drivers.folder import claimed
+
+PROTOCOL = "driver"
+
+
+class _Head:
+    """An actor on the driver's machine. What a file operation raises is returned, so that it keeps its class."""
+
+    def __init__(self, judge: Callable[[Path], str] | None):
+        self._local, self._judge = LocalFileSystem(auto_mkdir=True), judge
+        self._locks: dict[str, BaseFileLock] = {}
+
+    def do(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
+        """A file operation: one of the methods below, else of fsspec's local file system."""
+        try:
+            return (getattr(self, f"_{name}", None) or getattr(self._local, name))(*given), None
+        except Exception as error:
+            return None, error
+
+    def judge(self, folder: str) -> str:
+        """See `engine.loop.Signals`."""
+        return self._judge(Path(folder)) if self._judge else ""
+
+    def _write(self, path: str, mode: str, data: bytes) -> None:
+        """Whole files replace others at once; what is appended is on the disk."""
+        target = f"{path}.{os.getpid()}.tmp" if mode == "wb" else path
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(target, mode) as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(target, path)
+
+    def _claim(self, path: str, seconds: float) -> bool:
+        lock = claimed(Path(path), seconds)
+        if lock is not None:
+            self._locks[path] = lock
+        return lock is not None
+
+    def _release(self, path: str) -> None:
+        self._locks.pop(path).release()
+
+
+def ask_judge(folder: Path) -> str:
+    """In a worker: what the search's judge says of a trial."""
+    import ray
+
+    actor: Any = ray.get_actor(PROTOCOL)
+    return ray.get(actor.judge.remote(folder.path))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@contextmanager
+def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[None]:
+    """Let workers of the cluster that this process is connected to reach this machine's files for the block."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8)
+    actor = head.remote(judge)
+    try:
+        ray.get(actor.do.remote("exists", "/"))
+        yield
+    finally:
+        ray.kill(actor)
+
+
+class _DriverFiles(AbstractFileSystem):
+    """The driver's files, in a worker."""
+
+    protocol = PROTOCOL
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return path.removeprefix(f"{PROTOCOL}://") if isinstance(path, str) else path
+
+    def _do(self, name: str, *given: Any) -> Any:
+        import ray
+
+        result, error = ray.get(ray.get_actor(PROTOCOL).do.remote(name, *given))
+        if error is not None:
+            raise error
+        return result
+
+    def info(self, path: str, **more: Any) -> dict[str, Any]:
+        return self._do("info", path)
+
+    def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
+        return self._do("ls", path, detail)
+
+    def mkdir(self, path: str, create_parents: bool = True, **more: Any) -> None:
+        self._do("mkdir", path, create_parents)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._do("makedirs", path, exist_ok)
+
+    def rm_file(self, path: str) -> None:
+        self._do("rm_file", path)
+
+    def rmdir(self, path: str) -> None:
+        self._do("rmdir", path)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
+        return self._do("cat_file", path, start, end)
+
+    def _open(self, path: str, mode: str = "rb", *given: Any, **more: Any) -> Any:
+        return io.BytesIO(self.cat_file(path)) if mode == "rb" else _Written(self, path, mode)
+
+    def lock(self, path: str) -> _DriverLock:
+        """A lock of the driver's machine, as `filelock.FileLock` is of this one."""
+        return _DriverLock(self, path)
+
+
+class _DriverLock:
+    def __init__(self, files: _DriverFiles, path: str):
+        self._files, self._path = files, path
+
+    def acquire(self, timeout: float) -> None:
+        if not self._files._do("claim", self._path, timeout):
+            raise Timeout(self._path)
+
+    def release(self) -> None:
+        self._files._do("release", self._path)
+
+
+class _Written(io.BytesIO):
+    """A file of the driver that is written: whole when it is closed, or appended to at each flush."""
+
+    def __init__(self, files: _DriverFiles, path: str, mode: str):
+        super().__init__()
+        self._files, self._path, self._mode = files, path, mode
+        if mode == "xb":
+            self._send()
+
+    def _send(self) -> None:
+        self._files._do("write", self._path, self._mode, self.getvalue())
+        self._mode = "ab"
+        self.seek(0)
+        self.truncate()
+
+    def flush(self) -> None:
+        if self._mode == "ab" and self.tell():
+            self._send()
+
+    def close(self) -> None:
+        if not self.closed and (self.tell() or self._mode == "wb"):
+            self._send()
+        super().close()
+
+
+class _DriverPath(UPath):
+    __slots__ = ()
+
+
+register_implementation(PROTOCOL, _DriverFiles, clobber=True)
+register_path(PROTOCOL, _DriverPath, clobber=True)
