@@ -108,8 +108,6 @@ def tune_command(
     if resume is not None and target is not None and "=" in target:
         target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
     overrides, options = search_options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
-    executor = executor_of(local=local)
-    overrides, options = _options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
     executor = executor_of(local, address)
     if resume is None:
         if retry_failed:
