@@ -66,6 +66,8 @@ def test_the_code_is_short_and_tidy_whatever_its_name(tmp_path):
         (["mixer", ""], "NAME: got '', write lower case"),
         (["mixer", "a\n"], "NAME: got 'a\\n', write lower case"),
         (["task", "lambda"], "NAME: got 'lambda', a word of Python; choose another, such as my-lambda"),
+        (["task", "none"], "NAME: got 'none', a word of Python"),
+        (["task", "f"], "NAME: got 'f', a name that the new package's code needs"),
         (["space", "auto"], "NAME: got 'auto', a space of subquad"),
         (["mixer", "agf"], "NAME: got 'agf', a mixer of subquad"),
         (["spaces", "optimizer"], "NAME: got 'optimizer', a space of subquad"),

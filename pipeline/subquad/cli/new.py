@@ -89,7 +89,7 @@ def _name_problem(kind: Kind, name: str) -> str:
     if name in owners:
         return f"a {kind} of {owners[name]}; choose another name, such as my-{name}"
     module, cls = name.replace("-", "_"), _class_name(name)
-    if keyword.iskeyword(module):
+    if keyword.iskeyword(module) or keyword.iskeyword(cls):
         return f"a word of Python; choose another, such as my-{name}"
     if next(iter(distributions(name=name)), None) or getattr(importlib.util.find_spec(module), "origin", None):
         return f"a package or module that is installed; choose another name, such as my-{name}"
