@@ -4,11 +4,16 @@ Bytecode is cached here and in every process that a test starts, also where the 
 a cache each of them compiles torch, Ray and MLflow anew: most of what a short test would cost.
 """
 
+import itertools
+import logging
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from object_store import Asked, Bucket
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -34,3 +39,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_waits_for(item) or item.path.stem))
     items.sort(key=lambda item: not _waits_for(item))
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[tuple[str, Any, list[str], Iterator[int]]]:
+    """Address of an S3-compatible server, a client of it, what it was asked, and numbers for buckets."""
+    boto3 = pytest.importorskip("boto3")
+    from moto.server import ThreadedMotoServer
+
+    asked: list[str] = []
+    log = logging.getLogger("werkzeug")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(Asked(asked))
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    yield endpoint, boto3.client("s3", endpoint_url=endpoint, **keys), asked, itertools.count(1)
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: tuple[str, Any, list[str], Iterator[int]], monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket, which this process's environment leads to."""
+    import s3fs
+
+    endpoint, client, asked, numbers = s3_server
+    found = Bucket(f"bucket-{next(numbers)}", endpoint, client, asked)
+    client.create_bucket(Bucket=found.name)
+    asked.clear()
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()  # it remembers the address of its server
+    return found

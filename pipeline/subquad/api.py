@@ -102,7 +102,7 @@ def train(
     Args:
         target: an experiment file, or a recipe's name.
         overrides: `key=value`, as on the command line.
-        root: folder for runs/ and the tracking database.
+        root: folder for runs/ and the tracking database, or an address of storage.
         local: without Ray.
         address: of a Ray cluster that this machine is part of, such as "auto"; it then trains there.
 
@@ -116,11 +116,13 @@ def train(
     from subquad.errors import Interrupted
     from subquad.experiment import load_study
     from subquad.runs import read_result
+    from subquad.storage import root_of
 
-    study = load_study(str(target), overrides)
+    folder, storage = root_of(str(root))
+    study = load_study(str(target), (*overrides, *storage))
     executor = executor_of(local, address)
     executor.preflight(study)
-    study = start(study, Path(root).resolve())
+    study = start(study, folder.resolve())
     signum = drive(study, Display(None), executor).signum
     if signum:
         raise Interrupted(signum, f"stopped; go on with: subquad resume {study.folder}")
@@ -162,11 +164,13 @@ def tune(
     from subquad.search.run import Watch, run
     from subquad.search.search import plan_search, write_search
     from subquad.search.settings import Settings
+    from subquad.storage import root_of
 
-    search = plan_search(load_study(str(target), overrides), Settings(space, **settings))
+    where, storage = root_of(str(root))
+    search = plan_search(load_study(str(target), (*overrides, *storage)), Settings(space, **settings))
     executor = executor_of(local, address)
     prepared = prepare(search, executor)
-    folder = write_search(prepared.search, Path(root).resolve())
+    folder = write_search(prepared.search, where.resolve())
     ended = run(prepared, folder, Watch(), executor)
     if ended.signum:
         raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")
@@ -177,24 +181,23 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
     """A run's trained model, in evaluation mode on the CPU.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or its address in storage.
         which: "best" or "last".
 
     Raises:
         RunError: there is no such run or checkpoint.
         CheckpointError: the checkpoint is damaged.
     """
-    from subquad.drivers.folder import reopen_one
+    from subquad.drivers.folder import local_folder, reopen_one
     from subquad.engine.checkpoint import trained_weights
     from subquad.engine.parts import build_dataset, build_model, build_task
     from subquad.engine.tensors import load_model
     from subquad.errors import RunError
-    from subquad.runs import CHECKPOINTS
 
     if which not in ("best", "last"):
         raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
-    opened = reopen_one(Path(run))
-    weights = trained_weights(opened.folder / CHECKPOINTS, best=which == "best")
+    opened = reopen_one(local_folder(str(run)))
+    weights = trained_weights(opened.checkpoints, best=which == "best")
     if weights is None:
         raise RunError(f"{opened.folder}: no checkpoint yet")
     spec = build_dataset(opened).describe()

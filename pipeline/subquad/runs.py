@@ -284,9 +284,10 @@ def read_result(run: Path) -> dict[str, Any] | None:
 
 
 def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
-    """End a run, with the SHA-256 of the files that its result stands on, and of `more`."""
-    bound = (*(path for pattern in _BOUND for path in sorted(run.glob(pattern))), *more)
-    files = {path.relative_to(run).as_posix(): _sha256(path) for path in bound if path.is_file()}
+    """End a run, with the SHA-256 of the files that its result stands on; of `more` in its checkpoints, too."""
+    bound = {path.relative_to(run).as_posix(): path for pattern in _BOUND for path in sorted(run.glob(pattern))}
+    bound |= {f"{CHECKPOINTS}/{path.parent.name}/{path.name}": path for path in more}
+    files = {name: _sha256(path) for name, path in bound.items() if path.is_file()}
     write_json(run / RESULT, {**result, "files": files})
 
 
@@ -295,22 +296,25 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def result_faults(run: Path, result: Mapping[str, Any]) -> list[str]:
-    """Why a result is not that of the files beside it, a line for each; weights that were deleted are no reason."""
+def result_faults(run: Path, result: Mapping[str, Any], checkpoints: Path | None = None) -> list[str]:
+    """Why a result is not that of the files beside it, a line for each; weights that were deleted are no reason.
+
+    Args:
+        checkpoints: where the run's are, if not in its folder.
+    """
     files = result.get("files")
     if not isinstance(files, dict):
         return [f"{RESULT} does not say which files it stands on: of an older version, or written by hand"]
-    kept = {name: sha256 for name, sha256 in files.items() if _kept(run / name, name)}
-    found = {name: _sha256(run / name) if (run / name).is_file() else "" for name in kept}
+    prefix = f"{CHECKPOINTS}/"
+    weights = {name: (checkpoints or run / CHECKPOINTS) / name.removeprefix(prefix) for name in files if prefix in name}
+    kept = {name: sha256 for name, sha256 in files.items() if name not in weights or weights[name].exists()}
+    paths = {name: weights.get(name, run / name) for name in kept}
+    found = {name: _sha256(path) if path.is_file() else "" for name, path in paths.items()}
     return [
         f"{name} {'differs from what the result was made of' if found[name] else 'is missing'}"
         for name, sha256 in kept.items()
         if found[name] != sha256
     ]
-
-
-def _kept(path: Path, name: str) -> bool:
-    return path.exists() or not name.startswith(f"{CHECKPOINTS}/")
 
 
 def path_at(address: str) -> Path:

@@ -51,13 +51,14 @@ CONTRACTS = {
     "suggest": set(),
     "processes": set(),
     "runs": {"errors"},
+    "storage": {"errors", "runs"},
     "plugin": {"errors", "suggest"},
     "plan": {"plugin", "errors"},
     "data": {"errors", "plan", "plugin"},
     "nn": {"data", "errors", "plugin", "suggest"},
     "cost": {"data", "errors", "nn", "plugin"},
     "registry": {"data", "errors", "nn", "plugin", "suggest"},
-    "experiment": {"errors", "plugin", "registry", "runs", "suggest"},
+    "experiment": {"errors", "plugin", "registry", "runs", "storage", "suggest"},
     "space": {"errors", "experiment", "plugin", "registry", "suggest"},
 }
 ARROWS = {

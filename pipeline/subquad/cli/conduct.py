@@ -17,6 +17,7 @@ from rich.console import Console
 from subquad.cli.tables import console_of
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
+from subquad.drivers.folder import local_folder
 from subquad.drivers.preflight import check_paths, naming
 from subquad.drivers.progress import Display
 from subquad.engine.checkpoint import finished_steps
@@ -24,8 +25,9 @@ from subquad.engine.parts import make_plan
 from subquad.errors import DiskError, Interrupted, RunError
 from subquad.experiment import Run, Study
 from subquad.report import ReportDocument, Table, document_of, print_cells, print_document, read_report, write_document
-from subquad.runs import ATTEMPTS, CHECKPOINTS
+from subquad.runs import ATTEMPTS
 from subquad.search.materials import Materials
+from subquad.storage import kept_at
 from subquad.tracking.publisher import check_tracking
 from subquad.tracking.upload import Summary as Tracked
 
@@ -45,6 +47,11 @@ def writable(root: Path) -> Path:
     except OSError as error:
         raise RunError(f"--root {root}: {error.strerror}: runs cannot be written there") from error
     return root
+
+
+def found(run: str, root: Path = Path()) -> Path:
+    """The folder of a run, study or search, fetched where its address in storage is given, which is told."""
+    return local_folder(run, root, lambda text: click.echo(text, err=True))
 
 
 def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
@@ -84,7 +91,7 @@ def _opening_line(study: Study, executor: Executor) -> str:
 def _saved(study: Study) -> str:
     """Where the run that was stopped will go on."""
     begun = [one for one in study.pending if (one.folder / ATTEMPTS).exists()]
-    steps = finished_steps(begun[0].folder / CHECKPOINTS) if begun else []
+    steps = finished_steps(begun[0].checkpoints) if begun else []
     return f"after saving step {steps[-1]}" if steps else "before the first step was saved"
 
 
@@ -105,6 +112,8 @@ def tell(study: Study, outcome: Outcome, console: Console, reports: Sequence[Rep
     for report in reports:
         print_document(report, console)
     lines = [f"files   {short(study.folder)}"]
+    if storage := study.runs[0].experiment.resources.storage:
+        lines.append(f"storage {kept_at(study.folder, storage)}")
     if outcome.tracking.uri:
         lines.append(f"MLflow  {tracking_line(outcome.tracking)}")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 @click.command("report")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the files. Default: the run's or study's own.")
 @click.option("--format", "formats", default="md,csv,html", show_default=True, help="Files: md, csv, html, tex.")
 @click.option("--baseline", help="Label of the mixer that others are compared with. Default: the one the study names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool) -> None:
+def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool) -> None:
     """Write the results of RUNS as tables and one HTML page.
 
-    RUNS are folders of runs or studies, or that of one search.
+    RUNS are folders of runs or studies, or that of one search, or their addresses in storage.
 
     \b
     subquad report runs/quickstart/20260101-101500-ab12cd34
@@ -33,8 +33,9 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
     from subquad.report import parse_formats, print_document, write_document
 
     chosen = parse_formats(formats)
-    document = _document(runs, baseline)
-    folder = out or (runs[0] if len(runs) == 1 else Path("report"))
+    folders = _folders(runs)
+    document = _document(folders, baseline)
+    folder = out or (folders[0] if len(folders) == 1 else Path("report"))
     try:
         written = write_document(document, folder, chosen)
     except RunError as error:
@@ -52,13 +53,14 @@ def report_command(runs: tuple[Path, ...], out: Path | None, formats: str, basel
 
 
 @click.command("verify")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-def verify_command(runs: tuple[Path, ...], as_json: bool) -> int:
+def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 
-    RUN is the folder of a run, a study or a search. Each result is held against the files it was made of. Checkpoints
-    and records are read. Scores are computed again from the kept predictions, by the task's own metrics.
+    RUN is the folder of a run, a study or a search, or its address in storage. Each result is held against the files
+    it was made of. Checkpoints and records are read. Scores are computed again from the kept predictions, by the task's
+    own metrics.
 
     The exit code is 1 where something is wrong.
 
@@ -71,13 +73,21 @@ def verify_command(runs: tuple[Path, ...], as_json: bool) -> int:
     from subquad.drivers.verify import verify
 
     wrong = False
-    for one in (found for run in runs for found in verify(run)):
+    for one in (found for run in _folders(runs) for found in verify(run)):
         wrong = wrong or bool(one.faults)
         if as_json:
             click.echo(json.dumps(asdict(one)))
         for text in () if as_json else one.faults or (one.words,):
             print_line(f"{one.name}: {'WRONG: ' if one.faults else ''}{text}")
     return int(wrong)
+
+
+def _folders(runs: tuple[str, ...]) -> tuple[Path, ...]:
+    if not any("://" in run for run in runs):
+        return tuple(map(Path, runs))  # without importing what fetches them
+    from subquad.cli.conduct import found
+
+    return tuple(map(found, runs))
 
 
 def _document(runs: tuple[Path, ...], baseline: str | None) -> ReportDocument:

@@ -23,9 +23,9 @@ ADDRESS = click.option(
 @click.option("--dry-run", is_flag=True, help="Show the whole experiment and what it would cost. Train nothing.")
 @click.option(
     "--root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
     default=".",
-    help="Folder for runs/ and MLflow's files. Default: this one.",
+    help="Folder for runs/ and MLflow's files. Default: this one. An address, s3://..., sets resources.storage.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
 def train_command(
@@ -34,7 +34,7 @@ def train_command(
     local: bool,
     address: str | None,
     dry_run: bool,
-    root: Path,
+    root: str,
     as_json: bool,
 ) -> int:
     """Train TARGET: an experiment file, or a recipe by name (see `subquad list recipes`).
@@ -47,8 +47,10 @@ def train_command(
     subquad train experiment.yaml train.lr=3e-4 train.seed=1
     """
     from subquad.experiment import load_study
+    from subquad.storage import root_of
 
-    study = load_study(target, overrides)
+    folder, storage = root_of(root)
+    study = load_study(target, (*overrides, *storage))
     if dry_run:
         from subquad.cli.conduct import show_costs
 
@@ -59,24 +61,26 @@ def train_command(
 
     executor = executor_of(local, address)
     executor.preflight(study)
-    return conduct(start(study, writable(root)), executor, as_json=as_json)
+    return conduct(start(study, writable(folder)), executor, as_json=as_json)
 
 
 @click.command("resume")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run")
 @click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
 @ADDRESS
+@click.option("--root", type=click.Path(file_okay=False), default=".", help="Where a run in storage is fetched to.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
-def resume_command(run: Path, local: bool, address: str | None, as_json: bool) -> int:
-    """Go on with RUN, the folder of a run or a study.
+def resume_command(run: str, local: bool, address: str | None, root: str, as_json: bool) -> int:
+    """Go on with RUN, the folder of a run or a study, or its address in storage.
 
     It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a study that are
     finished are not run again.
 
     \b
     subquad resume runs/quickstart/20260101-101500-ab12cd34
+    subquad resume s3://bucket/lab/runs/quickstart/20260101-101500-ab12cd34
     """
-    from subquad.cli.conduct import conduct
+    from subquad.cli.conduct import conduct, found
     from subquad.drivers.folder import reopen
 
-    return conduct(reopen(run), executor_of(local, address), as_json=as_json)
+    return conduct(reopen(found(run, Path(root))), executor_of(local, address), as_json=as_json)

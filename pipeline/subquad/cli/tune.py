@@ -56,15 +56,17 @@ from subquad.cli.train import ADDRESS
 @click.option(
     "--resume",
     metavar="RUN",
-    type=click.Path(path_type=Path),
-    help="Go on with a search, by its folder. A larger --budget extends it.",
+    help="Go on with a search, by its folder or its address in storage. A larger --budget extends it.",
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: train failed trials once more.")
 @click.option(
     "--export", metavar="RUN", type=click.Path(path_type=Path), help="Print all trials of a search as CSV, and exit."
 )
 @click.option(
-    "--root", type=click.Path(file_okay=False, path_type=Path), default=".", help="Folder for runs/ and MLflow."
+    "--root",
+    type=click.Path(file_okay=False),
+    default=".",
+    help="Folder for runs/ and MLflow. An address, s3://..., sets resources.storage.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
@@ -74,10 +76,10 @@ def tune_command(
     local: bool,
     address: str | None,
     dry_run: bool,
-    resume: Path | None,
+    resume: str | None,
     retry_failed: bool,
     export: Path | None,
-    root: Path,
+    root: str,
     as_json: bool,
     debug: bool,
     **given: Any,
@@ -101,21 +103,25 @@ def tune_command(
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34 --budget 40-trials
     subquad tune --export runs/quickstart-search/20261121-101500-ab12cd34 > trials.csv
     """
+    from subquad.cli.conduct import found
     from subquad.cli.tune_text import export_trials, resume_search, start_search
+    from subquad.storage import root_of
 
     if export is not None:
         return export_trials(export)
     if resume is not None and target is not None and "=" in target:
         target, overrides = None, (target, *overrides)  # a search knows its target, so none was given
     overrides, options = search_options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
-    executor = executor_of(local, address)
+    executor, (folder, storage) = executor_of(local, address), root_of(root)
     if resume is None:
         if retry_failed:
             raise click.UsageError("--retry-failed needs --resume RUN")
-        return start_search(target, overrides, options, executor, root, dry_run=dry_run, as_json=as_json)
+        return start_search(target, (*overrides, *storage), options, executor, folder, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run has no effect with --resume")
-    return resume_search(resume, target, overrides, options, executor, retry_failed=retry_failed, as_json=as_json)
+    return resume_search(
+        found(resume, folder), target, overrides, options, executor, retry_failed=retry_failed, as_json=as_json
+    )
 
 
 def search_options(overrides: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import Signum, listening
-from subquad.experiment import Study
+from subquad.experiment import Run, Study
+from subquad.storage import store_copy
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary
 
@@ -48,6 +50,8 @@ def drive(
     with listening() as signum, exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
         publisher = open_publisher(tracking, study.folder, name=study.name)
+        seen, begun = dict[str, Any](), study.runs if study.single else study.pending
+        _mirror(study, seen, study.runs if study.single else ())
         publisher.start()
         try:
             with display.showing(study.pending):
@@ -55,10 +59,19 @@ def drive(
             report(study, signum())
         finally:
             summary = publisher.close()
+        _mirror(study, seen, begun)
     results = {one.label: one.result or {} for one in study.runs}
     failed = {label: one["reason"] for label, one in results.items() if one.get("status") == "failed"}
     unfinished = tuple(label for label, one in results.items() if not one)
     return Outcome(signum() if unfinished else 0, failed, unfinished, summary)
+
+
+def _mirror(study: Study, seen: dict[str, Any], runs: Sequence[Run]) -> None:
+    """Bring the files of a study, and of runs of it, to storage."""
+    if not study.single:
+        store_copy(study.folder, study.runs[0].experiment.resources.storage, seen)
+    for run in runs:
+        run.mirror()
 
 
 def _run(study: Study, executor: Executor, signum: Signum) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from subquad.errors import RunError
 from subquad.experiment import Run, Study, differences, dump, load_study
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
+    ATTEMPTS,
     CELLS,
+    CHECKPOINTS,
     EXPERIMENT,
     IDENTITY,
     LOCK,
@@ -32,6 +34,7 @@ from subquad.runs import (
     write_json,
     write_text,
 )
+from subquad.storage import address_fault, content_of, listing, place_at, put
 
 
 def start(study: Study, root: Path) -> Study:
@@ -147,6 +150,46 @@ def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:
         except Timeout:
             return None
     return lock
+
+
+def local_folder(given: str, root: Path = Path(), tell: Callable[[str], None] = lambda text: None) -> Path:
+    """The folder of a run, study or search; one in storage is fetched to where it lies below `root`.
+
+    Where that folder is there already, the copy with more attempts is used; the other one stays.
+
+    Args:
+        given: a folder, or its address in storage, which ends in runs/NAME/STAMP.
+        tell: told in one line what was fetched, or why not.
+
+    Raises:
+        RunError: there is no such run in storage, or a process works on the folder.
+        DiskError: storage cannot be reached.
+    """
+    if "://" not in given:
+        return Path(given)
+    if fault := address_fault(given):
+        raise RunError(f"{given}: {fault}")
+    source = place_at(given)
+    names = [name for name in listing(source) if f"/{CHECKPOINTS}/" not in f"/{name}"]
+    above, _, below = given.rstrip("/").rpartition("/runs/")
+    if not names or not above:
+        raise RunError(f"{given}: no run, study or search; give its address as STORAGE/runs/NAME/STAMP")
+    folder = root.resolve() / "runs" / below
+    contents = {name: content_of(source / name) for name in names}
+    there = sum(data.count(b"\n") for name, data in contents.items() if Path(name).name == ATTEMPTS)
+    if folder.exists():
+        here = sum(path.read_bytes().count(b"\n") for path in folder.rglob(ATTEMPTS))
+        if here >= there:
+            tell(f"{folder} is used: it has {here} attempts, {given} has {there}")
+            return folder
+        with exclusive(folder):
+            folder.rename(aside := folder.with_name(f".{folder.name}.with-{here}-attempts"))
+        tell(f"{folder} has {here} attempts, {given} has {there}: the former is now {aside}")
+    part = folder.with_name(f".{folder.name}.part")
+    put({part / name: data for name, data in contents.items()})
+    part.rename(folder)
+    tell(f"{len(names)} files of {given} are in {folder}")
+    return folder
 
 
 @contextmanager

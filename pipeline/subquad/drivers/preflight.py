@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from subquad.data import DataSpec, check_copies
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
@@ -16,6 +15,7 @@ from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.experiment.settings import path_fields
+from subquad.storage import ADDRESSES, address_fault, check_storage, is_remote, place_at
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ def check_parts(study: Study) -> None:
         PluginError: a model cannot be built.
     """
     check_paths(study)
+    for storage in {run.experiment.resources.storage for run in study.runs}:
+        check_storage(storage)
     specs: dict[str, DataSpec] = {}
     built: set[str] = set()
     for run in study.runs:
@@ -121,7 +123,9 @@ def check_paths(study: Study) -> None:
         config = run.dataset_config
         for field in path_fields(type(config)):
             given = getattr(config, field)
-            if given and "://" not in given and not Path(given).exists():
+            if given and (fault := address_fault(given, ADDRESSES)):
+                raise DataError(f"dataset.params.{field}: {fault}{_of(run, study)}")
+            if given and not is_remote(place := place_at(given)) and not place.exists():
                 label = run.axes.get("dataset")
                 setting = f"matrix.dataset.{label}.params" if label else "dataset.params"
                 raise DataError(

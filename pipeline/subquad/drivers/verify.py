@@ -19,7 +19,6 @@ from subquad.experiment import Run, load_study
 from subquad.nn import Task
 from subquad.runs import (
     CELLS,
-    CHECKPOINTS,
     EXPERIMENT,
     FINAL,
     PREDICTIONS,
@@ -107,22 +106,22 @@ def _verified(folder: Path, run: Run | None = None) -> Verified:
 
 
 def _unfinished(run: Run) -> tuple[list[str], str]:
-    steps, faults = checkpoint.finished_steps(run.folder / CHECKPOINTS), list[str]()
+    steps, faults = checkpoint.finished_steps(run.checkpoints), list[str]()
     for step in steps:
         try:
-            checkpoint.read_checkpoint(run.folder / CHECKPOINTS, step)
+            checkpoint.read_checkpoint(run.checkpoints, step)
         except CheckpointError as error:
             faults.append(str(error))
     return faults, f"no result yet; {len(steps)} checkpoints are whole"
 
 
 def _finished(run: Run, result: Mapping[str, Any]) -> tuple[list[str], str]:
-    faults, test = result_faults(run.folder, result), result["test"]
+    faults, test = result_faults(run.folder, result, run.checkpoints), result["test"]
     if result["experiment"] != run.digest:
         faults.append(f"{RESULT} is of another experiment")
     if faults or not test:
         return faults, f"{result['status']}; its files are whole"
-    checkpoint.read_checkpoint(run.folder / CHECKPOINTS, test["step"])
+    checkpoint.read_checkpoint(run.checkpoints, test["step"])
     if test["checkpoint"] == "best" and test["step"] != result["best"]["step"]:
         faults.append(f"{RESULT}: step {test['step']} was tested, the best one is {result['best']['step']}")
     if not (run.folder / PREDICTIONS).exists():

@@ -27,7 +27,6 @@ from subquad.experiment import Run
 from subquad.registry import plugin_facts
 from subquad.runs import (
     ATTEMPTS,
-    CHECKPOINTS,
     ENVIRONMENT,
     ERROR,
     RESULT,
@@ -83,7 +82,7 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
     Raises:
         TrainingFailed: attempts keep failing at one place.
     """
-    own = group.together(lambda: (read(run.folder), *_begun(run.folder)))
+    own = group.together(lambda: (read(run.folder), *_begun(run)))
     earlier, newest, step, error = group.gather(own)[0]
     failures, limit = _failures(earlier, run.launch, step), run.experiment.resources.max_failures
     if failures > limit:
@@ -109,12 +108,12 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
     return attempt.attempt, group.together(record)
 
 
-def _begun(folder: Path) -> tuple[int, int, str]:
+def _begun(run: Run) -> tuple[int, int, str]:
     """The newest attempt that metrics.jsonl knows, the step of the newest checkpoint, and the newest error."""
     return (
-        read_new(folder, Place())[1].attempt,
-        max(checkpoint.finished_steps(folder / CHECKPOINTS), default=0),
-        _newest_error(folder),
+        read_new(run.folder, Place())[1].attempt,
+        max(checkpoint.finished_steps(run.checkpoints), default=0),
+        _newest_error(run.folder),
     )
 
 

@@ -29,7 +29,8 @@ from torch import Tensor
 
 from subquad.engine import faults
 from subquad.errors import CheckpointError, DiskError
-from subquad.runs import json_value, parse_object, read_json
+from subquad.runs import json_value, parse_object
+from subquad.storage import content_of, is_remote, listing, put, reason_of, remove_tree
 
 _FORMAT = 1
 MANIFEST = "manifest.json"
@@ -62,32 +63,29 @@ def manifest_of(root: Path, step: int) -> Path:
 
 
 def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint; when this returns it is on the disk and committed.
+    """Write a checkpoint; when this returns it is on the disk, or in the object store, and committed.
 
     Raises:
         DiskError: it cannot be written; older checkpoints are untouched.
     """
     folder = _folder_of(root, step)
     tensors = (save(dict(one)) for one in (checkpoint.model, checkpoint.optimizer, checkpoint.rng))
-    contents = dict(zip(_FILES, (*tensors, _json(checkpoint.state)), strict=True))
+    contents: dict[str, bytes] = dict(zip(_FILES, (*tensors, _json(checkpoint.state)), strict=True))
     manifest = {
         "format": _FORMAT,
         "step": step,
         "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in contents.items()},
     }
     try:
-        _remove(folder)
-        folder.mkdir(parents=True)
-        for name, data in contents.items():
-            faults.point(f"save.{name}")
-            _write(folder / name, data)
-        _sync(folder)
+        if not is_remote(root):
+            remove_tree(folder, MANIFEST)
+            folder.mkdir(parents=True)
+        _write(folder, contents)
         faults.point("save.manifest")
-        _write(folder / MANIFEST, _json(manifest))
-        _sync(folder)
-        _sync(root)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        _write(folder, {MANIFEST: _json(manifest)})
+    except (OSError, DiskError) as error:
+        if not is_remote(root):  # nothing finds one without its manifest, and a store that fails may take minutes
+            remove_tree(folder)
         raise _no_room(folder, error, sum(map(len, contents.values()))) from error
     faults.point("save.done")
 
@@ -100,14 +98,22 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as stream:
-        half = len(data) // 2
-        stream.write(data[:half])
-        faults.point("save.half")
-        stream.write(data[half:])
-        stream.flush()
-        os.fsync(stream.fileno())
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files so that they outlast a crash of the machine; those of an object store at once."""
+    if is_remote(folder):
+        put({folder / name: data for name, data in contents.items()})
+        return
+    for name, data in contents.items():
+        faults.point(f"save.{name}")
+        with (folder / name).open("wb") as stream:
+            half = len(data) // 2
+            stream.write(data[:half])
+            faults.point("save.half")
+            stream.write(data[half:])
+            stream.flush()
+            os.fsync(stream.fileno())
+    _sync(folder)
+    _sync(folder.parent)
 
 
 def _sync(folder: Path) -> None:
@@ -118,38 +124,25 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _no_room(folder: Path, error: OSError, needed: int) -> DiskError:
-    try:
-        free = shutil.disk_usage(folder.parent).free
-    except OSError:
-        free = 0
-    return DiskError(
-        f"cannot write checkpoint {folder}: {error.strerror or error}; it needs {needed / 1e6:.1f} MB, "
-        f"{free / 1e6:.1f} MB are free; earlier checkpoints are intact"
-    )
-
-
-def _remove(folder: Path) -> None:
-    """Delete a checkpoint, or whatever lies in its place, as far as that works."""
+def _no_room(folder: Path, error: OSError | DiskError, needed: int) -> DiskError:
+    reason = reason_of(error.__cause__ or error)
+    room = f"it needs {needed / 1e6:.1f} MB"
     with suppress(OSError):
-        # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
-        (folder / MANIFEST).unlink()
-    if folder.is_dir():
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            folder.unlink()
+        room += "" if is_remote(folder) else f", {shutil.disk_usage(folder.parent).free / 1e6:.1f} MB are free"
+    return DiskError(f"cannot write checkpoint {folder}: {reason}; {room}; earlier checkpoints are intact")
 
 
-def _steps(root: Path) -> list[int]:
-    """Steps that have a folder, committed or not, oldest first."""
-    matches = (_FOLDER.fullmatch(path.name) for path in root.glob("step-*"))
-    return sorted(int(match.group(1)) for match in matches if match)
+def _steps(root: Path) -> dict[int, bool]:
+    """Steps that have a folder, oldest first, and whether each is finished."""
+    names = listing(root)
+    tops = {name.partition("/")[0] for name in names}
+    steps = {int(match.group(1)): top for top in tops if (match := _FOLDER.fullmatch(top))}
+    return {step: f"{steps[step]}/{MANIFEST}" in names for step in sorted(steps)}
 
 
 def finished_steps(root: Path) -> list[int]:
     """Steps of finished checkpoints, damaged or not, oldest first."""
-    return [step for step in _steps(root) if manifest_of(root, step).exists()]
+    return [step for step, finished in _steps(root).items() if finished]
 
 
 def read_checkpoint(root: Path, step: int) -> Checkpoint:
@@ -192,9 +185,11 @@ def _best_step(state: Mapping[str, Any]) -> int | None:
 
 
 def _manifest(folder: Path, step: int) -> dict[str, Any]:
-    manifest = read_json(folder / MANIFEST)
-    if manifest is None:
-        raise CheckpointError(f"{folder}: no readable {MANIFEST}: the checkpoint was never finished or is damaged")
+    try:
+        manifest = parse_object(content_of(folder / MANIFEST))
+    except (OSError, ValueError) as error:
+        why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
+        raise CheckpointError(f"{folder}: {why}") from error
     if manifest.get("format") != _FORMAT:
         raise CheckpointError(
             f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {_FORMAT}: "
@@ -220,7 +215,7 @@ def _verified(path: Path, manifest: Mapping[str, Any]) -> bytes:
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path.parent / MANIFEST}: damaged: no entry for {path.name}") from error
     try:
-        data = path.read_bytes()
+        data = content_of(path)
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     if len(data) != size:
@@ -243,7 +238,8 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
         CheckpointError: there are finished checkpoints, and every one is damaged.
     """
     damaged: list[str] = []
-    for step in reversed(_steps(root)):
+    steps = _steps(root)
+    for step in reversed(steps):
         try:
             found = read_checkpoint(root, step)
             if (best := _best_step(found.state)) not in (None, step):
@@ -251,7 +247,7 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
             return found
         except CheckpointError as error:
             warn(f"passed over a bad checkpoint: {error}")
-            if manifest_of(root, step).exists():
+            if steps[step]:
                 damaged.append(str(error))
     if damaged:
         raise CheckpointError(
@@ -280,6 +276,8 @@ def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
     Later steps are a future that was given up; unfinished folders are of no use; of the finished ones the newest
     `keep` stay, and the steps in `also`.
     """
-    finished = [step for step in finished_steps(root) if step <= newest]
-    for step in set(_steps(root)) - set(finished[-keep:]) - (set(also) & set(finished)):
-        _remove(_folder_of(root, step))
+    steps = _steps(root)
+    finished = [step for step, is_finished in steps.items() if is_finished and step <= newest]
+    for step in steps.keys() - set(finished[-keep:]) - (set(also) & set(finished)):
+        # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
+        remove_tree(_folder_of(root, step), MANIFEST)

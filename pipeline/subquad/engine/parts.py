@@ -20,11 +20,14 @@ from subquad.engine.start import start_from
 from subquad.engine.tensors import seed_everything
 from subquad.errors import ConfigError
 from subquad.experiment import Run
+from subquad.experiment.run import data_root
 from subquad.experiment.schema import Experiment, Train
+from subquad.experiment.settings import path_fields
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
 from subquad.plan import Plan, PlanSettings
 from subquad.plugin import Site
 from subquad.registry import build_class, make_mixer
+from subquad.storage import fetched
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -104,8 +107,11 @@ def _to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> 
 
 
 def build_dataset(run: Run) -> Dataset:
-    """The data set, prepared."""
-    dataset: Dataset = build_class(run.dataset)(run.dataset_config, run.data_root)
+    """The data set, prepared; what its parameters give as addresses is brought to this machine first."""
+    config, root = run.dataset_config, run.data_root or data_root()
+    given = {name: getattr(config, name) for name in path_fields(type(config))}
+    local = {name: str(fetched(one, root)) for name, one in given.items() if one and "://" in one}
+    dataset: Dataset = build_class(run.dataset)(config.model_copy(update=local), root)
     dataset.prepare()
     return dataset
 

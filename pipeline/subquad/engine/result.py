@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,9 +23,9 @@ from subquad.engine.group import Group
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress
 from subquad.engine.tensors import load_model
-from subquad.errors import TrainingFailed, plain
+from subquad.errors import DiskError, TrainingFailed, plain
 from subquad.experiment import Run
-from subquad.runs import CHECKPOINTS, PREDICTIONS, append_line, touching, write_result
+from subquad.runs import PREDICTIONS, append_line, touching, write_result
 
 _FORMAT = 1
 _LABELS = {
@@ -111,7 +112,7 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
         if not progress.best:
             raise TrainingFailed(f"no evaluation gave a finite {run.goal.metric}: there is no best checkpoint to test")
         chosen, step = "best", progress.best["step"]
-        root = run.folder / CHECKPOINTS
+        root = run.checkpoints
         load_model(parts.bare_model, parts.group.together(lambda: checkpoint.read_weights(root, step, run.digest)))
     split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
     metrics, arrays = evaluate(parts, split, per_sample=True)
@@ -162,6 +163,8 @@ def fail(run: Run, group: Group, reason: str) -> Literal["failed"]:
     if group.first:
         unknown = dict.fromkeys(("test", "best", "last", "seconds_per_step", "peak_memory_bytes"))
         write_result(run.folder, {**_identity(run), "status": "failed", "reason": reason, **unknown})
+        with suppress(DiskError):  # the reason is more than what keeps it from storage
+            run.mirror()
     return "failed"
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from subquad.cost import Cost
 from subquad.data import Dataset
@@ -23,7 +22,8 @@ from subquad.engine.state import Progress, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
-from subquad.runs import CHECKPOINTS, ERROR, METRICS, OPENINGS, PLAN, runs_root, write_json, write_result
+from subquad.runs import ERROR, METRICS, OPENINGS, PLAN, runs_root, write_json, write_result
+from subquad.storage import remove_tree
 
 Status = Literal["finished", "failed", "stopped"]
 
@@ -65,9 +65,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     parts = build_parts(run, group, dataset)
     found = _newest(run, group, told.append)
     progress = restore(parts, found) if found else Progress()
-    if group.first:
-        write_json(run.folder / PLAN, parts.plan.numbers())
-        tidy(run.folder, parts.train.keep_checkpoints, progress)
+    group.together(partial(_begin, parts, progress))
     log = MetricsLog(run.folder if group.first else None, progress.records, attempt, parts.plan)
     if log.lost:
         told.append(f"{METRICS} was damaged: {log.lost} of {progress.records} records of earlier attempts are lost")
@@ -83,15 +81,27 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
             result = result_of(parts, seal, cost, progress)
     finally:
         log.close()
-    used = usage.to_json()
-    if group.first:
-        root, test = run.folder / CHECKPOINTS, result["test"]
-        tested = [checkpoint.manifest_of(root, test["step"])] if test else []
-        write_result(run.folder, result | {"kernels": kernels, **used}, *tested)
-        if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
-            shutil.rmtree(root, ignore_errors=True)
-    group.barrier()
+    whole = result | {"kernels": kernels, **usage.to_json()}
+    group.together(partial(_end, run, group, whole))
     return "finished"
+
+
+def _begin(parts: Parts, progress: Progress) -> None:
+    """Bring the run's files in line with where it goes on."""
+    if parts.group.first:
+        write_json(parts.run.folder / PLAN, parts.plan.numbers())
+        tidy(parts.run, parts.train.keep_checkpoints, progress)
+        parts.run.mirror()
+
+
+def _end(run: Run, group: Group, result: dict[str, Any]) -> None:
+    if group.first:
+        root, test = run.checkpoints, result["test"]
+        tested = [checkpoint.manifest_of(root, test["step"])] if test else []
+        write_result(run.folder, result, *tested)
+        run.mirror()
+        if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
+            remove_tree(root)
 
 
 def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
@@ -105,7 +115,7 @@ def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
 
 def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest good checkpoint; the first rank chooses, so that no rank goes on from another one."""
-    root = run.folder / CHECKPOINTS
+    root = run.checkpoints
     found = group.together(lambda: checkpoint.newest_good(root, warn) if group.first else None)
     step = group.gather(found and found.state["progress"]["step"])[0]
     if step is None or group.first:

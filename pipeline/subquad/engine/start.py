@@ -15,7 +15,7 @@ from subquad.engine import checkpoint
 from subquad.errors import ConfigError
 from subquad.experiment.schema import Experiment
 from subquad.nn import Backbone
-from subquad.runs import CHECKPOINTS
+from subquad.storage import checkpoints_of, place_at, reaching
 
 
 def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None:
@@ -30,7 +30,9 @@ def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None
     init = experiment.init
     if init is None:
         return None
-    tensors, sha256 = _read(init.source)
+    place = place_at(init.source)
+    with reaching(place, ConfigError):
+        tensors, sha256 = _read(init.source, place)
     found = model.import_weights(tensors)
     if not found.used:
         raise ConfigError(f"init.from: {init.source}: none of its {len(tensors)} tensors fits this model")
@@ -43,13 +45,12 @@ def start_from(model: Backbone, experiment: Experiment) -> dict[str, Any] | None
     return {"from": init.source, "sha256": sha256, **{key: list(some) for key, some in names.items()}}
 
 
-def _read(source: str) -> tuple[Mapping[str, Tensor], str]:
+def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
     """Tensors by name, and the SHA-256 of the file they come from, else of themselves."""
-    path = Path(source)
     if source.startswith("timm:"):
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
-        found = checkpoint.trained_weights(path / CHECKPOINTS)
+        found = checkpoint.trained_weights(checkpoints_of(path))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -24,8 +23,8 @@ from subquad.engine.tensors import (
     seed_everything,
 )
 from subquad.errors import CheckpointError
-from subquad.experiment import differences
-from subquad.runs import BEST, CHECKPOINTS, LAST, touching, write_json
+from subquad.experiment import Run, differences
+from subquad.runs import BEST, LAST, touching, write_json
 
 
 @dataclass
@@ -106,21 +105,22 @@ def save(parts: Parts, progress: Progress) -> None:
     def write() -> None:
         if group.first:
             content = Checkpoint(model, optimizer, states, state)
-            checkpoint.write(run.folder / CHECKPOINTS, progress.step, content)
-            tidy(run.folder, parts.train.keep_checkpoints, progress)
+            run.mirror()  # before the checkpoint that counts its records
+            checkpoint.write(run.checkpoints, progress.step, content)
+            tidy(run, parts.train.keep_checkpoints, progress)
 
     group.together(write)
 
 
-def tidy(run: Path, keep: int, progress: Progress) -> None:
+def tidy(run: Run, keep: int, progress: Progress) -> None:
     """Bring best.json, last.json and the kept checkpoints in line with where the run stands."""
     for name, found in ((BEST, progress.best), (LAST, progress.last)):
         if found:
-            write_json(run / name, found)
+            write_json(run.folder / name, found)
         else:
-            with touching(run / name):
-                (run / name).unlink(missing_ok=True)
-    checkpoint.prune(run / CHECKPOINTS, progress.step, keep, [progress.best["step"]] if progress.best else [])
+            with touching(run.folder / name):
+                (run.folder / name).unlink(missing_ok=True)
+    checkpoint.prune(run.checkpoints, progress.step, keep, [progress.best["step"]] if progress.best else [])
 
 
 def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -148,7 +148,7 @@ def restore(parts: Parts, found: Checkpoint) -> Progress:
         return _restore(parts, found)
     except (CheckpointError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, CheckpointError) else repr(error)
-        where = parts.run.folder / CHECKPOINTS
+        where = parts.run.checkpoints
         raise CheckpointError(f"{where}: step {state['progress']['step']} cannot be used: {reason}") from error
 
 

@@ -35,6 +35,7 @@ from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
 from subquad.runs import path_at, read_result
+from subquad.storage import checkpoints_at, store_copy
 
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""
@@ -57,9 +58,9 @@ class Run:
         mixers: plugin and parameters of each entry of the experiment's `mixers`.
         label: names it within a study, and its folder there; for a single experiment the experiment's name.
         axes: its choice on each axis of a study: a component's label, else the value.
-        place: its folder, on storage that every worker sees; None until it is made.
+        place: its folder; None until it is made.
         launch: names the start of the driver that works on it; a restart by hand is another one.
-        data_root: folder for prepared data.
+        data_root: folder for prepared data; None: that of the process that uses them, `data_root()`.
         is_trial: a trial of a search: it ends with its last evaluation, and the test split stays closed.
     """
 
@@ -77,7 +78,7 @@ class Run:
     axes: dict[str, Any] = field(default_factory=dict)
     place: Path | None = None
     launch: str = ""
-    data_root: Path = field(default_factory=data_root)
+    data_root: Path | None = None
     is_trial: bool = False
 
     @property
@@ -85,6 +86,23 @@ class Run:
         """Where its files are."""
         assert self.place is not None, "the run has no folder yet"
         return self.place
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are: in its folder, or in storage."""
+        return checkpoints_at(self.folder, self.experiment.resources.storage)
+
+    @cached_property
+    def _mirrored(self) -> dict[str, Any]:
+        return {}
+
+    def mirror(self) -> None:
+        """Bring what changed of its small files to storage.
+
+        Raises:
+            DiskError: they cannot be written there.
+        """
+        store_copy(self.folder, self.experiment.resources.storage, self._mirrored)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -134,7 +152,6 @@ class Run:
             "sources": {names[path].name: dict(vars(source)) for path, source in self.sources.items()},
             "plugins": [plugin_facts(one) for one in self.plugins],
             "place": None if self.place is None else str(self.place),
-            "data_root": str(self.data_root),
             **{name: getattr(self, name) for name in ("label", "axes", "launch", "is_trial")},
         }
 
@@ -155,7 +172,6 @@ class Run:
         return replace(
             check(Experiment.model_validate(plain["experiment"]), resolve=resolve_here),
             place=None if plain["place"] is None else path_at(plain["place"]),
-            data_root=Path(plain["data_root"]),
             **{name: plain[name] for name in ("label", "axes", "launch", "is_trial")},
         )
 
@@ -238,8 +254,11 @@ def _with(experiment: Experiment, changes: Mapping[KeyPath, Mapping[str, Any]]) 
 
 
 def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experiment:
-    """The experiment with the paths of plugins in files, and of its starting weights, absolute."""
-    init = experiment.init
+    """The experiment with the paths of storage, of plugins in files, and of its starting weights, absolute."""
+    init, resources = experiment.init, experiment.resources
+    if resources.storage is not None:
+        storage = absolute(resources.storage, folder_of(("resources", "storage"), marks, base))
+        experiment = experiment.model_copy(update={"resources": resources.model_copy(update={"storage": storage})})
     if init is not None:
         source = absolute(init.source, folder_of(("init", "from"), marks, base))
         experiment = experiment.model_copy(update={"init": init.model_copy(update={"from": source})})

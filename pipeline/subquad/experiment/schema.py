@@ -9,6 +9,7 @@ from pydantic import Field, create_model, model_validator
 
 from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.plugin import Config, Role, Site, param
+from subquad.storage import address_fault
 
 FORMAT = 1
 """Version of the experiment format; written into every run."""
@@ -143,6 +144,12 @@ class Resources(Config):
     max_failures: int = param(3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0)
     hang_timeout_s: float = param(300.0, meaning="seconds a worker may be silent in a collective call", gt=0)
     wait_s: float = param(0.0, meaning="seconds to wait for room on a cluster that grows", ge=0)
+    storage: str | None = param(
+        None,
+        meaning="where checkpoints, and a copy of a run's files, are kept: s3://..., gs://..., or a folder that every "
+        "node sees; null: in the run's folder",
+        min_length=1,
+    )
 
     @property
     def fewest(self) -> int:
@@ -158,6 +165,8 @@ class Resources(Config):
     def _some(self) -> Resources:
         if self.fewest > self.most:
             raise ValueError(f"the smaller number of workers comes first: got {self.workers}")
+        if fault := address_fault(self.storage or ""):
+            raise ValueError(f"resources.storage: {fault}")
         return self
 
 

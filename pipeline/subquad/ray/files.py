@@ -119,6 +119,9 @@ class _DriverFiles(AbstractFileSystem):
     def rm_file(self, path: str) -> None:
         self._do("rm_file", path)
 
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        self._do("rm", path, recursive)
+
     def rmdir(self, path: str) -> None:
         self._do("rmdir", path)
 

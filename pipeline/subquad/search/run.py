@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +18,7 @@ from subquad.experiment import Study, load_study
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import CHECKPOINTS, FINAL, STUDY, SUMMARY, is_study, write_json, write_text
+from subquad.runs import FINAL, STUDY, SUMMARY, is_study, write_json, write_text
 from subquad.search.candidates import SEED, Candidate
 from subquad.search.folder import BEST, Trials, place_of
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
@@ -29,6 +28,7 @@ from subquad.search.search import Search, load_text, same_sources
 from subquad.search.source import TrialSource
 from subquad.search.summary import over_of, summary_of
 from subquad.search.trial import Trial, winner_of
+from subquad.storage import checkpoints_of, remove_tree, store_copy
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary as Tracked
 
@@ -83,21 +83,25 @@ def run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> E
     with listening(), exclusive(folder):
         search = prepared.search
         publisher = open_publisher(search.candidates[0].run.experiment.tracking, folder, name=search.study.name)
+        storage, seen = search.candidates[0].run.experiment.resources.storage, dict[str, Any]()
+        store_copy(folder, storage, seen)
         publisher.start()
         try:
-            ended = _run(prepared, folder, watch, executor)
+            ended = _run(prepared, folder, watch, executor, lambda: store_copy(folder, storage, seen))
         finally:
             tracking = publisher.close()
+        store_copy(folder, storage, seen)
         return replace(ended, tracking=tracking)
 
 
-def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor) -> Ended:
+def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor, keep: Callable[[], None]) -> Ended:
     search, trials = prepared.search, prepared.search.trials(folder)
     same_sources(search, folder)
 
     def ended(run: Path) -> None:
         _forget_weights(run)
         _summarize(search, trials, source)
+        keep()
         _, candidate, number = place_of(run)
         if (found := trials.one(candidate, number)) is not None and found.ended:
             watch.trial(found)
@@ -145,7 +149,7 @@ def _tidy(search: Search, trials: Trials) -> None:
 
 
 def _forget_weights(run: Path) -> None:
-    shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
+    remove_tree(checkpoints_of(run))
 
 
 def _summarize(search: Search, trials: Trials, source: TrialSource) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def test_junk_is_walked_over_and_cleared_away(tmp_path):
         put(tmp_path, step, float(step))
     assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 3.0
     prune(tmp_path, 3, 1, [])
-    assert _steps(tmp_path) == [3]
+    assert list(_steps(tmp_path)) == [3]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -139,7 +139,7 @@ def test_pruning_keeps_the_newest_and_the_named(tmp_path):
     for step in range(1, 7):
         put(tmp_path, step)
     prune(tmp_path, 6, 2, [1])
-    assert _steps(tmp_path) == [1, 5, 6]
+    assert list(_steps(tmp_path)) == [1, 5, 6]
 
 
 def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
@@ -148,9 +148,9 @@ def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
     checkpoint._folder_of(tmp_path, 27).mkdir()
     checkpoint._folder_of(tmp_path, 29).mkdir()
     prune(tmp_path, 28, 2, [13, 29])
-    assert _steps(tmp_path) == [13, 26, 28]
+    assert list(_steps(tmp_path)) == [13, 26, 28]
     prune(tmp_path, 28, 1, [])
-    assert _steps(tmp_path) == [28]
+    assert list(_steps(tmp_path)) == [28]
 
 
 def test_newest_is_by_step_not_by_time(tmp_path):
@@ -168,7 +168,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_write", full)
     with pytest.raises(DiskError, match=r"No space left on device; it needs .* MB, .* MB are free"):
         put(tmp_path, 2)
-    assert _steps(tmp_path) == [1]
+    assert list(_steps(tmp_path)) == [1]
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 1.0
 
 

@@ -1,0 +1,321 @@
+"""What lies outside a run's own folder: its checkpoints, a copy of its small files, and data sets that are URLs.
+
+A place is a folder, or an address in an object store, s3://BUCKET/... or gs://BUCKET/... The layout there is that below
+`--root`: STORAGE/runs/NAME/STAMP/... In an object store nothing is renamed or appended to, and listings are never kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from filelock import FileLock
+from upath import UPath
+
+from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
+from subquad.runs import (
+    CHECKPOINTS,
+    ERROR,
+    IDENTITY,
+    LOCK,
+    OWNER,
+    RESULT,
+    STOP,
+    is_run,
+    is_study,
+    read_json,
+    touching,
+)
+
+STORES = ("s3", "gs")
+ADDRESSES = (*STORES, "http", "https", "file")
+"""Kinds of addresses that a data set may have."""
+_NEEDED = {
+    "s3": ("s3fs", "'subquad[s3]'"),
+    "gs": ("gcsfs", "'subquad[gcs]'"),
+    "http": ("aiohttp", "aiohttp"),
+    "https": ("aiohttp", "aiohttp"),
+}
+"""The module that reaches a kind of address, and how it is installed."""
+
+# An address that does not answer costs minutes at most: `s3fs` tries each request up to five times.
+_WAITS = {"connect_timeout": 5, "read_timeout": 20, "retries": {"mode": "standard", "total_max_attempts": 2}}
+_OPTIONS: dict[str, dict[str, Any]] = {"s3": {"config_kwargs": _WAITS}, "gs": {"requests_timeout": 20}}
+_STAYS = (LOCK, OWNER, STOP)
+"""What belongs to the process that works on a folder."""
+
+
+def address_fault(address: str, known: tuple[str, ...] = STORES) -> str:
+    """Why an address cannot be used, "" where it can or is a path of this machine."""
+    if "://" not in address:
+        return ""
+    parts = urlsplit(address)
+    if parts.scheme not in known:
+        return f"{parts.scheme}:// is not supported; use {', '.join(f'{one}://' for one in known)} or a folder"
+    if parts.username is not None:
+        return (
+            "must not hold a user name or password, as experiments are written to disk: give them as the store's own "
+            "environment variables or files, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    if not parts.netloc and parts.scheme != "file":
+        return f"{address} names no {'server' if parts.scheme.startswith('http') else 'bucket'}"
+    return ""
+
+
+def root_of(given: str) -> tuple[Path, tuple[str, ...]]:
+    """The folder for `runs/` that `--root` names, and the override it stands for; an address is storage.
+
+    Raises:
+        ConfigError: an address that cannot be used.
+    """
+    if fault := address_fault(given):
+        raise ConfigError(f"--root: {fault}")
+    return (Path(), (f"resources.storage={given}",)) if "://" in given else (Path(given), ())
+
+
+def place_at(address: str) -> Path:
+    """A path of this machine, or what has its methods in an object store.
+
+    Raises:
+        UserError: it is not supported, or a package that reaches it is not installed.
+    """
+    if fault := address_fault(address, ADDRESSES):
+        raise ConfigError(fault)
+    scheme, _, rest = address.rpartition("://")
+    if scheme in ("", "file"):
+        return Path(rest)
+    module, package = _NEEDED[scheme]
+    if find_spec(module) is None:
+        raise UserError(f"{scheme}:// needs {module}, which is not installed: pip install {package}")
+    return cast("Path", UPath(address, use_listings_cache=False, **_OPTIONS.get(scheme, {})))
+
+
+def kept_at(folder: Path, storage: str) -> Path:
+    """The place in storage of what lies below `runs/`.
+
+    Raises:
+        RunError: the folder lies elsewhere, so that nobody knows its place.
+    """
+    above = folder.parts[:-1]
+    if "runs" not in above:
+        raise RunError(f"{folder}: must lie below a folder `runs`, as its checkpoints are in {storage}/runs/...")
+    start = len(above) - 1 - above[::-1].index("runs")
+    return place_at(storage).joinpath(*folder.parts[start:])
+
+
+def checkpoints_at(folder: Path, storage: str | None = None) -> Path:
+    """Where the checkpoints of a run's folder are."""
+    return (kept_at(folder, storage) if storage else folder) / CHECKPOINTS
+
+
+def checkpoints_of(folder: Path) -> Path:
+    """Where the checkpoints of a run are, by what its folder says."""
+    experiment = (read_json(folder / IDENTITY) or {}).get("experiment") or {}
+    return checkpoints_at(folder, experiment.get("resources", {}).get("storage"))
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a place lies in an object store."""
+    return isinstance(path, UPath)
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong in one line."""
+    said = " ".join(str(getattr(error, "strerror", None) or error).split())
+    if isinstance(error, FileNotFoundError) and " " not in said:  # only its name again
+        return "there is no such file, or it may not be read"
+    return said[:300] or type(error).__name__
+
+
+@contextmanager
+def reaching(place: Path, kind: type[UserError] = DiskError) -> Iterator[None]:
+    """Whatever goes wrong with a place in the block is a user's error, in one line.
+
+    Raises:
+        kind: the place and the reason.
+    """
+    try:
+        yield
+    except SubquadError:
+        raise
+    except Exception as error:  # of the store's own library: each has exceptions of its own
+        raise kind(f"{place}: {reason_of(error)}") from error
+
+
+def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Names of all files below a folder, with `/`, and what its store says of each; one request in an object store.
+
+    Raises:
+        DiskError: it cannot be listed.
+    """
+    if not isinstance(folder, UPath):
+        return {path.relative_to(folder).as_posix(): {} for path in folder.rglob("*")}
+    with reaching(folder):
+        above = f"{folder.path.rstrip('/')}/"
+        found: Any = folder.fs.find(folder.path, detail=True)
+        names = {path.removeprefix(above): told for path, told in found.items() if path.startswith(above)}
+        if strange := next((name for name in names if ".." in PurePosixPath(name).parts), None):
+            raise DiskError(f"{folder}: holds {strange!r}, which is no file name")
+    return names
+
+
+def content_of(path: Path) -> bytes:
+    """A file's content.
+
+    Raises:
+        OSError: it is not there; or, of this machine, cannot be read.
+        DiskError: its store cannot be reached, or refuses it.
+    """
+    if not isinstance(path, UPath):
+        return path.read_bytes()
+    with reaching(path), suppress(FileNotFoundError):
+        return cast("bytes", path.fs.cat_file(path.path))
+    raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+
+
+def put(files: Mapping[Path, bytes]) -> None:
+    """Write small files, each whole or not at all, all at once where the store can do that.
+
+    Raises:
+        DiskError: one cannot be written.
+    """
+    for path, data in files.items():
+        if not isinstance(path, UPath):
+            with reaching(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+                temporary.write_bytes(data)
+                os.replace(temporary, path)
+    remote = {path: data for path, data in files.items() if isinstance(path, UPath)}
+    if first := next(iter(remote), None):
+        with reaching(first.parent):
+            first.fs.pipe({path.path: data for path, data in remote.items()})
+
+
+def remove(path: Path) -> None:
+    """Delete a file that may be gone.
+
+    Raises:
+        DiskError: it cannot be deleted.
+    """
+    with reaching(path), suppress(FileNotFoundError):
+        if isinstance(path, UPath):
+            path.fs.rm_file(path.path)
+        else:
+            path.unlink()
+
+
+def remove_tree(folder: Path, first: str = "") -> None:
+    """Delete a folder as far as that works, a file of it first."""
+    if not isinstance(folder, UPath):
+        if first:
+            with suppress(OSError):
+                (folder / first).unlink()
+        if folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                folder.unlink()
+        return
+    with suppress(DiskError), reaching(folder):
+        if first:
+            remove(folder / first)
+        folder.fs.rm(folder.path, recursive=True)
+
+
+def check_storage(storage: str | None) -> None:
+    """Refuse storage that cannot be written, before anything is made.
+
+    Raises:
+        RunError: the reason.
+        UserError: a package is missing.
+    """
+    if storage is None:
+        return
+    probe = place_at(storage) / "runs" / f".probe-{os.getpid()}"
+    try:
+        put({probe: b""})
+        remove(probe)
+    except DiskError as error:
+        raise RunError(f"resources.storage: {storage} cannot be used: {reason_of(error.__cause__ or error)}") from error
+
+
+def store_copy(folder: Path, storage: str | None, seen: dict[str, Any]) -> None:
+    """Bring the small files of a run's, study's or search's folder to storage, those that changed; runs in it are left.
+
+    Args:
+        seen: what the last call with it found, which this one keeps up to date. Empty at first.
+
+    Raises:
+        DiskError: they cannot be written there.
+    """
+    if storage is None or (target := kept_at(folder, storage)) == folder:
+        return
+    now: dict[str, Any] = {}
+    for path in _small_files(folder):
+        about = path.stat()
+        now[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime)
+    changed = [name for name, about in now.items() if seen.get(name) != about]
+    for last in (False, True):  # a result stands on the other files
+        with touching(folder):
+            put({target / name: (folder / name).read_bytes() for name in changed if (name == RESULT) is last})
+    for name in (seen.keys() or {RESULT, ERROR}) - now.keys():
+        remove(target / name)
+    seen.clear()
+    seen.update(now)
+
+
+def _small_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.glob("*"), key=str):
+        if path.is_dir():
+            if path.name != CHECKPOINTS and not is_run(path) and not is_study(path):
+                yield from _small_files(path)
+        elif path.name not in _STAYS and not path.name.startswith(".") and not path.name.endswith(".lock"):
+            yield path
+
+
+def fetched(address: str, root: Path) -> Path:
+    """A data set's file or folder on this machine; it is copied once for each content it has had.
+
+    Args:
+        root: folder for prepared data.
+
+    Raises:
+        DataError: it is not there, or cannot be copied.
+    """
+    place = place_at(address)
+    if not isinstance(place, UPath):
+        return place
+    with reaching(place, DataError):
+        told = place.fs.info(place.path)
+        is_folder = told.get("type") == "directory" and urlsplit(address).scheme in STORES
+        files = listing(place) if is_folder else {"": told}
+        if is_folder and not files:
+            raise DataError(f"{address}: there is nothing")
+        marks = {name: [str(one.get(key)) for key in ("size", *_VERSIONS)] for name, one in files.items()}
+        version = hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[:16]
+        folder = root / "fetched" / version
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                part = folder.with_suffix(".part")
+                shutil.rmtree(part, ignore_errors=True)
+                for name in files:
+                    target = part / place.name / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    place.fs.get_file((place / name if name else place).path, str(target))
+                part.rename(folder)
+    return folder / place.name
+
+
+_VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "Last-Modified")
+"""What stores call that which changes with a file's content."""
