@@ -21,6 +21,7 @@ _VERBS = {
     "verify": ("report", "Check that a run, study or search still says what its training found."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),
+    "cluster": ("cluster", "Make files that start a cluster for an experiment."),
     "sync": ("tracking", "Send to MLflow what it does not have yet."),
     "ui": ("tracking", "Show the runs in MLflow's web pages."),
 }

@@ -1,0 +1,155 @@
+"""`subquad cluster render`: files that start a Ray cluster and train an experiment on it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.resources import files
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import click
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from subquad.errors import ConfigError
+from subquad.experiment import Study, load_study
+from subquad.runs import write_text
+
+_NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
+"""What Kubernetes takes as a name, and KubeRay adds its own endings to."""
+
+
+class _Matching(click.ParamType):
+    """Text of one form; whatever it is, it can be pasted into a script."""
+
+    def __init__(self, name: str, pattern: str, words: str):
+        self.name, self._pattern, self._words = name, pattern, words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(self._pattern, value):
+            self.fail(f"{value!r}: {self._words}", param, ctx)
+        return value
+
+
+_NAMES = _Matching("name", _NAME, "lower-case letters, digits and '-', the first a letter, at most 47")
+
+
+def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every kind of cluster takes."""
+    parts = [
+        click.argument("target", metavar="EXPERIMENT"),
+        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]..."),
+        click.option("--name", type=_NAMES, help="Name of the job. Default: the experiment's."),
+        click.option(
+            "--workers-per-node",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Training processes on each node.",
+        ),
+        click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File. Default: the terminal."),
+    ]
+    for part in reversed(parts):
+        command = part(command)
+    return command
+
+
+@click.group("cluster")
+def cluster_command() -> None:
+    """Make files that start a cluster for an experiment."""
+
+
+@cluster_command.group("render")
+def _render() -> None:
+    """Write what starts a cluster, trains EXPERIMENT on it and ends it.
+
+    The cluster has the size that `resources` of the experiment asks for. Nothing is started.
+
+    \b
+    subquad cluster render kuberay quickstart resources.workers=4 resources.gpus_per_worker=1
+    subquad cluster render slurm experiment.yaml resources.workers=4 --time 12:00:00
+    """
+
+
+@_render.command("kuberay")
+@_shared
+@click.option(
+    "--image", type=_Matching("image", r"[\w./:@-]+", "letters, digits and ./:@-"), help="Default: subquad:VERSION."
+)
+@click.option(
+    "--memory",
+    type=_Matching("memory", r"[1-9]\d*[KMGT]i?", "a number and Ki, Mi, Gi or Ti"),
+    default="16Gi",
+    show_default=True,
+    help="Of each node that trains.",
+)
+@click.option("--cluster", is_flag=True, help="The cluster alone, which stays, for `subquad submit`.")
+def _kuberay(**given: Any) -> None:
+    """Write a RayJob, or a RayCluster, with a NetworkPolicy for `kubectl apply`.
+
+    The image must hold the plugins that the experiment uses, see the Dockerfile of subquad.
+
+    \b
+    subquad cluster render kuberay quickstart resources.storage=s3://bucket/runs --output job.yaml
+    subquad cluster render kuberay quickstart resources.workers=4 --cluster
+    """
+    study = load_study(given["target"], given["overrides"])
+    if source := next((source for run in study.runs for source in run.sources.values()), None):
+        raise ConfigError(f"{source.path} is on this machine: make a package of it and install it in the image")
+    image = given["image"] or f"subquad:{version('subquad')}"
+    _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text})
+
+
+@_render.command("slurm")
+@_shared
+@click.option(
+    "--time",
+    type=_Matching("time", r"(\d+-)?\d+(:\d\d){0,2}", "MINUTES, HH:MM:SS or DAYS-HH:MM:SS"),
+    help="Limit, as Slurm writes it. Default: the partition's.",
+)
+@click.option("--partition", type=_Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"), help="Slurm's.")
+def _slurm(**given: Any) -> None:
+    """Write a script for `sbatch`.
+
+    It runs in the environment and folder of `sbatch`, which every node must see.
+
+    \b
+    subquad cluster render slurm quickstart resources.workers=4 --partition gpu --output job.sh
+    """
+    study = load_study(given["target"], given["overrides"])
+    _write("slurm.sh.j2", study, given | {"arguments": shlex.join([given["target"], *given["overrides"]])})
+
+
+def _write(template: str, study: Study, given: dict[str, Any]) -> None:
+    name = given["name"] or re.sub(r"[^a-z0-9]+", "-", study.name.lower()).strip("-")[:47].strip("-")
+    if not re.fullmatch(_NAME, name):
+        raise ConfigError(f"{study.name!r} gives no name for a cluster: choose one with --name")
+    environment = Environment(
+        loader=FunctionLoader(lambda one: (files("subquad") / "templates" / "cluster" / one).read_text("utf-8")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    text = environment.get_template(template).render(given | _sizes(study, given["workers_per_node"]) | {"name": name})
+    if given["output"]:
+        write_text(given["output"], text)
+    else:
+        click.echo(text, nl=False)
+
+
+def _sizes(study: Study, per_node: int) -> dict[str, int]:
+    """How many nodes, and what of each; a study's runs use the cluster one after the other."""
+    asked = [run.experiment.resources for run in study.runs]
+    ranges = [[int(end) for end in str(one.workers).split("..")] for one in asked]
+    fewest, most = min(one[0] for one in ranges), max(one[-1] for one in ranges)
+    each = min(per_node, most)
+    return {
+        "fewest": ceil(fewest / each),
+        "most": ceil(most / each),
+        "cpus": ceil(each * max(one.cpus_per_worker for one in asked)),
+        "gpus": ceil(each * max(one.gpus_per_worker for one in asked)),
+    }
