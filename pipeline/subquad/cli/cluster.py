@@ -144,8 +144,7 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
 def _sizes(study: Study, per_node: int) -> dict[str, int]:
     """How many nodes, and what of each; a study's runs use the cluster one after the other."""
     asked = [run.experiment.resources for run in study.runs]
-    ranges = [[int(end) for end in str(one.workers).split("..")] for one in asked]
-    fewest, most = min(one[0] for one in ranges), max(one[-1] for one in ranges)
+    fewest, most = min(one.fewest for one in asked), max(one.most for one in asked)
     each = min(per_node, most)
     return {
         "fewest": ceil(fewest / each),

@@ -110,4 +110,4 @@ def test_the_setup_of_a_shell_is_written_once(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert said.stdout == f"{tmp_path}/subquad/bin:/usr/bin:/bin token\n"
+    assert said.stdout == f"{tmp_path}/subquad-env/bin:/usr/bin:/bin token\n"

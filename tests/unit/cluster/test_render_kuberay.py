@@ -30,7 +30,9 @@ def pods(spec: dict) -> list[dict]:
 
 def test_a_job_with_gpus(capsys):
     asked = ("resources.workers=4", "resources.gpus_per_worker=1", "resources.cpus_per_worker=6", "train.batch_size=32")
-    found = rendered(capsys, "quickstart", *asked, "--workers-per-node", "2", "--memory", "64Gi", "--image", "r.io/a/b:1")
+    found = rendered(
+        capsys, "quickstart", *asked, "--workers-per-node", "2", "--memory", "64Gi", "--image", "r.io/a/b:1"
+    )
     assert set(found) == {"RayJob", "ConfigMap", "NetworkPolicy"}
     job = found["RayJob"]["spec"]
     (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
@@ -71,7 +73,7 @@ def test_the_network_policy_is_about_every_pod(capsys, more):
 
 def test_the_experiment_travels_whole_and_is_no_part_of_a_command(capsys, tmp_path):
     mean = tmp_path / "it's $(mean) `x` {{ name }}.yaml"
-    mean.write_text("extends: quickstart\ntracking: {experiment: \"a: 'b' $(c) {{ d }} # \\\" é\"}\n", encoding="utf-8")
+    mean.write_text('extends: quickstart\ntracking: {experiment: "a: \'b\' $(c) {{ d }} # \\" é"}\n', encoding="utf-8")
     found = rendered(capsys, str(mean), "train.lr=3e-4")
     study = load_study(str(mean), ["train.lr=3e-4"])
     assert found["ConfigMap"]["data"]["experiment.yaml"].rstrip("\n") == study.text.rstrip("\n")
@@ -130,5 +132,5 @@ def test_what_cannot_be_is_refused_in_one_line(capsys, arguments, said):
 
 def test_a_plugin_in_a_file_is_refused(capsys):
     mixer = REPO / "examples" / "own_mixer.py"
-    assert main(["cluster", "render", "kuberay", "quickstart", f"matrix.mixer=[{mixer}:RunningMean, identity]"]) == 2
+    assert main(["cluster", "render", "kuberay", "quickstart", f"matrix.mixer=[{mixer}:GatedMean, identity]"]) == 2
     assert f"{mixer} is on this machine: make a package of it" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The Slurm script: what it asks for, that it is sound shell, and runs of it with stand-ins for Slurm's commands."""
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from small_run import SMALL
 
 from subquad.cli.main import main
 
@@ -41,7 +43,11 @@ trap 'kill %1' TERM
 wait
 """
 PYTHON = """#!/usr/bin/env bash
-if [[ $2 == *create_server* ]]; then echo 10.0.0.7 6400 8265 10001; fi
+if [[ $2 == *create_server* ]]; then
+  echo 10.0.0.7 6400 8265 10001
+else
+  until [[ $(grep -c "^ray start" "$CALLS") -ge $4 ]]; do sleep 0.02; done
+fi
 """
 SUBQUAD = """#!/usr/bin/env bash
 printf 'subquad'"$(printf ' <%s>' "$@")"'\\n' >> "$CALLS"
@@ -129,7 +135,12 @@ def small(tmp_path):
 
 
 def test_it_asks_for_the_nodes_of_the_experiment(tmp_path, small):
-    options = ("resources.workers=4", "resources.cpus_per_worker=3", "resources.gpus_per_worker=1", "train.batch_size=32")
+    options = (
+        "resources.workers=4",
+        "resources.cpus_per_worker=3",
+        "resources.gpus_per_worker=1",
+        "train.batch_size=32",
+    )
     more = ("--workers-per-node", "2", "--time", "1-00:00:00", "--partition", "gpu", "--name", "mine")
     said = directives(rendered(tmp_path, small, *options, *more))
     wanted = {"job-name": "mine", "nodes": "2", "cpus-per-task": "6", "gpus-per-node": "2", "time": "1-00:00:00"}
@@ -214,6 +225,18 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, capsys, arguments, said
     assert said in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.extended
+def test_it_trains_over_two_nodes(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    job = Job(tmp_path, "small.yaml", "resources.workers=2", "train.batch_size=8", "tracking.enabled=false")
+    process = job.start(OMP_NUM_THREADS="1")
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    (result,) = job.own.glob("runs/small/*/result.json")
+    assert json.loads(result.read_text())["status"] == "finished"
+    assert job.left() == []
 
 
 @pytest.mark.ci
