@@ -2,7 +2,7 @@
 
 No cluster is at hand. Fields of ray.io/v1 are those of KubeRay's generated reference for v1.6.2
 (https://docs.ray.io/en/master/cluster/kubernetes/references/api.html); those of pods and NetworkPolicies are the part
-of the Kubernetes reference that we use. A field that is not listed is refused, as by `kubectl apply` with strict checks.
+of the Kubernetes reference that we use. A field that is not listed is refused, as by strict checks of kubectl.
 """
 
 from typing import Any

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from small_run import SMALL
 
 from subquad.cli.main import main
 
@@ -229,8 +228,12 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, capsys, arguments, said
 
 @pytest.mark.extended
 def test_it_trains_over_two_nodes(tmp_path):
+    from small_run import SMALL  # imports torch
+
     (tmp_path / "small.yaml").write_text(SMALL)
-    job = Job(tmp_path, "small.yaml", "resources.workers=2", "train.batch_size=8", "tracking.enabled=false")
+    job = Job(
+        tmp_path, str(tmp_path / "small.yaml"), "resources.workers=2", "train.batch_size=8", "tracking.enabled=false"
+    )
     process = job.start(OMP_NUM_THREADS="1")
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
