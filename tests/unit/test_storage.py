@@ -55,6 +55,10 @@ def test_what_a_store_refuses_leaves_earlier_checkpoints(bucket, monkeypatch):
     with pytest.raises(RunError, match="cannot be used: The specified bucket does not exist"):
         storage.check_storage("s3://no-such-bucket/lab")
     bucket.client.delete_bucket_policy(Bucket=bucket.name)
+    with monkeypatch.context() as patch:
+        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
+        with pytest.raises(RunError, match=r"cannot be used: .*Access Key Id you provided does not exist"):
+            storage.check_storage(bucket.storage)
     bucket.forbid("GetObject")
     with pytest.raises(DiskError, match="Forbidden"):  # and not: passed over
         newest_good(root, print)

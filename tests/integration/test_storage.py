@@ -1,0 +1,162 @@
+"""Runs whose files are in an object store: killed, fetched on another machine, resumed, read, refused."""
+
+import hashlib
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from command import cli
+from object_store import Bucket
+from safetensors.torch import load
+from small_run import only_run
+
+from subquad.cli.main import main
+
+
+def weights(bucket: Bucket) -> dict[str, str]:
+    """sha256 of weights, optimiser state and generator states in each run's newest checkpoint."""
+    newest: dict[str, str] = {}
+    for name in sorted(one for one in bucket.names() if one.endswith(".safetensors") and "/checkpoints/" in one):
+        digest = hashlib.sha256()
+        for key, tensor in sorted(load(bucket.read(name)).items()):
+            digest.update(key.encode() + tensor.contiguous().numpy().tobytes())
+        newest[Path(name).name] = digest.hexdigest()
+    return newest
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("fault", ["step:20", "save.manifest:2"])
+def test_a_killed_run_goes_on_from_another_machine(bucket, small, tmp_path, fault, capsys):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    arguments = ["train", str(small), "--local", "train.eval_every_epochs=1"]
+    cli([*arguments, "--root", bucket.storage], here, fault=f"kill@{fault}", check=-signal.SIGKILL)
+    folder = only_run(here)
+    assert not (folder / "checkpoints").exists()
+    address = f"{bucket.storage}/runs/small/{folder.name}"
+    shutil.rmtree(here)
+    assert main(["resume", address, "--local", "--root", str(there)]) == 0
+    told = capsys.readouterr()
+    assert f"are in {there / 'runs' / 'small' / folder.name}" in told.err
+    assert f"storage {address}" in told.out
+    undisturbed = Bucket("undisturbed", bucket.endpoint, bucket.client)
+    bucket.client.create_bucket(Bucket=undisturbed.name)
+    assert main([*arguments, "--root", str(there / "other"), f"resources.storage={undisturbed.storage}"]) == 0
+    assert weights(bucket) == weights(undisturbed)
+    records = (there / "runs" / "small" / folder.name / "metrics.jsonl").read_bytes()
+    assert bucket.read(f"runs/small/{folder.name}/metrics.jsonl") == records
+    steps = [json.loads(line) for line in records.splitlines()]
+    assert [one["step"] for one in steps if one["kind"] == "train"] == list(range(1, 40))
+    shutil.rmtree(there / "runs")
+    for name in undisturbed.names():
+        bucket.client.delete_object(Bucket=undisturbed.name, Key=f"lab/{name}")
+    bucket.client.delete_bucket(Bucket=undisturbed.name)
+
+
+@pytest.fixture
+def study(bucket, small, tmp_path, monkeypatch, capsys) -> str:
+    """The address of a finished study of two runs, whose local folder is gone."""
+    here = tmp_path / "elsewhere"
+    assert main(["train", str(small), "--local", "matrix.seed=[0, 1]", "train.epochs=2", "--root", str(here),
+                 f"resources.storage={bucket.storage}"]) == 0  # fmt: skip
+    folder = only_run(here)
+    shutil.rmtree(here)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    capsys.readouterr()
+    return f"{bucket.storage}/runs/small/{folder.name}"
+
+
+@pytest.mark.ci
+def test_a_study_in_storage_is_reported_verified_and_resumed(study, bucket, capsys):
+    from subquad import load
+
+    assert main(["report", study, "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert [one["seeds"] for one in values["rows"] if one["kind"] == "mixer"] == [[0, 1]], values["rows"]
+    assert main(["verify", study]) == 0
+    assert capsys.readouterr().out.count("recomputed") == 2
+    tested = next(one for one in bucket.names() if one.endswith("model.safetensors"))
+    assert sum(one.numel() for one in load(f"{bucket.storage}/{Path(tested).parents[2]}").parameters()) > 0
+    bucket.write(tested, b"damaged")
+    assert main(["verify", study]) == 1
+    assert "model.safetensors: 7 bytes, the manifest says" in capsys.readouterr().out
+    assert main(["resume", study, "--local"]) == 0
+    assert "is used" in capsys.readouterr().err
+
+
+@pytest.mark.ci
+def test_a_damaged_newest_checkpoint_is_walked_back_over(bucket, small, tmp_path, capsys):
+    cli(["train", str(small), "--local", "--root", bucket.storage], tmp_path, fault="kill@step:30", check=-9)
+    run = only_run(tmp_path)
+    newest = sorted(one for one in bucket.names() if one.endswith("model.safetensors"))[-1]
+    assert "step-00000026" in newest
+    bucket.write(newest, bucket.read(newest)[:-1])
+    assert main(["resume", str(run), "--local"]) == 0
+    events = [json.loads(line).get("text", "") for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert any("passed over a bad checkpoint: s3://" in text for text in events)
+    starts = [json.loads(line)["from_step"] for line in (run / "attempts.jsonl").read_text().splitlines()]
+    assert starts == [0, 26]
+    assert main(["verify", str(run)]) == 0
+
+
+@pytest.mark.ci
+def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, capsys):
+    cli(["train", str(small), "--local", "--root", bucket.storage], tmp_path, fault="kill@step:20", check=-9)
+    before, run = bucket.names(), only_run(tmp_path)
+    bucket.forbid("PutObject")
+    assert main(["resume", str(run), "--local"]) == 2
+    error = capsys.readouterr().err
+    assert "Forbidden" in error
+    assert error.count("\n") == 1
+    assert bucket.names() == before
+    gone = cli(["resume", str(run), "--local"], tmp_path, check=2, AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    assert "Could not connect to the endpoint" in gone.stderr
+    assert gone.stderr.count("\n") == 1
+    bucket.client.delete_bucket_policy(Bucket=bucket.name)
+    assert main(["resume", str(run), "--local"]) == 0
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["--root", "s4://bucket/x"], "subquad: --root: s4:// is not supported; use s3://, gs:// or a folder"),
+        (["resources.storage=s3://me:secret@bucket/x"], "must not hold a user name or password"),
+        (["--root", "s3://no-such-bucket/x"], "cannot be used: The specified bucket does not exist"),
+        (["resources.storage=/proc/nowhere"], "resources.storage: /proc/nowhere cannot be used: No such file or dir"),
+    ],
+)
+def test_storage_that_cannot_be_used_is_refused_before_anything_is_made(
+    bucket, small, tmp_path, monkeypatch, capsys, settings, said
+):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert main(["train", str(small), "--local", *settings]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "secret" not in error
+    assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.ci
+def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, capsys):
+    arguments = ["tune", str(small), "--space", "optimizer", "--budget", "3-trials", "--local", "--final-seeds", "1"]
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    more = ["train.epochs=1", "--root", bucket.storage]
+    cli([*arguments, *more], here, fault="kill@step:20", check=-signal.SIGKILL)
+    folder = only_run(here, "small-search")
+    shutil.rmtree(here)
+    monkeypatch.chdir(there)
+    assert main(["tune", "--resume", f"{bucket.storage}/runs/small-search/{folder.name}", "--local"]) == 0
+    summary = json.loads(bucket.read(f"runs/small-search/{folder.name}/search.json"))
+    assert [one["trials"]["finished"] for one in summary["candidates"]] == [3]
+    trials = [one for one in bucket.names() if "/trials/" in one]
+    assert len([one for one in trials if one.endswith("/trial.json")]) == 3
+    assert not [one for one in trials if "/checkpoints/" in one]
+    assert [one for one in bucket.names() if "/final/" in one and "/checkpoints/" in one]
