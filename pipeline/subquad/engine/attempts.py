@@ -110,11 +110,10 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
 
 def _begun(run: Run) -> tuple[int, int, str]:
     """The newest attempt that metrics.jsonl knows, the step of the newest checkpoint, and the newest error."""
-    return (
-        read_new(run.folder, Place())[1].attempt,
-        max(checkpoint.finished_steps(run.checkpoints), default=0),
-        _newest_error(run.folder),
-    )
+    records, place = read_new(run.folder, Place())
+    reached = max((one.step for one in records), default=0)
+    error = _newest_error(run.folder) or f"none was written: a process was killed after step {reached}"
+    return place.attempt, max(checkpoint.finished_steps(run.checkpoints), default=0), error
 
 
 def _is_damaged(path: Path) -> bool:
@@ -131,7 +130,7 @@ def _newest_error(folder: Path) -> str:
     try:
         return (folder / ERROR).read_text(encoding="utf-8").strip().splitlines()[-1]
     except (OSError, ValueError, IndexError):
-        return "none was written: the process was killed"
+        return ""
 
 
 def _record_environment(run: Run, attempt: int) -> list[str]:

@@ -41,7 +41,7 @@ class _Request:
     length: int | None = None
 
 
-def _share(indices: np.ndarray, rank: int, world_size: int) -> np.ndarray:
+def share(indices: np.ndarray, rank: int, world_size: int) -> np.ndarray:
     """The contiguous part of a global batch that one rank works on; sizes differ by at most one."""
     return np.array_split(indices, world_size)[rank] if world_size > 1 else indices
 
@@ -56,7 +56,7 @@ def _training_requests(plan: Plan, step: int, rank: int, world_size: int, micro_
     length = plan.length(indices)
     largest = -(-len(indices) // world_size)
     size = min(micro_batch or largest, largest)
-    mine = _share(indices, rank, world_size)
+    mine = share(indices, rank, world_size)
     chunks = [mine[start : start + size] for start in range(0, largest, size)]
     return [_request(epoch, chunk, indices[:1], length) for chunk in chunks]
 
@@ -64,7 +64,7 @@ def _training_requests(plan: Plan, step: int, rank: int, world_size: int, micro_
 def _evaluation_requests(num_samples: int, rank: int, world_size: int, batch_size: int) -> Iterator[_Request]:
     """Each sample exactly once over the ranks, equally many forward passes on each rank."""
     everything = np.arange(num_samples)
-    mine = _share(everything, rank, world_size)
+    mine = share(everything, rank, world_size)
     for start in range(0, -(-num_samples // world_size), batch_size):
         yield _request(0, mine[start : start + batch_size], everything[:1])
 
@@ -77,7 +77,7 @@ def _sorted_requests(lengths: np.ndarray, rank: int, world_size: int, batch_size
     order = np.argsort(-lengths, kind="stable")
     for start in range(0, len(order), batch_size * world_size):
         together = order[start : start + batch_size * world_size]
-        yield _request(0, _share(together, rank, world_size), together[:1], int(lengths[together[0]]))
+        yield _request(0, share(together, rank, world_size), together[:1], int(lengths[together[0]]))
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from subquad.engine import faults
 from subquad.engine.evaluate import evaluate
-from subquad.engine.feed import training_batches
+from subquad.engine.feed import share, training_batches
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress, save
 from subquad.engine.step import StepOutcome, train_step
-from subquad.errors import TrainingFailed
+from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment.schema import Train
 from subquad.plan import Plan
 
 SYSTEM_SECONDS = 10.0
+_NAMED = 20
+"""Samples of a step that an error names."""
 
 Judge = Callable[[Path], str]
 
@@ -49,11 +52,16 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
     sampled = time.monotonic()
     begun = sampled - progress.seconds
     usage.step_starts()
-    for micros, samples in training_batches(parts, progress.step, settings.loader_workers):
-        faults.point("step")
+    batches = training_batches(parts, progress.step, settings.loader_workers)
+    while True:
         logged = (progress.step + 1) % settings.log_every == 0
         rates = parts.schedule(progress.updates)
-        outcome = train_step(parts, micros, samples, rates, extras=logged, stop=signals.asked_to_stop() > 0)
+        with _naming_samples(parts, progress.step):
+            batch = next(batches, None)
+            if batch is None:
+                return True
+            faults.point("step")
+            outcome = train_step(parts, *batch, rates, extras=logged, stop=signals.asked_to_stop() > 0)
         progress.step += 1
         progress.seconds = time.monotonic() - begun
         _count(parts, progress, outcome, log)
@@ -73,7 +81,21 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
                 _save(parts, progress, log)
             return False
         usage.step_starts()
-    return True
+
+
+@contextmanager
+def _naming_samples(parts: Parts, step: int) -> Iterator[None]:
+    """Say of an error which samples this rank's step had: one of them may fail each time."""
+    try:
+        yield
+    except (SubquadError, OSError):
+        raise
+    except Exception as error:
+        mine = share(parts.plan.batch(step)[1], parts.group.rank, parts.group.world_size).tolist()
+        samples = f"samples {', '.join(map(str, mine[:_NAMED]))}{' ...' if mine[_NAMED:] else ''}"
+        raise RuntimeError(
+            f"step {step + 1}, {samples}: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _count(parts: Parts, progress: Progress, outcome: StepOutcome, log: MetricsLog) -> None:

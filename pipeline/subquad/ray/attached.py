@@ -59,12 +59,14 @@ def attach(address: str) -> None:
     forget_token()
     settings = {name: value for name, value in SETTINGS.items() if name != "RAY_AUTH_MODE"}
     os.environ.update(settings)
+    # Each machine says itself where its data are.
+    ours = {name: one for name, one in os.environ.items() if name.startswith("SUBQUAD_") and name != "SUBQUAD_DATA"}
 
     def connect() -> None:
         with _quiet():
             ray.init(
                 address=place,
-                runtime_env={"env_vars": {**settings, "RAY_ADDRESS": place}},
+                runtime_env={"env_vars": {**settings, **ours, "RAY_ADDRESS": place}},
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )

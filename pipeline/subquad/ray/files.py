@@ -129,7 +129,7 @@ class _DriverFiles(AbstractFileSystem):
         return self._do("cat_file", path, start, end)
 
     def _open(self, path: str, mode: str = "rb", *given: Any, **more: Any) -> Any:
-        return io.BytesIO(self.cat_file(path)) if mode == "rb" else _Written(self, path, mode)
+        return io.BytesIO(self.cat_file(path)) if mode == "rb" else _Sent(self, path, mode)
 
     def lock(self, path: str) -> _DriverLock:
         """A lock of the driver's machine, as `filelock.FileLock` is of this one."""
@@ -148,7 +148,7 @@ class _DriverLock:
         self._files._do("release", self._path)
 
 
-class _Written(io.BytesIO):
+class _Sent(io.BytesIO):
     """A file of the driver that is written: whole when it is closed, or appended to at each flush."""
 
     def __init__(self, files: _DriverFiles, path: str, mode: str):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subquad.engine.feed import _evaluation_requests, _share, _training_requests
+from subquad.engine.feed import _evaluation_requests, _training_requests, share
 from subquad.plan import Permutation, PlanSettings, _epoch_order
 
 sizes = st.integers(1, 300)
@@ -56,8 +56,8 @@ def test_the_last_batch_of_an_epoch_is_kept():
 
 
 @given(st.integers(0, 60), worlds)
-def test_shares_differ_by_one_at_most(size, world):
-    lengths = [len(_share(np.arange(size), rank, world)) for rank in range(world)]
+def testshares_differ_by_one_at_most(size, world):
+    lengths = [len(share(np.arange(size), rank, world)) for rank in range(world)]
     assert sum(lengths) == size
     assert max(lengths) - min(lengths) <= 1
 

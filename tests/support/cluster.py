@@ -1,0 +1,127 @@
+"""A Ray cluster of several nodes on this machine, with a token; a node may be killed and another one started."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port")
+
+
+class Cluster:
+    """See `cluster`.
+
+    Attributes:
+        address: HOST:PORT of its head.
+        environment: what a process needs to reach it: the token, and the address of its dashboard.
+    """
+
+    def __init__(self, folder: Path):
+        ports = {name: free_port() for name in PORTS}
+        self.address = f"{_own_address()}:{ports['port']}"
+        self._token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self.environment = self._token | {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"}
+        self._folder, self._nodes = folder, list[subprocess.Popen[bytes]]()
+        self._flags = [f"--{name}={port}" for name, port in ports.items()]
+
+    def start(self, *flags: str, private: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
+        """Start a node, the head first, and wait for it.
+
+        Args:
+            flags: of `ray start`.
+            private: folders that it has empty ones of its own instead of, as a machine apart has.
+        """
+        head = not self._nodes
+        where = ["--head", *self._flags] if head else [f"--address={self.address}"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, "--block", *flags]
+        if private:
+            mounts = [f"mount -t tmpfs none {path}" for path in private]
+            command = ["unshare", "-m", "bash", "-c", " && ".join([*mounts, 'exec "$@"']), "node", *command]
+        more = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self._folder)}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        log = (self._folder / f"node-{len(self._nodes)}.log").open("wb")
+        environment = {**os.environ, **self._token, **more, "PATH": path}
+        node = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        log.close()
+        self._nodes.append(node)
+        until(lambda: self.alive() == sum(one.poll() is None for one in self._nodes))
+        return node
+
+    def kill(self, node: subprocess.Popen[bytes]) -> None:
+        """End a node as a power cut does."""
+        for process in [*_below(node.pid), psutil.Process(node.pid)]:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        node.wait()
+
+    def alive(self) -> int:
+        """Nodes that the head has heard of lately."""
+        request = urllib.request.Request(f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/v0/nodes")
+        request.add_header("Authorization", f"Bearer {self._token['RAY_AUTH_TOKEN']}")
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                nodes = json.load(answer)["data"]["result"]["result"]
+        except OSError:
+            return 0
+        return sum(one["state"] == "ALIVE" for one in nodes)
+
+    def stop(self) -> None:
+        for node in reversed(self._nodes):
+            if node.poll() is None:
+                self.kill(node)
+
+
+@contextmanager
+def cluster(*nodes: Sequence[str]) -> Iterator[Cluster]:
+    """A cluster, its head first; each node by its flags of `ray start`."""
+    folder = Path("/tmp") / f"sq{secrets.token_hex(4)}"  # the paths of Ray's sockets may have 107 characters
+    folder.mkdir()
+    made = Cluster(folder)
+    try:
+        for flags in nodes:
+            made.start(*flags)
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def until(condition, seconds: float = 90.0) -> None:
+    """Wait for what comes true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.1)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _own_address() -> str:
+    import ray.util
+
+    return ray.util.get_node_ip_address()
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
