@@ -14,6 +14,7 @@ from typing import Any
 import click
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+from subquad.cli.submit import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
 from subquad.runs import write_text
@@ -69,7 +70,7 @@ def _render() -> None:
     The cluster has the size that `resources` of the experiment asks for. Nothing is started.
 
     \b
-    subquad cluster render kuberay quickstart resources.workers=4 resources.gpus_per_worker=1
+    subquad cluster render kuberay quickstart resources.workers=4 resources.storage=s3://bucket/runs
     subquad cluster render slurm experiment.yaml resources.workers=4 --time 12:00:00
     """
 
@@ -99,6 +100,11 @@ def _kuberay(**given: Any) -> None:
     study = load_study(given["target"], given["overrides"])
     if source := next((source for run in study.runs for source in run.sources.values()), None):
         raise ConfigError(f"{source.path} is on this machine: make a package of it and install it in the image")
+    if not given["cluster"] and not all("://" in (run.experiment.resources.storage or "") for run in study.runs):
+        raise ConfigError(
+            "resources.storage: the pods of a RayJob end with it, and their files with them: give an address, as in "
+            "resources.storage=s3://BUCKET/PREFIX"
+        )
     image = given["image"] or f"subquad:{version('subquad')}"
     _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text})
 
@@ -124,6 +130,7 @@ def _slurm(**given: Any) -> None:
 
 
 def _write(template: str, study: Study, given: dict[str, Any]) -> None:
+    refuse_secrets(study)
     name = given["name"] or re.sub(r"[^a-z0-9]+", "-", study.name.lower()).strip("-")[:47].strip("-")
     if not re.fullmatch(_NAME, name):
         raise ConfigError(f"{study.name!r} gives no name for a cluster: choose one with --name")

@@ -173,7 +173,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     searching = base is tune_command
     own, options = search_options(given["overrides"], _chosen(given)) if searching else (given["overrides"], {})
     study = load_study(given["target"], own)
-    _refuse_secrets(study)
+    refuse_secrets(study)
     if searching:
         plan_search(study, Settings(**options))
     text = study.text
@@ -191,7 +191,7 @@ def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_secrets(study: Study) -> None:
+def refuse_secrets(study: Study) -> None:
     """What is sent lies on the cluster's disks, and in its run folders.
 
     Raises:

@@ -12,12 +12,13 @@ from subquad.cli.main import main
 from subquad.experiment import load_study
 
 REPO = Path(__file__).resolve().parents[3]
+STORE = "resources.storage=s3://bucket/runs"
 jsonschema = pytest.importorskip("jsonschema")
 
 
 def rendered(capsys, *arguments: str) -> dict[str, dict]:
     """The objects by kind, all valid."""
-    assert main(["cluster", "render", "kuberay", *arguments]) == 0
+    assert main(["cluster", "render", "kuberay", *arguments, STORE]) == 0
     found = {one["kind"]: one for one in yaml.safe_load_all(capsys.readouterr().out)}
     for kind, one in found.items():
         jsonschema.validate(one, KINDS[kind])
@@ -75,7 +76,7 @@ def test_the_experiment_travels_whole_and_is_no_part_of_a_command(capsys, tmp_pa
     mean = tmp_path / "it's $(mean) `x` {{ name }}.yaml"
     mean.write_text('extends: quickstart\ntracking: {experiment: "a: \'b\' $(c) {{ d }} # \\" é"}\n', encoding="utf-8")
     found = rendered(capsys, str(mean), "train.lr=3e-4")
-    study = load_study(str(mean), ["train.lr=3e-4"])
+    study = load_study(str(mean), ["train.lr=3e-4", STORE])
     assert found["ConfigMap"]["data"]["experiment.yaml"].rstrip("\n") == study.text.rstrip("\n")
     head = found["RayJob"]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     (volume,), (mount,) = head["volumes"], head["containers"][0]["volumeMounts"]
@@ -97,9 +98,9 @@ def test_ray_is_the_tested_one_and_the_user_that_of_the_image(capsys):
 
 
 def test_the_file_is_what_the_terminal_would_show(capsys, tmp_path):
-    assert main(["cluster", "render", "kuberay", "quickstart"]) == 0
+    assert main(["cluster", "render", "kuberay", "quickstart", STORE]) == 0
     shown = capsys.readouterr().out
-    assert main(["cluster", "render", "kuberay", "quickstart", "--output", str(tmp_path / "job.yaml")]) == 0
+    assert main(["cluster", "render", "kuberay", "quickstart", STORE, "--output", str(tmp_path / "job.yaml")]) == 0
     assert (tmp_path / "job.yaml").read_text(encoding="utf-8") == shown
     assert capsys.readouterr().out == ""
 
@@ -117,6 +118,8 @@ def test_the_schema_sees_a_wrong_field(capsys):
         (["none.yaml"], "none.yaml"),
         (["quickstrat"], "quickstart"),
         (["quickstart", "resources.workers=0"], "resources.workers"),
+        (["quickstart"], "resources.storage=s3://BUCKET/PREFIX"),
+        (["quickstart", "resources.storage=/mnt/runs"], "resources.storage=s3://BUCKET/PREFIX"),
         (["quickstart", "--name", "9"], "--name"),
         (["quickstart", "--name", "a.b"], "--name"),
         (["quickstart", "--memory", "lots"], "--memory"),
@@ -130,6 +133,15 @@ def test_what_cannot_be_is_refused_in_one_line(capsys, arguments, said):
     assert error.count("\n") == 1
 
 
+def test_a_secret_is_refused(capsys):
+    secret = "dataset.params.path=https://me:hunter2@example.org/data"
+    assert main(["cluster", "render", "kuberay", "quickstart", STORE, secret]) == 2
+    said = capsys.readouterr()
+    assert "holds a secret" in said.err
+    assert "hunter2" not in said.out + said.err
+
+
+@pytest.mark.ci
 def test_a_plugin_in_a_file_is_refused(capsys):
     mixer = REPO / "examples" / "own_mixer.py"
     assert main(["cluster", "render", "kuberay", "quickstart", f"matrix.mixer=[{mixer}:GatedMean, identity]"]) == 2

@@ -227,18 +227,25 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path, capsys, arguments, said
 
 
 @pytest.mark.extended
-def test_it_trains_over_two_nodes(tmp_path):
+def test_it_trains_over_two_nodes_and_goes_on_after_its_time_limit(tmp_path):
     from small_run import SMALL  # imports torch
 
     (tmp_path / "small.yaml").write_text(SMALL)
-    job = Job(
-        tmp_path, str(tmp_path / "small.yaml"), "resources.workers=2", "train.batch_size=8", "tracking.enabled=false"
-    )
+    options = ("resources.workers=2", "train.epochs=20000", "train.max_steps=3000", "train.eval_every=500")
+    job = Job(tmp_path, str(tmp_path / "small.yaml"), *options)
     process = job.start(OMP_NUM_THREADS="1")
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, out
+    end = time.monotonic() + 200
+    while not list(job.own.glob("runs/small/*/checkpoints/*/manifest.json")):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 143, out
+    assert list(job.own.glob("runs/small/*/result.json")) == []
+    out, _ = job.start(OMP_NUM_THREADS="1").communicate(timeout=400)
     (result,) = job.own.glob("runs/small/*/result.json")
-    assert json.loads(result.read_text())["status"] == "finished"
+    assert json.loads(result.read_text())["status"] == "finished", out
     assert job.left() == []
 
 
