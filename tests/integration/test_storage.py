@@ -160,3 +160,34 @@ def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, cap
     assert len([one for one in trials if one.endswith("/trial.json")]) == 3
     assert not [one for one in trials if "/checkpoints/" in one]
     assert [one for one in bucket.names() if "/final/" in one and "/checkpoints/" in one]
+
+
+@pytest.mark.ci
+def test_data_and_first_weights_come_from_a_store(bucket, small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path / "prepared"))
+    rows = [f"( ( ( [MAX {a} ) {b} ) ] )\t{max(a, b)}" for a in range(10) for b in range(10)]
+    for number, part in enumerate(("train", "val", "test")):
+        text = "\r\n".join(["Source\tTarget", *rows[number * 33 : number * 33 + 33], ""])
+        bucket.write(f"listops/basic_{part}.tsv", text.encode())
+    data = f"dataset={{name: lra-listops, params: {{path: {bucket.storage}/listops}}}}"
+    arguments = ["train", str(small), "--local", "--root", str(tmp_path), "train.epochs=1", data]
+    assert main([*arguments, f"resources.storage={bucket.storage}"]) == 0
+    first = only_run(tmp_path)
+    assert f"path: {bucket.storage}/listops" in (first / "experiment.yaml").read_text()
+    copies = [path.relative_to(tmp_path / "prepared" / "fetched") for path in tmp_path.rglob("basic_*.tsv")]
+    assert sorted(path.parts[1:] for path in copies) == [
+        ("listops", f"basic_{part}.tsv") for part in ("test", "train", "val")
+    ]
+    shutil.rmtree(first)
+    assert main([*arguments, f"init.from={bucket.storage}/runs/small/{first.name}"]) == 0
+    started = json.loads((only_run(tmp_path) / "result.json").read_text())["init"]
+    assert started["missing"] == []
+    shutil.rmtree(tmp_path / "runs")
+    capsys.readouterr()
+    for path, said in (
+        ("ftp://host/x", "ftp:// is not supported"),
+        (f"{bucket.storage}/none", "there is no such file"),
+    ):
+        assert main([*arguments[:-1], data.replace(f"{bucket.storage}/listops", path)]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

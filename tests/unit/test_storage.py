@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from subquad import storage
+from subquad.cli.main import main
 from subquad.drivers.folder import local_folder
 from subquad.engine.checkpoint import Checkpoint, finished_steps, newest_good, prune, read_checkpoint, write
 from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, RunError, UserError
@@ -90,6 +91,23 @@ def test_addresses_that_cannot_be_used_are_refused(address, said):
         storage.root_of(address)
     with pytest.raises(ConfigError, match=said.replace("gs:// or", ".*or")):
         storage.place_at(address)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "a", "--out"),
+        ("ui", "--root"),
+        ("sync",),
+        ("resume", "a", "--root"),
+        ("submit", "train", "a", "--root"),
+    ],
+)
+def test_an_address_is_no_folder_of_this_machine(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "s3://bucket/x"]) == 2
+    assert "s3://bucket/x is an address; give a folder of this machine" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from subquad.cli.tables import LocalPath
 from subquad.errors import RunError
 from subquad.runs import FINAL, SEARCH
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the files. Default: the run's or study's own.")
+@click.option("--out", type=LocalPath(path_type=Path), help="Folder of the files. Default: the run's or study's own.")
 @click.option("--format", "formats", default="md,csv,html", show_default=True, help="Files: md, csv, html, tex.")
 @click.option("--baseline", help="Label of the mixer that others are compared with. Default: the one the study names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")

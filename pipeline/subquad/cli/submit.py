@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.tables import print_json, print_table
+from subquad.cli.tables import LocalPath, print_json, print_table
 from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import search_options, tune_command
 from subquad.errors import ConfigError, Interrupted, RunError, UserError
@@ -54,7 +54,7 @@ _ADDRESS = [
 _JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object at the end, and nothing else.")
 _INTO = click.Option(
     ["--into"],
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     default=".",
     help="Folder here that gets runs/ with the results.  [default: this one]",
 )
@@ -67,7 +67,12 @@ _SUBMITTING = [
     ),
     click.Option(["--detach"], is_flag=True, help="Return when the job is accepted. Default: follow it to its end."),
     click.Option(
-        ["--root"], default=_ROOT, show_default=True, metavar="DIR", help="Folder for runs/ on the head node."
+        ["--root"],
+        type=LocalPath(),
+        default=_ROOT,
+        show_default=True,
+        metavar="DIR",
+        help="Folder for runs/ on the head node.",
     ),
     _INTO,
     *_ADDRESS,

@@ -1,4 +1,4 @@
-"""What `list`, `show` and `doctor` share: tables of foreign text, and JSON for scripts."""
+"""What verbs share: tables of foreign text, JSON for scripts, paths."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ from subquad.suggest import did_you_mean
 
 _ENDLESS = 100_000
 """Columns of what is no terminal: lines stay whole, for grep and for whoever reads the file later."""
+
+
+class LocalPath(click.Path):
+    """A path of this machine; of an address it would make a folder with the name `s3:`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in str(value):
+            self.fail(f"{value} is an address; give a folder of this machine", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def console_of(*, stderr: bool = False) -> Console:

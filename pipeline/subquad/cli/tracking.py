@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from subquad.cli.tables import LocalPath
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import sync
@@ -17,7 +18,7 @@ from subquad.tracking.upload import Summary
 
 
 @click.command("sync")
-@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=LocalPath(path_type=Path))
 @click.option("--uri", help="Address of the MLflow store. Default: where the run was tracked before.")
 @click.option(
     "--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each folder."
@@ -50,7 +51,7 @@ def _line(folder: Path, summary: Summary) -> str:
 @click.command("ui")
 @click.option(
     "--root",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     default=".",
     show_default=True,
     help="Folder that holds runs/ and mlruns.db.",

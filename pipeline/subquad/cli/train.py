@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from subquad.api import executor_of
+from subquad.cli.tables import LocalPath
 
 ADDRESS = click.option(
     "--address",
@@ -68,7 +69,7 @@ def train_command(
 @click.argument("run")
 @click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
 @ADDRESS
-@click.option("--root", type=click.Path(file_okay=False), default=".", help="Where a run in storage is fetched to.")
+@click.option("--root", type=LocalPath(file_okay=False), default=".", help="Where a run in storage is fetched to.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
 def resume_command(run: str, local: bool, address: str | None, root: str, as_json: bool) -> int:
     """Go on with RUN, the folder of a run or a study, or its address in storage.

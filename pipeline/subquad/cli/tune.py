@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from subquad.api import executor_of
+from subquad.cli.tables import LocalPath
 from subquad.cli.train import ADDRESS
 
 
@@ -60,7 +61,7 @@ from subquad.cli.train import ADDRESS
 )
 @click.option("--retry-failed", is_flag=True, help="With --resume: train failed trials once more.")
 @click.option(
-    "--export", metavar="RUN", type=click.Path(path_type=Path), help="Print all trials of a search as CSV, and exit."
+    "--export", metavar="RUN", type=LocalPath(path_type=Path), help="Print all trials of a search as CSV, and exit."
 )
 @click.option(
     "--root",
