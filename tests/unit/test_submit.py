@@ -140,6 +140,7 @@ def test_a_mistake_is_told_before_anything_is_sent(cluster, tmp_path, capsys):
         found = refused(["train", "small.yaml", "--plugin", str(wheel(tmp_path, tag=tag, python=python))], capsys)
         assert said in found
         assert here in found
+    assert "--root runs: must be a whole path" in refused(["train", "small.yaml", "--root", "runs"], capsys)
     Path("no.whl").write_bytes(b"PK")
     for name, said in (("no.whl", "not a wheel"), ("gone.whl", "no such file"), ("nobody", "not installed here")):
         assert said in refused(["train", "small.yaml", "--plugin", name], capsys)

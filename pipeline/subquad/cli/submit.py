@@ -124,6 +124,8 @@ def _submitted(
 ) -> int:
     """Hand a command in as a job, and follow it. Returns the job's exit code."""
     again = f" --address {address}" * bool(address) + " --insecure" * insecure
+    if not root.startswith(("/", "~")):
+        raise UserError(f"--root {root}: must be a whole path on the head node, as in /data/subquad or {_ROOT}")
     with tempfile.TemporaryDirectory(prefix="subquad-job-") as scratch:
         folder, archive = Path(scratch, "job"), Path(scratch, "job.zip")
         (folder / JOB).mkdir(parents=True)
@@ -265,18 +267,20 @@ def _told(jobs: Jobs, job: str, info: JobDetails, into: Path, as_json: bool) -> 
     except RunError as error:
         if code == 0:
             click.echo(f"subquad: {error}", err=True)
-    if info.driver_exit_code is None and info.status == "FAILED":
+    if info.driver_exit_code is None and info.status.value == "FAILED":
         click.echo(f"subquad: job {job} did not run: {(info.message or '?').splitlines()[0]}", err=True)
     if as_json:
-        print_json({"job": job, "status": info.status, "exit_code": code, "fetched": [str(one) for one in folders]})
+        print_json(
+            {"job": job, "status": info.status.value, "exit_code": code, "fetched": [str(one) for one in folders]}
+        )
     else:
-        click.echo(f"job {job}: {info.status}" + "".join(f"\nfetched {one}" for one in folders))
+        click.echo(f"job {job}: {info.status.value}" + "".join(f"\nfetched {one}" for one in folders))
     return code
 
 
 def _code(info: JobDetails) -> int:
-    ends = {"SUCCEEDED": 0, "STOPPED": 128 + signal.SIGTERM}
-    return ends.get(str(info.status.value), info.driver_exit_code or 1)
+    ends, code = {"SUCCEEDED": 0, "STOPPED": 128 + signal.SIGTERM}, info.driver_exit_code or 1
+    return ends.get(info.status.value, code if code > 0 else 128 - code)
 
 
 def _command(name: str, params: list[click.Parameter], call: Any, text: str) -> None:
@@ -312,7 +316,7 @@ def _status_command(job: str | None, address: str | None, insecure: bool, as_jso
     if as_json:
         print_json(rows)
     else:
-        print_table(("job", "status", "exit code", "started", "minutes", "command"), [[*one.values()] for one in rows])
+        print_table(("job", "status", "exit code", "accepted", "minutes", "command"), [[*one.values()] for one in rows])
 
 
 def _row(info: JobDetails) -> dict[str, Any]:
@@ -322,7 +326,7 @@ def _row(info: JobDetails) -> dict[str, Any]:
         "job": info.submission_id,
         "status": info.status.value,
         "exit_code": _code(info) if info.status.is_terminal() else "",
-        "started": datetime.fromtimestamp(begun, UTC).strftime("%Y-%m-%d %H:%M:%S") if begun else "",
+        "accepted": datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds") if begun else "",
         "minutes": f"{minutes:.1f}" if minutes is not None else "",
         "command": (info.metadata or {}).get("command", ""),
     }
@@ -372,7 +376,7 @@ def _further(line: str, root: str) -> str:
 
 @submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
 def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) -> None:
-    """Copy the results of JOB to this machine, without its checkpoints. `report`, `verify` and `sync` work on them.
+    """Copy the results of JOB to this machine, without its checkpoints. `report` and `sync` work on them.
 
     \b
     subquad submit fetch quickstart-3fa9c1 --into results
@@ -400,5 +404,8 @@ def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
     finally:
         mine = {"pid": os.getpid(), "host": os.uname().nodename}
         owners = [one for one in Path("runs").glob(f"*/*/{OWNER}") if one.stat().st_mtime >= begun]
-        if folders := [one.parent for one in owners if read_json(one) == mine]:
+        folders = [one.parent for one in owners if read_json(one) == mine]
+        try:
             leave_results(job, folders)
+        except OSError as error:
+            click.echo(f"results cannot be fetched: {error}", err=True)

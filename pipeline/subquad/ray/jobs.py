@@ -51,6 +51,8 @@ class Jobs:
 
     def __init__(self, address: str, *, insecure: bool = False):
         self.address = address.rstrip("/")
+        if _is_loopback(host := urlsplit(self.address).hostname or ""):
+            os.environ["NO_PROXY"] = os.environ["no_proxy"] = host  # a proxy would look on its own machine
         headers = _credentials(self.address, insecure)
         os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # which Ray prefers to what it is given
         for name in ("dashboard_sdk", "job.sdk"):

@@ -68,7 +68,7 @@ def _of_wheel(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _of_installed(name: str) -> Iterator[tuple[str, bytes]]:
-    """The files of an installed distribution; of an editable one those of its packages, wherever they are."""
+    """The packages of an installed distribution, also of an editable one, which lie elsewhere."""
     try:
         owner = distribution(name)
     except PackageNotFoundError:
@@ -76,7 +76,9 @@ def _of_installed(name: str) -> Iterator[tuple[str, bytes]]:
     info = f"{canonical(owner.metadata['Name']).replace('-', '_')}-{owner.version}.dist-info"
     texts = {base: owner.read_text(base) for base in ("METADATA", "WHEEL", "entry_points.txt")}
     files = {f"{info}/{base}": text.encode() for base, text in texts.items() if text}
-    for top in dict.fromkeys(entry.value.partition(":")[0].split(".")[0] for entry in owner.entry_points):
+    tops = [entry.module.partition(".")[0] for entry in owner.entry_points]
+    tops += [path.parts[0].removesuffix(".py") for path in owner.files or ()]
+    for top in sorted({one for one in tops if one.isidentifier() and not one.startswith("__")}):
         files |= {one: path.read_bytes() for one, path in _files_of(top)}
     yield from files.items()
     yield f"{info}/RECORD", _record(files.items()).encode()
@@ -182,6 +184,8 @@ def results_name(job: str) -> str:
 
 def leave_results(job: str, folders: Sequence[Path]) -> None:
     """Pack folders below the working directory beside Ray's log of this job, from where they can be fetched."""
+    if not folders:
+        return
     log = Path(os.readlink("/proc/self/fd/1"))
     with tarfile.open(log.with_name(results_name(job)), "w:gz") as packed:
         for folder in folders:

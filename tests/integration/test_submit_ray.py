@@ -1,0 +1,189 @@
+"""Jobs on a real cluster with a token: a wheel that is installed nowhere, logs, results, a stop, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from command import Command, cli, ready
+from searches import MARK, Traces
+from small_run import SMALL, only_run
+from wheels import MEAN, wheel
+
+from subquad.ray.cluster import _free_port
+from subquad.runs import read_records, read_result
+
+pytestmark = pytest.mark.ci
+
+PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A cluster of one node, with its runs in `root`."""
+
+    folder: Path
+    root: Path
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    """Nothing of it runs afterwards."""
+    ready()
+    ports = {name: _free_port() for name in PORTS}
+    with tempfile.TemporaryDirectory(prefix="sq", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        traces = Traces(uuid.uuid4().hex, Path(folder))
+        ours = {
+            MARK: traces.mark,
+            "RAY_TMPDIR": folder,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        }
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        flags = [f"--{name}={port}" for name, port in ports.items()]
+        with subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=4", *flags],
+            env={**os.environ, **ours, "PATH": path, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            address = {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"}
+            token = {"RAY_AUTH_TOKEN": ours["RAY_AUTH_TOKEN"]}
+            yield_to = Head(Path(folder), Path(folder) / "root", address | token)
+            until(lambda: cli(["submit", "status"], Path(folder), check=None, **yield_to.environment).returncode == 0)
+            yield yield_to
+            process.terminate()
+        assert not traces.after(seconds=60)
+
+
+def until(condition) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def submit(head, tmp_path):
+    """Runs `subquad submit`, in a folder with small.yaml."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+
+    def call(*arguments: str, check: int | None = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        return cli(["submit", *arguments], tmp_path, check=check, **(head.environment | more))
+
+    return call
+
+
+def accepted(submit, job: str) -> float:
+    """When a job was accepted, in seconds since 1970, as the cluster says."""
+    (row,) = json.loads(submit("status", job, "--json").stdout)
+    return datetime.fromisoformat(row["accepted"]).timestamp()
+
+
+CANARIES = [
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET", "GITHUB_TOKEN", "GITLAB_TOKEN", "HF_TOKEN"),
+    *("HUGGING_FACE_HUB_TOKEN", "KAGGLE_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "GOOGLE_API_KEY"),
+    *("MLFLOW_TRACKING_USERNAME", "NPM_TOKEN", "OPENAI_API_KEY", "PGPASSWORD", "SLACK_TOKEN", "SSH_PASSPHRASE"),
+    "WANDB_API_KEY",
+]
+
+
+def test_a_wheel_that_is_installed_nowhere_is_trained_and_no_secret_travels(submit, head, tmp_path, monkeypatch):
+    canaries = {name: f"CANARY{secrets.token_hex(8)}" for name in CANARIES}
+    comment, dotenv = f"CANARY{secrets.token_hex(8)}", f"CANARY{secrets.token_hex(8)}"
+    (tmp_path / "mine.py").write_text(MEAN)
+    (tmp_path / ".env").write_text(f"PASSWORD={dotenv}")
+    study = "matrix: {mixer: [sent-mean, {name: ./mine.py:Mean, label: mine}], dataset: [recall], seed: [0]}"
+    text = SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", f"mixer: sent-mean\n{study}")
+    text = text.replace("enabled: false", "enabled: true")
+    (tmp_path / "own.yaml").write_text(f"# password: {comment}\n{text}")
+    given = [
+        "train",
+        "own.yaml",
+        "train.epochs=2",
+        "--plugin",
+        str(wheel(tmp_path)),
+        "--root",
+        str(head.root),
+        "--json",
+    ]
+    done = submit(*given, **canaries)
+    told = json.loads(done.stdout)
+    assert (told["status"], told["exit_code"]) == ("SUCCEEDED", 0)
+    assert "sent-mean 1.0, subquad" in done.stderr
+    assert "2 runs to do in runs/small" in done.stderr
+    fetched = tmp_path / told["fetched"][0]
+    assert fetched == only_run(tmp_path)
+    assert (fetched / "report.html").exists()
+    run = fetched / "cells" / "sent-mean-recall-seed0"
+    assert read_result(run)["status"] == "finished"
+    assert not list(fetched.rglob("checkpoints"))
+    assert "sent-mean" in cli(["report", str(fetched)], tmp_path).stdout
+    first = min(one.time for one in read_records(run) if one.kind == "train")
+    print(f"job accepted to first step: {first - accepted(submit, told['job']):.1f} s")
+
+    said = [done.stdout, done.stderr, submit("status", told["job"], "--json").stdout]
+    places = [path for place in (head.folder, tmp_path / "runs") for path in place.rglob("*") if path.is_file()]
+    assert [path for path in places if path.name == "mlruns.db"]
+    for secret in (*canaries.values(), comment, dotenv):
+        assert not [text for text in said if secret in text]
+        assert not [path for path in places if secret.encode() in path.read_bytes()]
+
+
+def test_a_job_is_left_stopped_and_gone_on_with(submit, head, tmp_path):
+    root = ("--root", str(head.root))
+    done = submit("train", "small.yaml", "train.epochs=250", "--detach", *root)
+    job = done.stdout.partition("subquad submit logs ")[2].split()[0]
+    with Command(["submit", "logs", job, "-f"], tmp_path, **head.environment) as following:
+        until(lambda: "epoch" in submit("logs", job).stdout)
+        following.send_signal(signal.SIGINT)
+        _, errors = following.communicate(60)
+        assert following.returncode == 130
+        assert f"job {job} goes on; follow it with: subquad submit logs {job} -f" in errors
+    stopped = submit("stop", job).stdout
+    assert f"job {job}: STOPPED\nsubquad: stopped by SIGTERM after saving step" in stopped
+    again = stopped.partition("go on with: ")[2].split()
+    assert again[:3] == ["subquad", "submit", "resume"]
+    assert again[4:] == list(root)
+    assert [row for row in json.loads(submit("status", "--json").stdout) if row["exit_code"] == 143]
+    assert "has ended before: STOPPED" in submit("stop", job).stdout
+    submit("fetch", job, "--into", "before")
+    assert read_result(only_run(tmp_path / "before")) is None
+    done = submit(*again[2:])
+    assert "SUCCEEDED" in done.stdout
+    assert read_result(only_run(tmp_path))["attempts"] == 2
+
+
+def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, head, tmp_path):
+    shutil.unpack_archive(wheel(tmp_path), tmp_path / "site", "zip")
+    given = ["train", "small.yaml", "mixer=sent-mean", "--root", str(head.root / "lack")]
+    done = submit(*given, check=2, PYTHONPATH=str(tmp_path / "site"))
+    assert "unknown mixer 'sent-mean'" in done.stdout
+    assert "Traceback" not in done.stdout
+    job = done.stdout.rpartition("job ")[2].partition(":")[0]
+    (row,) = json.loads(submit("status", job, "--json").stdout)
+    print(f"missing plugin reported after {60 * float(row['minutes']):.0f} s")
+    assert not list((head.root / "lack").glob("runs/*"))
+
+
+def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):
+    for token, said in (("wrong", "refuses the token"), ("", "asks for a token")):
+        done = submit("train", "small.yaml", check=2, RAY_AUTH_TOKEN=token, HOME=str(tmp_path))
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    for arguments in (["logs", "nobody"], ["logs", "nobody", "-f"], ["stop", "nobody"], ["fetch", "nobody"]):
+        assert "no job nobody on http://127.0.0.1" in submit(*arguments, check=2).stderr
