@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _HERE_ONLY = {"address", "as_json", "debug", "dry_run", "export", "local", "root"}
 """Options of `train`, `tune` and `resume` that a job has in another way, or not at all."""
-_JOB_OPTIONS = ("--local",)
 _ROOT = "~/subquad"
 
 _ADDRESS = [
@@ -134,7 +133,7 @@ def _submitted(
         with _importable(folder):
             study = _study_of(base, given, folder)
             job = f"{study.name if study else 'resume'}-{secrets.token_hex(3)}"
-            words = [*_words(base, given, folder, study, job), *_JOB_OPTIONS]
+            words = _words(base, given, folder, study, job)
         if not list(folder.glob("subquad-*.dist-info")):
             add_packages(["subquad"], folder)
         sent = [*check_packages(folder), *(one.name for one in (folder / JOB).rglob("*") if one.is_file())]
@@ -371,7 +370,7 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
 def _further(line: str, root: str) -> str:
     """What a job says of how to go on, as it is typed here."""
     where = "" if root == _ROOT else f" --root {root}"
-    return re.sub(r"(go on with: subquad )(.*?)(?: --local| --address \S+)*$", rf"\1submit \2{where}", line)
+    return re.sub(r"(go on with: subquad )(.*)$", rf"\1submit \2{where}", line)
 
 
 @submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
