@@ -88,12 +88,6 @@ def submit(head, tmp_path):
     return call
 
 
-def accepted(submit, job: str) -> float:
-    """When a job was accepted, in seconds since 1970, as the cluster says."""
-    (row,) = json.loads(submit("status", job, "--json").stdout)
-    return datetime.fromisoformat(row["accepted"]).timestamp()
-
-
 CANARIES = [
     *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET", "GITHUB_TOKEN", "GITLAB_TOKEN", "HF_TOKEN"),
     *("HUGGING_FACE_HUB_TOKEN", "KAGGLE_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "GOOGLE_API_KEY"),
@@ -102,70 +96,66 @@ CANARIES = [
 ]
 
 
-def test_a_wheel_that_is_installed_nowhere_is_trained_and_no_secret_travels(submit, head, tmp_path, monkeypatch):
+def test_a_wheel_that_is_installed_nowhere_is_trained_left_stopped_and_gone_on_with(submit, head, tmp_path):
+    """And no secret travels. As long as a file is there, the study's second mixer is slow."""
     canaries = {name: f"CANARY{secrets.token_hex(8)}" for name in CANARIES}
     comment, dotenv = f"CANARY{secrets.token_hex(8)}", f"CANARY{secrets.token_hex(8)}"
-    (tmp_path / "mine.py").write_text(MEAN)
     (tmp_path / ".env").write_text(f"PASSWORD={dotenv}")
+    slow = tmp_path / "slow"
+    slow.touch()
+    waits = f"import os, time; time.sleep(0.5 * os.path.exists({str(slow)!r}))\n        weight = "
+    (tmp_path / "mine.py").write_text(MEAN.replace("weight = ", waits))
     study = "matrix: {mixer: [sent-mean, {name: ./mine.py:Mean, label: mine}], dataset: [recall], seed: [0]}"
     text = SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", f"mixer: sent-mean\n{study}")
-    text = text.replace("enabled: false", "enabled: true")
-    (tmp_path / "own.yaml").write_text(f"# password: {comment}\n{text}")
-    given = [
-        "train",
-        "own.yaml",
-        "train.epochs=2",
-        "--plugin",
-        str(wheel(tmp_path)),
-        "--root",
-        str(head.root),
-        "--json",
-    ]
-    done = submit(*given, **canaries)
-    told = json.loads(done.stdout)
-    assert (told["status"], told["exit_code"]) == ("SUCCEEDED", 0)
-    assert "sent-mean 1.0, subquad" in done.stderr
-    assert "2 runs to do in runs/small" in done.stderr
-    fetched = tmp_path / told["fetched"][0]
-    assert fetched == only_run(tmp_path)
-    assert (fetched / "report.html").exists()
-    run = fetched / "cells" / "sent-mean-recall-seed0"
-    assert read_result(run)["status"] == "finished"
-    assert not list(fetched.rglob("checkpoints"))
-    assert "sent-mean" in cli(["report", str(fetched)], tmp_path).stdout
-    first = min(one.time for one in read_records(run) if one.kind == "train")
-    print(f"job accepted to first step: {first - accepted(submit, told['job']):.1f} s")
+    (tmp_path / "own.yaml").write_text(f"# password: {comment}\n{text.replace('enabled: false', 'enabled: true')}")
+    sent = ("--plugin", str(wheel(tmp_path)), "--root", str(head.root))
 
-    said = [done.stdout, done.stderr, submit("status", told["job"], "--json").stdout]
-    places = [path for place in (head.folder, tmp_path / "runs") for path in place.rglob("*") if path.is_file()]
-    assert [path for path in places if path.name == "mlruns.db"]
-    for secret in (*canaries.values(), comment, dotenv):
-        assert not [text for text in said if secret in text]
-        assert not [path for path in places if secret.encode() in path.read_bytes()]
-
-
-def test_a_job_is_left_stopped_and_gone_on_with(submit, head, tmp_path):
-    root = ("--root", str(head.root))
-    done = submit("train", "small.yaml", "train.epochs=250", "--detach", *root)
-    job = done.stdout.partition("subquad submit logs ")[2].split()[0]
-    with Command(["submit", "logs", job, "-f"], tmp_path, **head.environment) as following:
-        until(lambda: "epoch" in submit("logs", job).stdout)
+    detached = submit("train", "own.yaml", "train.epochs=10", "--detach", *sent, **canaries).stdout
+    assert "sent-mean 1.0, subquad" in detached
+    job = detached.partition("subquad submit logs ")[2].split()[0]
+    with Command(["submit", "logs", job, "-f"], tmp_path, **(head.environment | canaries)) as following:
+        until(lambda: "mine-recall-seed0  epoch 1 " in submit("logs", job).stdout)
         following.send_signal(signal.SIGINT)
-        _, errors = following.communicate(60)
+        followed, errors = following.communicate(60)
         assert following.returncode == 130
+        assert "2 runs to do in runs/small" in followed
         assert f"job {job} goes on; follow it with: subquad submit logs {job} -f" in errors
     stopped = submit("stop", job).stdout
     assert f"job {job}: STOPPED\nsubquad: stopped by SIGTERM after saving step" in stopped
+    assert "has ended before: STOPPED" in submit("stop", job).stdout
     again = stopped.partition("go on with: ")[2].split()
     assert again[:3] == ["subquad", "submit", "resume"]
-    assert again[4:] == list(root)
-    assert [row for row in json.loads(submit("status", "--json").stdout) if row["exit_code"] == 143]
-    assert "has ended before: STOPPED" in submit("stop", job).stdout
+    assert again[4:] == ["--root", str(head.root)]
+    (row,) = json.loads(submit("status", "--json").stdout)
+    assert (row["job"], row["exit_code"]) == (job, 143)
     submit("fetch", job, "--into", "before")
-    assert read_result(only_run(tmp_path / "before")) is None
-    done = submit(*again[2:])
-    assert "SUCCEEDED" in done.stdout
-    assert read_result(only_run(tmp_path))["attempts"] == 2
+    before = only_run(tmp_path / "before")
+    assert [one["status"] for one in map(read_result, (before / "cells").iterdir()) if one] == ["finished"]
+    first = min(one.time for one in read_records(before / "cells" / "sent-mean-recall-seed0"))
+    print(f"job accepted to first step: {first - datetime.fromisoformat(row['accepted']).timestamp():.1f} s")
+
+    slow.unlink()
+    done = submit(*again[2:], *sent[:2], "--json", **canaries)
+    told = json.loads(done.stdout)
+    assert (told["status"], told["exit_code"]) == ("SUCCEEDED", 0)
+    fetched = tmp_path / told["fetched"][0]
+    assert fetched == only_run(tmp_path)
+    assert (fetched / "report.html").exists()
+    results = {one.name: read_result(one) for one in (fetched / "cells").iterdir()}
+    assert {name: one["attempts"] for name, one in results.items()} == {
+        "mine-recall-seed0": 2,
+        "sent-mean-recall-seed0": 1,
+    }
+    assert not list(fetched.rglob("checkpoints"))
+    assert "sent-mean" in cli(["report", str(fetched)], tmp_path).stdout
+
+    said = [detached, followed, errors, stopped, done.stdout, done.stderr, submit("status", "--json").stdout]
+    places = [path for place in (head.folder, tmp_path / "runs") for path in place.rglob("*") if path.is_file()]
+    assert [path for path in places if path.name == "mlruns.db"]
+    assert [path for path in places if path.name == "sent_mean.py"]
+    for secret in (*canaries.values(), comment, dotenv):
+        assert not [text for text in said if secret in text]
+        assert not [path for path in places if secret.encode() in path.read_bytes()]
 
 
 def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, head, tmp_path):
