@@ -47,9 +47,13 @@ _NEEDED = {
 }
 """The module that reaches a kind of address, and how it is installed."""
 
-# An address that does not answer costs minutes at most: `s3fs` tries each request up to five times.
-_WAITS = {"connect_timeout": 5, "read_timeout": 20, "retries": {"mode": "standard", "total_max_attempts": 2}}
-_OPTIONS: dict[str, dict[str, Any]] = {"s3": {"config_kwargs": _WAITS}, "gs": {"requests_timeout": 20}}
+SECONDS = 60.0
+"""After which a store has not answered, all attempts of its library included."""
+_SLOWEST = 1e6
+"""Bytes a second that a store takes at least."""
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 2}}}
+}
 _STAYS = (LOCK, OWNER, STOP)
 """What belongs to the process that works on a folder."""
 
@@ -136,6 +140,24 @@ def reason_of(error: BaseException) -> str:
     return said[:300] or type(error).__name__
 
 
+def _do(place: Path, name: str, *given: Any, seconds: float | None = None, **more: Any) -> Any:
+    """What an operation of a place's file system returns.
+
+    Raises:
+        TimeoutError: there was no answer; some libraries would wait for ever for a server that takes no data.
+    """
+    from fsspec.asyn import FSTimeoutError, sync
+
+    files: Any = cast("UPath", place).fs
+    limit = seconds or SECONDS
+    if not files.async_impl:
+        return getattr(files, name)(*given, **more)
+    try:
+        return sync(files.loop, getattr(files, f"_{name}"), *given, timeout=limit, **more)
+    except FSTimeoutError as error:
+        raise TimeoutError(f"no answer within {limit:.0f} s") from error
+
+
 @contextmanager
 def reaching(place: Path, kind: type[UserError] = DiskError) -> Iterator[None]:
     """Whatever goes wrong with a place in the block is a user's error, in one line.
@@ -161,7 +183,7 @@ def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
         return {path.relative_to(folder).as_posix(): {} for path in folder.rglob("*")}
     with reaching(folder):
         above = f"{folder.path.rstrip('/')}/"
-        found: Any = folder.fs.find(folder.path, detail=True)
+        found = _do(folder, "find", folder.path, detail=True)
         names = {path.removeprefix(above): told for path, told in found.items() if path.startswith(above)}
         if strange := next((name for name in names if ".." in PurePosixPath(name).parts), None):
             raise DiskError(f"{folder}: holds {strange!r}, which is no file name")
@@ -178,7 +200,7 @@ def content_of(path: Path) -> bytes:
     if not isinstance(path, UPath):
         return path.read_bytes()
     with reaching(path), suppress(FileNotFoundError):
-        return cast("bytes", path.fs.cat_file(path.path))
+        return _do(path, "cat_file", path.path, seconds=60 * SECONDS)
     raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
 
 
@@ -197,8 +219,9 @@ def put(files: Mapping[Path, bytes]) -> None:
                 os.replace(temporary, path)
     remote = {path: data for path, data in files.items() if isinstance(path, UPath)}
     if first := next(iter(remote), None):
+        seconds = SECONDS + sum(map(len, remote.values())) / _SLOWEST
         with reaching(first.parent):
-            first.fs.pipe({path.path: data for path, data in remote.items()})
+            _do(first, "pipe", {path.path: data for path, data in remote.items()}, seconds=seconds)
 
 
 def remove(path: Path) -> None:
@@ -209,7 +232,7 @@ def remove(path: Path) -> None:
     """
     with reaching(path), suppress(FileNotFoundError):
         if isinstance(path, UPath):
-            path.fs.rm_file(path.path)
+            _do(path, "rm_file", path.path)
         else:
             path.unlink()
 
@@ -229,7 +252,7 @@ def remove_tree(folder: Path, first: str = "") -> None:
     with suppress(DiskError), reaching(folder):
         if first:
             remove(folder / first)
-        folder.fs.rm(folder.path, recursive=True)
+        _do(folder, "rm", folder.path, recursive=True)
 
 
 def check_storage(storage: str | None) -> None:
@@ -296,7 +319,7 @@ def fetched(address: str, root: Path) -> Path:
     if not isinstance(place, UPath):
         return place
     with reaching(place, DataError):
-        told = place.fs.info(place.path)
+        told = _do(place, "info", place.path)
         is_folder = told.get("type") == "directory" and urlsplit(address).scheme in STORES
         files = listing(place) if is_folder else {"": told}
         if is_folder and not files:
@@ -312,7 +335,9 @@ def fetched(address: str, root: Path) -> Path:
                 for name in files:
                     target = part / place.name / name
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    place.fs.get_file((place / name if name else place).path, str(target))
+                    size = files[name].get("size") or 60 * SECONDS * _SLOWEST
+                    source = (place / name if name else place).path
+                    _do(place, "get_file", source, str(target), seconds=SECONDS + size / _SLOWEST)
                 part.rename(folder)
     return folder / place.name
 

@@ -1,6 +1,7 @@
 """Storage in an object store: checkpoints, the copy of a run's files, data sets by URL; what cannot be used."""
 
 import os
+import socket
 
 import pytest
 import torch
@@ -70,11 +71,26 @@ def test_a_server_that_does_not_answer_is_told(bucket, monkeypatch):
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()
+    monkeypatch.setattr(storage, "SECONDS", 5.0)
     root = storage.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
     with pytest.raises(DiskError, match="Could not connect to the endpoint"):
         finished_steps(root)
     with pytest.raises(RunError, match=r"resources\.storage: .* cannot be used: Could not connect"):
         storage.check_storage(bucket.storage)
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(bucket, monkeypatch):
+    import s3fs
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(storage, "SECONDS", 0.4)
+        s3fs.S3FileSystem.clear_instance_cache()
+        with pytest.raises(RunError, match="cannot be used: no answer within 0 s"):
+            storage.check_storage(bucket.storage)
     s3fs.S3FileSystem.clear_instance_cache()
 
 
