@@ -6,16 +6,20 @@ Each machine but the head has a folder of its own where the driver has its runs,
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, cluster
-from command import cli, ready
+from cluster import Cluster, cluster, until
+from command import Command, cli, ready
 from small_run import digests, only_run
+from wheels import wheel
 
-from subquad.runs import ATTEMPTS, read_result
+from subquad.runs import ATTEMPTS, read_records, read_result
 
 pytestmark = pytest.mark.ci
 APART = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
@@ -53,3 +57,72 @@ def test_two_machines_give_the_local_numbers_though_a_worker_is_killed(two, smal
     assert "test accuracy" in done.stdout
     assert done.stderr == ""
     cli(["verify", str(run)], tmp_path)
+
+
+def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, tmp_path):
+    steps = ["train.epochs=null", "train.steps=1000000", "train.eval_every_epochs=null", "train.eval_every_steps=50"]
+    root = ROOT / tmp_path.name
+    command = ["train", str(small), "--root", str(root), "--address", two.address, "resources.workers=1..2", *steps]
+    with Command(command, tmp_path, **two.environment) as driver:
+
+        def newest() -> dict:
+            assert driver.poll() is None, driver.communicate()
+            found = [one for run in root.glob("runs/small/*") if (run / ATTEMPTS).exists() for one in attempts(run)]
+            return found[-1] if found else {}
+
+        until(lambda: newest().get("world_size") == 2)
+        run = only_run(root)
+        until(lambda: any(one.kind == "eval" for one in read_records(run)))
+        two.kill(two.nodes[-1])
+        until(lambda: newest()["world_size"] == 1)
+        assert newest()["from_step"] >= 50
+        until(lambda: max(one.step for one in read_records(run)) > newest()["from_step"])
+        two.start("--num-cpus=1", private=[ROOT] if APART else [])
+        until(lambda: newest()["world_size"] == 2)
+        driver.send_signal(signal.SIGTERM)
+        _, said = driver.communicate(60)
+    assert driver.returncode == 143
+    lost, stopped = said.splitlines()
+    assert lost.startswith("machine ")
+    assert " was lost; training goes on" in lost
+    assert "stopped by SIGTERM after saving step" in stopped
+    assert f"subquad resume {run} --address {two.address}" in stopped
+
+
+def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
+    root, settings = ROOT / tmp_path.name, ["--space", "optimizer", "--budget", "3-trials", "--final-seeds", "1"]
+    command = ["tune", str(small), *settings, "--pruner", "asha", "--root", str(root), "--json"]
+    summary = json.loads(on(two, command, tmp_path).stdout)
+    (candidate,) = summary["search"]["candidates"]
+    assert sum(candidate["trials"].values()) == 3
+    trials = list(root.glob("runs/small-search/*/trials/small/*"))
+    assert len(trials) == 3
+    assert all(read_result(one)["status"] in ("finished", "pruned") for one in trials)
+    assert len({attempts(one)[0]["pid"] for one in trials}) == 2
+
+
+def test_what_the_cluster_cannot_do_is_refused_in_one_line(two, small, tmp_path):
+    root = ROOT / tmp_path.name
+    (root / "site").mkdir(parents=True)
+    with zipfile.ZipFile(wheel(tmp_path)) as packed:
+        packed.extractall(root / "site")
+
+    def refused(*settings: str, address: str = two.address, **more: str) -> str:
+        command = ["train", str(small), "--root", str(root), "--address", address, *settings]
+        said = cli(command, tmp_path, check=2, **(two.environment | more)).stderr
+        assert said.count("\n") == 1
+        return said
+
+    assert "3 x 1 = 3 CPUs asked, the cluster has 2" in refused("resources.workers=3")
+    assert "1 GPUs asked, the cluster has 0" in refused("resources.gpus_per_worker=1")
+    assert "on the machines of the cluster 0 fit" in refused("resources.cpus_per_worker=2")
+    begun = time.monotonic()
+    if APART:
+        said = refused("mixer={name: sent-mean}", PYTHONPATH=str(root / "site"))
+        assert "machine " in said
+        assert "sent-mean" in said
+        assert time.monotonic() - begun < 10
+    assert "no Ray cluster answers there" in refused(address="127.0.0.1:1")
+    assert "from outside use subquad submit" in refused(address="http://127.0.0.1:8265")
+    assert "RAY_AUTH_TOKEN" in refused(RAY_AUTH_TOKEN="0" * 64)
+    assert not (root / "runs").exists()

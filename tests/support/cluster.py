@@ -26,6 +26,7 @@ class Cluster:
     Attributes:
         address: HOST:PORT of its head.
         environment: what a process needs to reach it: the token, and the address of its dashboard.
+        nodes: in the order of their starts.
     """
 
     def __init__(self, folder: Path):
@@ -33,7 +34,7 @@ class Cluster:
         self.address = f"{_own_address()}:{ports['port']}"
         self._token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = self._token | {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"}
-        self._folder, self._nodes = folder, list[subprocess.Popen[bytes]]()
+        self._folder, self.nodes = folder, list[subprocess.Popen[bytes]]()
         self._flags = [f"--{name}={port}" for name, port in ports.items()]
 
     def start(self, *flags: str, private: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
@@ -43,7 +44,7 @@ class Cluster:
             flags: of `ray start`.
             private: folders that it has empty ones of its own instead of, as a machine apart has.
         """
-        head = not self._nodes
+        head = not self.nodes
         where = ["--head", *self._flags] if head else [f"--address={self.address}"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, "--block", *flags]
         if private:
@@ -51,12 +52,12 @@ class Cluster:
             command = ["unshare", "-m", "bash", "-c", " && ".join([*mounts, 'exec "$@"']), "node", *command]
         more = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self._folder)}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        log = (self._folder / f"node-{len(self._nodes)}.log").open("wb")
+        log = (self._folder / f"node-{len(self.nodes)}.log").open("wb")
         environment = {**os.environ, **self._token, **more, "PATH": path}
         node = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         log.close()
-        self._nodes.append(node)
-        until(lambda: self.alive() == sum(one.poll() is None for one in self._nodes))
+        self.nodes.append(node)
+        until(lambda: self.alive() == sum(one.poll() is None for one in self.nodes))
         return node
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:
@@ -80,7 +81,7 @@ class Cluster:
         return sum(one["state"] == "ALIVE" for one in nodes)
 
     def stop(self) -> None:
-        for node in reversed(self._nodes):
+        for node in reversed(self.nodes):
             if node.poll() is None:
                 self.kill(node)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -71,6 +72,8 @@ def attach(address: str) -> None:
                 logging_level=logging.ERROR,
             )
 
+    worker: Any = import_module("ray._private.worker")
+    worker.print_to_stdstream = _tell  # a lost machine would print the state of all it did
     outcome = in_thread(connect)
     listen_again()
     if error := outcome.get("raised"):
@@ -79,6 +82,14 @@ def attach(address: str) -> None:
             f"--address {address}: the cluster at {place} did not let this process in: {reason}. Its token belongs "
             "into RAY_AUTH_TOKEN, or into the file that RAY_AUTH_TOKEN_PATH names; this machine must be part of it"
         ) from error
+
+
+def _tell(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    """Of what the cluster reports, tell which machines are lost."""
+    for name in re.findall(r"node name: (\S+) has been marked dead", " ".join(data["lines"])):
+        click.echo(
+            f"machine {name} was lost; training goes on from the newest checkpoint where there is room", err=True
+        )
 
 
 @contextmanager

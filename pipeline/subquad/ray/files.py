@@ -53,13 +53,14 @@ class _Head:
         os.replace(target, path)
 
     def _claim(self, path: str, seconds: float) -> bool:
-        lock = claimed(Path(path), seconds)
-        if lock is not None:
+        """For the first rank of a new group too: its driver is the same, and the group before it has gone."""
+        if path not in self._locks and (lock := claimed(Path(path), seconds)):
             self._locks[path] = lock
-        return lock is not None
+        return path in self._locks
 
     def _release(self, path: str) -> None:
-        self._locks.pop(path).release()
+        if lock := self._locks.pop(path, None):
+            lock.release()
 
 
 def ask_judge(folder: Path) -> str:
