@@ -60,9 +60,10 @@ def test_two_machines_give_the_local_numbers_though_a_worker_is_killed(two, smal
 
 
 def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, tmp_path):
+    workers = ["resources.workers=1..2", "resources.strategy=fsdp2"]
     steps = ["train.epochs=null", "train.steps=1000000", "train.eval_every_epochs=null", "train.eval_every_steps=50"]
     root = ROOT / tmp_path.name
-    command = ["train", str(small), "--root", str(root), "--address", two.address, "resources.workers=1..2", *steps]
+    command = ["train", str(small), "--root", str(root), "--address", two.address, *workers, *steps]
     with Command(command, tmp_path, **two.environment) as driver:
 
         def newest() -> dict:
@@ -93,7 +94,7 @@ def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
     root, settings = ROOT / tmp_path.name, ["--space", "optimizer", "--budget", "3-trials", "--final-seeds", "1"]
     command = ["tune", str(small), *settings, "--pruner", "asha", "--root", str(root), "--json"]
     summary = json.loads(on(two, command, tmp_path).stdout)
-    (candidate,) = summary["search"]["candidates"]
+    (candidate,) = summary["candidates"]
     assert sum(candidate["trials"].values()) == 3
     trials = list(root.glob("runs/small-search/*/trials/small/*"))
     assert len(trials) == 3
