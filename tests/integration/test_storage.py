@@ -111,6 +111,7 @@ def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, 
     assert main(["resume", str(run), "--local"]) == 2
     error = capsys.readouterr().err
     assert "Forbidden" in error
+    assert "mend that, then go on with: subquad resume" in error
     assert error.count("\n") == 1
     assert bucket.names() == before
     gone = cli(["resume", str(run), "--local"], tmp_path, check=2, AWS_ENDPOINT_URL="http://127.0.0.1:9")
@@ -160,6 +161,11 @@ def test_a_search_goes_on_from_storage(bucket, small, tmp_path, monkeypatch, cap
     assert len([one for one in trials if one.endswith("/trial.json")]) == 3
     assert not [one for one in trials if "/checkpoints/" in one]
     assert [one for one in bucket.names() if "/final/" in one and "/checkpoints/" in one]
+    more = ["tune", "--resume", f"runs/small-search/{folder.name}", "--budget", "4-trials", "--local"]
+    assert main(more) == 0  # whose final study does not go on from the weights of the one before
+    assert (there / "runs" / "small-search" / folder.name / "final-1").is_dir()
+    starts = bucket.read(f"runs/small-search/{folder.name}/final/cells/seed0/attempts.jsonl").splitlines()
+    assert [json.loads(line)["from_step"] for line in starts] == [0]
 
 
 @pytest.mark.ci

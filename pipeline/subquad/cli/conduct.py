@@ -80,7 +80,7 @@ def full_disks_named(again: str) -> Iterator[None]:
     try:
         yield
     except DiskError as error:
-        raise DiskError(f"{error}; make room, then go on with: {again}") from error
+        raise DiskError(f"{error}; mend that, then go on with: {again}") from error
 
 
 def _opening_line(study: Study, executor: Executor) -> str:
