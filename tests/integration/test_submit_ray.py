@@ -3,78 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from cluster import Cluster, cluster, until
 from command import Command, cli, ready
-from searches import MARK, Traces
 from small_run import SMALL, only_run
 from wheels import MEAN, wheel
 
-from subquad.ray.cluster import _free_port
-from subquad.runs import read_records, read_result
+from subquad.runs import ATTEMPTS, read_records, read_result
 
 pytestmark = pytest.mark.ci
 
-PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port")
-
-
-@dataclass(frozen=True)
-class Head:
-    """A cluster of one node, with its runs in `root`."""
-
-    folder: Path
-    root: Path
-    environment: dict[str, str]
-
 
 @pytest.fixture(scope="module")
-def head() -> Iterator[Head]:
-    """Nothing of it runs afterwards."""
+def head() -> Iterator[Cluster]:
+    """A machine with one CPU; the jobs' runs are in `root` on it."""
     ready()
-    ports = {name: _free_port() for name in PORTS}
-    with tempfile.TemporaryDirectory(prefix="sq", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        traces = Traces(uuid.uuid4().hex, Path(folder))
-        ours = {
-            MARK: traces.mark,
-            "RAY_TMPDIR": folder,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        }
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        flags = [f"--{name}={port}" for name, port in ports.items()]
-        with subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=4", *flags],
-            env={**os.environ, **ours, "PATH": path, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            address = {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"}
-            token = {"RAY_AUTH_TOKEN": ours["RAY_AUTH_TOKEN"]}
-            yield_to = Head(Path(folder), Path(folder) / "root", address | token)
-            until(lambda: cli(["submit", "status"], Path(folder), check=None, **yield_to.environment).returncode == 0)
-            yield yield_to
-            process.terminate()
-        assert not traces.after(seconds=60)
-
-
-def until(condition) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    with cluster(["--num-cpus=1"]) as made:
+        yield made
 
 
 @pytest.fixture
@@ -88,6 +41,10 @@ def submit(head, tmp_path):
     return call
 
 
+def attempts(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / ATTEMPTS).read_text().splitlines()]
+
+
 CANARIES = [
     *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET", "GITHUB_TOKEN", "GITLAB_TOKEN", "HF_TOKEN"),
     *("HUGGING_FACE_HUB_TOKEN", "KAGGLE_KEY", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "GOOGLE_API_KEY"),
@@ -96,25 +53,31 @@ CANARIES = [
 ]
 
 
-def test_a_wheel_that_is_installed_nowhere_is_trained_left_stopped_and_gone_on_with(submit, head, tmp_path):
-    """And no secret travels. As long as a file is there, the study's second mixer is slow."""
+def test_a_wheel_that_is_installed_nowhere_survives_a_lost_machine_and_a_stop(submit, head, tmp_path):
+    """It is trained on two machines, and no secret travels. While a file is there, the second mixer is slow."""
+    second = head.start("--num-cpus=1")
     canaries = {name: f"CANARY{secrets.token_hex(8)}" for name in CANARIES}
     comment, dotenv = f"CANARY{secrets.token_hex(8)}", f"CANARY{secrets.token_hex(8)}"
     (tmp_path / ".env").write_text(f"PASSWORD={dotenv}")
     slow = tmp_path / "slow"
     slow.touch()
-    waits = f"import os, time; time.sleep(0.5 * os.path.exists({str(slow)!r}))\n        weight = "
+    waits = f"import os, time; time.sleep(0.3 * os.path.exists({str(slow)!r}))\n        weight = "
     (tmp_path / "mine.py").write_text(MEAN.replace("weight = ", waits))
     study = "matrix: {mixer: [sent-mean, {name: ./mine.py:Mean, label: mine}], dataset: [recall], seed: [0]}"
     text = SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", f"mixer: sent-mean\n{study}")
     (tmp_path / "own.yaml").write_text(f"# password: {comment}\n{text.replace('enabled: false', 'enabled: true')}")
-    sent = ("--plugin", str(wheel(tmp_path)), "--root", str(head.root))
+    sent = ("--plugin", str(wheel(tmp_path)), "--root", str(head.folder / "root"))
 
-    detached = submit("train", "own.yaml", "train.epochs=10", "--detach", *sent, **canaries).stdout
+    workers = "resources={workers: 1..2, wait_s: 5}"
+    detached = submit("train", "own.yaml", "train.epochs=10", workers, "--detach", *sent, **canaries).stdout
     assert "sent-mean 1.0, subquad" in detached
     job = detached.partition("subquad submit logs ")[2].split()[0]
     with Command(["submit", "logs", job, "-f"], tmp_path, **(head.environment | canaries)) as following:
         until(lambda: "mine-recall-seed0  epoch 1 " in submit("logs", job).stdout)
+        (slow_one,) = (head.folder / "root").glob("runs/small/*/cells/mine-recall-seed0")
+        assert [one["world_size"] for one in attempts(slow_one)] == [2]
+        head.kill(second)
+        until(lambda: len(attempts(slow_one)) == 2)
         following.send_signal(signal.SIGINT)
         followed, errors = following.communicate(60)
         assert following.returncode == 130
@@ -125,7 +88,7 @@ def test_a_wheel_that_is_installed_nowhere_is_trained_left_stopped_and_gone_on_w
     assert "has ended before: STOPPED" in submit("stop", job).stdout
     again = stopped.partition("go on with: ")[2].split()
     assert again[:3] == ["subquad", "submit", "resume"]
-    assert again[4:] == ["--root", str(head.root)]
+    assert again[4:] == ["--root", str(head.folder / "root")]
     (row,) = json.loads(submit("status", "--json").stdout)
     assert (row["job"], row["exit_code"]) == (job, 143)
     submit("fetch", job, "--into", "before")
@@ -143,7 +106,7 @@ def test_a_wheel_that_is_installed_nowhere_is_trained_left_stopped_and_gone_on_w
     assert (fetched / "report.html").exists()
     results = {one.name: read_result(one) for one in (fetched / "cells").iterdir()}
     assert {name: one["attempts"] for name, one in results.items()} == {
-        "mine-recall-seed0": 2,
+        "mine-recall-seed0": 3,
         "sent-mean-recall-seed0": 1,
     }
     assert not list(fetched.rglob("checkpoints"))
@@ -160,14 +123,14 @@ def test_a_wheel_that_is_installed_nowhere_is_trained_left_stopped_and_gone_on_w
 
 def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, head, tmp_path):
     shutil.unpack_archive(wheel(tmp_path), tmp_path / "site", "zip")
-    given = ["train", "small.yaml", "mixer=sent-mean", "--root", str(head.root / "lack")]
+    given = ["train", "small.yaml", "mixer=sent-mean", "--root", str(head.folder / "root" / "lack")]
     done = submit(*given, check=2, PYTHONPATH=str(tmp_path / "site"))
     assert "unknown mixer 'sent-mean'" in done.stdout
     assert "Traceback" not in done.stdout
     job = done.stdout.rpartition("job ")[2].partition(":")[0]
     (row,) = json.loads(submit("status", job, "--json").stdout)
     print(f"missing plugin reported after {60 * float(row['minutes']):.0f} s")
-    assert not list((head.root / "lack").glob("runs/*"))
+    assert not list((head.folder / "root" / "lack").glob("runs/*"))
 
 
 def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):

@@ -27,6 +27,7 @@ class Cluster:
         address: HOST:PORT of its head.
         environment: what a process needs to reach it: the token, and the address of its dashboard.
         nodes: in the order of their starts.
+        folder: Ray's files.
     """
 
     def __init__(self, folder: Path):
@@ -34,7 +35,7 @@ class Cluster:
         self.address = f"{_own_address()}:{ports['port']}"
         self._token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = self._token | {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{ports['dashboard-port']}"}
-        self._folder, self.nodes = folder, list[subprocess.Popen[bytes]]()
+        self.folder, self.nodes = folder, list[subprocess.Popen[bytes]]()
         self._flags = [f"--{name}={port}" for name, port in ports.items()]
 
     def start(self, *flags: str, private: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
@@ -50,9 +51,9 @@ class Cluster:
         if private:
             mounts = [f"mount -t tmpfs none {path}" for path in private]
             command = ["unshare", "-m", "bash", "-c", " && ".join([*mounts, 'exec "$@"']), "node", *command]
-        more = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self._folder)}
+        more = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self.folder)}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        log = (self._folder / f"node-{len(self.nodes)}.log").open("wb")
+        log = (self.folder / f"node-{len(self.nodes)}.log").open("wb")
         environment = {**os.environ, **self._token, **more, "PATH": path}
         node = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         log.close()
