@@ -88,7 +88,7 @@ def test_a_wheel_that_is_installed_nowhere_survives_a_lost_machine_and_a_stop(su
     assert "has ended before: STOPPED" in submit("stop", job).stdout
     again = stopped.partition("go on with: ")[2].split()
     assert again[:3] == ["subquad", "submit", "resume"]
-    assert again[4:] == ["--root", str(head.folder / "root")]
+    assert again[4:] == [*sent[2:], f"--plugin={sent[1]}"]
     (row,) = json.loads(submit("status", "--json").stdout)
     assert (row["job"], row["exit_code"]) == (job, 143)
     submit("fetch", job, "--into", "before")
@@ -98,7 +98,7 @@ def test_a_wheel_that_is_installed_nowhere_survives_a_lost_machine_and_a_stop(su
     print(f"job accepted to first step: {first - datetime.fromisoformat(row['accepted']).timestamp():.1f} s")
 
     slow.unlink()
-    done = submit(*again[2:], *sent[:2], "--json", **canaries)
+    done = submit(*again[2:], "--json", **canaries)
     told = json.loads(done.stdout)
     assert (told["status"], told["exit_code"]) == ("SUCCEEDED", 0)
     fetched = tmp_path / told["fetched"][0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shlex
 import shutil
@@ -139,7 +138,8 @@ def _submitted(
         sent = [*check_packages(folder), *(one.name for one in (folder / JOB).rglob("*") if one.is_file())]
         jobs = _connect(address, insecure)
         click.echo(f"uploads {pack(folder, archive) / 1e6:.1f} MB to {jobs.address}: {', '.join(sent)}", err=as_json)
-        metadata = {"subquad": version("subquad"), "command": shlex.join(words), "root": root}
+        further = shlex.join([*(["--root", root] if root != _ROOT else []), *(f"--plugin={one}" for one in plugin)])
+        metadata = {"subquad": version("subquad"), "command": shlex.join(words), "further": further}
         jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
     click.echo(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     if detach:
@@ -359,18 +359,10 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     """
     jobs = _connect(address, insecure)
     info, ran = jobs.stop(job)
-    root = (info.metadata or {}).get("root", _ROOT)
-    said = [_further(line, root) for line in jobs.logs(job).splitlines() if line.startswith("subquad: ")]
-    click.echo(
-        f"job {job}: {'' if ran else 'has ended before: '}{info.status.value}"
-        + "".join(f"\n{one}" for one in said[-1:])
-    )
-
-
-def _further(line: str, root: str) -> str:
-    """What a job says of how to go on, as it is typed here."""
-    where = "" if root == _ROOT else f" --root {root}"
-    return re.sub(r"(go on with: subquad )(.*)$", rf"\1submit \2{where}", line)
+    click.echo(f"job {job}: {'' if ran else 'has ended before: '}{info.status.value}")
+    for line in [one for one in jobs.logs(job).splitlines() if one.startswith("subquad: ")][-1:]:
+        hint, further = "go on with: subquad ", (info.metadata or {}).get("further", "")
+        click.echo(f"{line.replace(hint, f'{hint}submit ')} {further}".rstrip() if hint in line else line)
 
 
 @submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
@@ -390,12 +382,13 @@ def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) ->
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
     """What a job itself calls on the head node, in the folder that was sent (`subquad submit` calls it)."""
-    from subquad.cli.conduct import writable
     from subquad.cli.main import main
 
     sent, begun = Path.cwd(), time.time() - 1
     check_packages(sent)
-    os.chdir(writable(Path(root).expanduser()))
+    runs = Path(root).expanduser()
+    runs.mkdir(parents=True, exist_ok=True)
+    os.chdir(runs)
     with suppress(FileNotFoundError):
         shutil.copytree(sent / JOB, Path("jobs", job))
     try:
