@@ -295,7 +295,7 @@ for _base, _text in (
     ),
     (
         resume_command,
-        "Go on with RUN, a folder below --root on the head node.\n\n\b\n"
+        "Go on with RUN, a folder below --root on the head node, or its address in storage.\n\n\b\n"
         "subquad submit resume runs/quickstart/20260101-101500-ab12cd34",
     ),
 ):
