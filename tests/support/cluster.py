@@ -70,6 +70,10 @@ class Cluster:
                 continue
         node.wait()
 
+    def living(self) -> list[psutil.Process]:
+        """The nodes that were not killed."""
+        return [psutil.Process(one.pid) for one in self.nodes if one.poll() is None]
+
     def alive(self) -> int:
         """Nodes that the head has heard of lately."""
         request = urllib.request.Request(f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/v0/nodes")

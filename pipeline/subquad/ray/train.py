@@ -63,8 +63,14 @@ def _fit(
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    class Trainer(TorchTrainer):
+        """Without Ray's own data sets: a process for them would start with each group of workers."""
+
+        def _create_default_callbacks(self) -> list[Any]:
+            return [one for one in super()._create_default_callbacks() if type(one).__name__ != "DatasetsCallback"]
+
     gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
-    trainer = TorchTrainer(
+    trainer = Trainer(
         function,
         train_loop_config=config,
         torch_config=TorchConfig(

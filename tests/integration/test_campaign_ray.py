@@ -1,0 +1,152 @@
+"""A campaign of kills on a cluster of four nodes, none of which shares a folder with the driver: 20 workers, 5 drivers,
+5 nodes. Every run ends by itself with the weights of an undisturbed one. Each test prints how long it took from a kill
+to the next step.
+
+    pytest -m extended tests/integration/test_campaign_ray.py -s
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from cluster import Cluster, cluster, until
+from command import Command, cli, ready
+from small_run import SMALL, digests, only_run
+
+from subquad.runs import ATTEMPTS, read_records, read_result
+
+pytestmark = pytest.mark.extended
+ROOT = Path("/tmp/subquad-campaign")
+"""Of the driver alone."""
+SETTINGS = [
+    *("resources.workers=2", "resources.max_failures=5", "train.epochs=null", "train.steps=12000"),
+    *("train.eval_every_epochs=null", "train.eval_every_steps=20", "train.log_every=10"),
+]
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Cluster]:
+    """A head that trains nothing, and three nodes, of which two train."""
+    ready()
+    ROOT.mkdir(exist_ok=True)
+    with cluster(["--num-cpus=0"]) as made:
+        for _ in range(3):
+            made.start("--num-cpus=1", private=[ROOT])
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "small.yaml").write_text(SMALL)
+    cli(["train", "small.yaml", "--local", "--root", str(folder), *SETTINGS], folder, seconds=600)
+    return digests(only_run(folder))
+
+
+class Training:
+    """A run on the cluster, and its driver."""
+
+    def __init__(self, made: Cluster, folder: Path):
+        self.cluster, self.folder, self.root = made, folder, ROOT / folder.name
+        (folder / "small.yaml").write_text(SMALL)
+        self.driver = self.drive(["train", "small.yaml", "--root", str(self.root), *SETTINGS])
+        until(lambda: list(self.root.glob(f"runs/small/*/{ATTEMPTS}")), 180)
+        self.run = only_run(self.root)
+        self.recovered: list[float] = []
+
+    def drive(self, arguments: list[str]) -> Command:
+        where = ["--address", self.cluster.address]
+        return Command([*arguments, *where], self.folder, **self.cluster.environment)
+
+    def newest(self) -> int:
+        """The attempt that has made a step."""
+        return max((one.attempt for one in read_records(self.run) if one.kind == "train"), default=0)
+
+    def disturb(self, kill: Callable[[], None], times: int) -> None:
+        draw = random.Random(times)
+        for _ in range(times):
+            until(lambda: self.newest() > len(self.recovered), 180)
+            time.sleep(draw.uniform(0.2, 2.0))
+            assert read_result(self.run) is None, f"ended after {len(self.recovered)} kills"
+            before = self.newest()
+            killed = time.time()
+            kill()
+            until(lambda: self.newest() > before, 180)  # noqa: B023
+            steps = [one.time for one in read_records(self.run) if one.attempt > before and one.kind == "train"]
+            self.recovered.append(steps[0] - killed)
+        seconds = ", ".join(f"{one:.1f}" for one in self.recovered)
+        print(f"\n{self.folder.name}: median {statistics.median(self.recovered):.1f} s to the next step ({seconds})")
+
+    def end(self) -> None:
+        out, errors = self.driver.communicate(600)
+        assert self.driver.returncode == 0, out + errors
+        result = read_result(self.run)
+        assert result
+        assert result["status"] == "finished"
+
+
+def workers(node: psutil.Process) -> list[psutil.Process]:
+    return [one for one in node.children(recursive=True) if "RayTrainWorker" in " ".join(one.cmdline())]
+
+
+def test_twenty_workers(four, undisturbed, tmp_path):
+    training = Training(four, tmp_path)
+    draw = random.Random(0)
+
+    def kill() -> None:
+        draw.choice([one for node in four.living() for one in workers(node)]).kill()
+
+    training.disturb(kill, 20)
+    training.end()
+    assert digests(training.run) == undisturbed
+
+
+def test_five_drivers(four, undisturbed, tmp_path):
+    training = Training(four, tmp_path)
+
+    def kill() -> None:
+        training.driver.kill()
+        training.driver.wait()
+        training.driver = training.drive(["resume", str(training.run)])
+
+    training.disturb(kill, 5)
+    training.end()
+    assert digests(training.run) == undisturbed
+
+
+def test_five_nodes(four, undisturbed, tmp_path):
+    training = Training(four, tmp_path)
+    draw = random.Random(0)
+
+    def kill() -> None:
+        training_nodes = [one for one in four.nodes if one.poll() is None and workers(psutil.Process(one.pid))]
+        four.kill(draw.choice(training_nodes))
+        four.start("--num-cpus=1", private=[ROOT])
+
+    training.disturb(kill, 5)
+    training.end()
+    assert digests(training.run) == undisturbed
+
+
+def test_a_worker_that_hangs_is_left_behind(four, undisturbed, tmp_path):
+    training = Training(four, tmp_path)
+    training.driver.send_signal(signal.SIGTERM)
+    training.driver.wait(120)
+    settings = (training.run / "experiment.yaml").read_text()
+    (training.run / "experiment.yaml").write_text(settings.replace("hang_timeout_s: 300.0", "hang_timeout_s: 10.0"))
+    training.driver = training.drive(["resume", str(training.run)])
+    until(lambda: training.newest() > 1, 180)
+    stuck = [one for node in four.living() for one in workers(node)][0]
+    stuck.suspend()
+    until(lambda: training.newest() > 2, 180)
+    training.end()
+    assert digests(training.run) == undisturbed
+    assert json.loads((training.run / ATTEMPTS).read_text().splitlines()[-1])["attempt"] >= 3
