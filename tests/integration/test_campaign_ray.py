@@ -144,7 +144,7 @@ def test_a_worker_that_hangs_is_left_behind(four, undisturbed, tmp_path):
     (training.run / "experiment.yaml").write_text(settings.replace("hang_timeout_s: 300.0", "hang_timeout_s: 10.0"))
     training.driver = training.drive(["resume", str(training.run)])
     until(lambda: training.newest() > 1, 180)
-    stuck = [one for node in four.living() for one in workers(node)][0]
+    stuck = next(one for node in four.living() for one in workers(node))
     stuck.suspend()
     until(lambda: training.newest() > 2, 180)
     training.end()

@@ -80,16 +80,12 @@ def _run_processes(runs: Sequence[Run], resources: Resources, stop: Path, judge:
     # torch's C++ side warns of DDP's search for unused parameters, which exact resume needs.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     while True:
-        before = _attempts(runs)
+        before = attempts.count(runs)
         broken = _run_once(runs, resources, stop, judge)
         if not broken or signum():
             return
-        if _attempts(runs) == before:
+        if attempts.count(runs) == before:
             raise TrainingFailed(f"{broken} before it could begin; `subquad resume` tries again")
-
-
-def _attempts(runs: Sequence[Run]) -> int:
-    return sum(len(attempts.read(run.folder)) for run in runs)
 
 
 def _run_once(runs: Sequence[Run], resources: Resources, stop: Path, judge: Judge | None) -> str:

@@ -10,6 +10,7 @@ import platform
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -71,6 +72,11 @@ def read(run: Path) -> list[Attempt]:
         with suppress(ValueError):
             found.append(_ATTEMPT.validate_python(parse_object(line)))
     return found
+
+
+def count(runs: Iterable[Run]) -> int:
+    """Starts of all of them together."""
+    return sum(len(read(run.folder)) for run in runs)
 
 
 def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:

@@ -25,7 +25,7 @@ from subquad.drivers.executor import Made
 from subquad.drivers.preflight import Room, check_parts, check_paths
 from subquad.drivers.signals import Signum, listen_again
 from subquad.engine.loop import Judge
-from subquad.errors import ConfigError, UserError
+from subquad.errors import ConfigError, TrainingFailed, UserError
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import SETTINGS, forget_token, in_thread
@@ -35,6 +35,8 @@ from subquad.ray.files import PROTOCOL, ask_judge, head_here
 _CONNECT_SECONDS = 5.0
 _PROBE_SECONDS = 60.0
 _ROOM_SECONDS = 5.0
+_LOST_SECONDS = 180.0
+"""That a run waits for machines that were lost; more with `resources.wait_s`."""
 _LEAST_FREE = 1e9
 _MOST_SKEW = 60.0
 _MUST_AGREE = ("subquad", "torch", "ray")
@@ -125,7 +127,7 @@ def _place_of(address: str) -> str:
     return place
 
 
-def room_there(resources: Resources) -> Room:
+def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
     """What the cluster's machines have; waited for, where that is not enough for some workers and it may grow."""
     until, told = time.monotonic() + resources.wait_s, False
     while True:
@@ -134,11 +136,11 @@ def room_there(resources: Resources) -> Room:
             room.check(resources)
             return room
         except ConfigError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > until or signum():
                 return room
             if not told:
                 _ask_to_grow(resources)
-                click.echo(f"{error}; it may grow for {resources.wait_s:g} s (resources.wait_s)", err=True)
+                click.echo(f"{error}; waits for room, for {resources.wait_s:g} s at most", err=True)
             told = True
         time.sleep(_ROOM_SECONDS)
 
@@ -330,6 +332,15 @@ class ClusterExecutor(RayExecutor):
                 return work(self.seen(Path(folder)))
 
         return in_thread(working, signum)
+
+    def await_room(self, resources: Resources, signum: Signum) -> None:
+        patient = resources.model_copy(update={"wait_s": max(_LOST_SECONDS, resources.wait_s)})
+        room = room_there(patient, signum)
+        try:
+            room.check(resources)
+        except ConfigError as error:
+            if not signum():
+                raise TrainingFailed(f"{error}; `subquad resume` goes on from the newest checkpoint") from error
 
     def seen(self, path: Path) -> str:
         return f"{PROTOCOL}://{path}"

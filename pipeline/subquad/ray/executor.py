@@ -11,6 +11,7 @@ import subquad.errors
 from subquad.drivers.executor import Ended, Executor, NextRun
 from subquad.drivers.preflight import Room, this_machine
 from subquad.drivers.signals import Signum, listening
+from subquad.engine import attempts
 from subquad.engine.loop import Judge
 from subquad.errors import TrainingFailed, UserError
 from subquad.experiment import Run
@@ -22,6 +23,9 @@ from subquad.runs import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
+
+_MOST_FRUITLESS = 3
+"""Ends of Ray Train in a row before any worker could begin."""
 
 
 class RayExecutor(Executor):
@@ -41,10 +45,27 @@ class RayExecutor(Executor):
         return this_machine()
 
     def train(self, runs: Sequence[Run], resources: Resources, folder: Path) -> None:
+        self.room(resources).check(resources)
         plain, stop = [self.plain(one) for one in runs], self.seen(folder / STOP)
         with listening(folder / STOP) as signum:
-            outcome = self.session(lambda storage: fitted(plain, resources, stop, storage), signum)
+            fruitless, begun = 0, attempts.count(runs)
+            while True:
+                outcome = self.session(lambda storage: fitted(plain, resources, stop, storage), signum)
+                if signum() or "raised" not in outcome:
+                    break
+                fruitless = fruitless + 1 if attempts.count(runs) == begun else 0
+                if fruitless == _MOST_FRUITLESS:
+                    break
+                begun = attempts.count(runs)
+                self.await_room(resources, signum)
         _raise(outcome, signum)
+
+    def await_room(self, resources: Resources, signum: Signum) -> None:
+        """Wait until lost workers have room again.
+
+        Raises:
+            TrainingFailed: there is none.
+        """
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         return run_trials(self, next_run, judge, ended)
