@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import statistics
 import time
@@ -36,11 +37,13 @@ SETTINGS = [
 def four() -> Iterator[Cluster]:
     """A head that trains nothing, and three nodes, of which two train."""
     ready()
-    ROOT.mkdir(exist_ok=True)
+    shutil.rmtree(ROOT, ignore_errors=True)
+    ROOT.mkdir()
     with cluster(["--num-cpus=0"]) as made:
         for _ in range(3):
             made.start("--num-cpus=1", private=[ROOT])
         yield made
+    shutil.rmtree(ROOT, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ Each machine but the head has a folder of its own where the driver has its runs,
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -31,11 +32,13 @@ ROOT = Path("/tmp/subquad-driver")
 def two() -> Iterator[Cluster]:
     """A head that trains nothing, and two machines with one CPU each."""
     ready()
-    ROOT.mkdir(exist_ok=True)
+    shutil.rmtree(ROOT, ignore_errors=True)
+    ROOT.mkdir()
     with cluster(["--num-cpus=0"]) as made:
         for _ in range(2):
             made.start("--num-cpus=1", private=[ROOT] if APART else [])
         yield made
+    shutil.rmtree(ROOT, ignore_errors=True)
 
 
 def attempts(run: Path) -> list[dict]:
