@@ -38,6 +38,10 @@ SETTINGS = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    # That a group of workers waits for its room; the executor then looks again, as Ray may take a lost node for room.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "15",
+    # What Ray Train sets for itself. Where all of these are the job's own, workers use its processes again.
+    "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

@@ -24,7 +24,7 @@ from subquad.runs import STOP
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
 
-_MOST_FRUITLESS = 3
+_MOST_FRUITLESS = 12
 """Ends of Ray Train in a row before any worker could begin."""
 
 

@@ -13,13 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from fsspec import AbstractFileSystem, register_implementation
 from fsspec.implementations.local import LocalFileSystem
 from upath import UPath
 from upath.registry import register_implementation as register_path
-
-from subquad.drivers.folder import claimed
 
 PROTOCOL = "driver"
 
@@ -54,9 +52,14 @@ class _Head:
 
     def _claim(self, path: str, seconds: float) -> bool:
         """For the first rank of a new group too: its driver is the same, and the group before it has gone."""
-        if path not in self._locks and (lock := claimed(Path(path), seconds)):
+        if path not in self._locks:
+            lock = FileLock(path)
+            try:
+                lock.acquire(timeout=seconds)
+            except Timeout:
+                return False
             self._locks[path] = lock
-        return path in self._locks
+        return True
 
     def _release(self, path: str) -> None:
         if lock := self._locks.pop(path, None):
@@ -81,7 +84,6 @@ def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[None]:
     head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8)
     actor = head.remote(judge)
     try:
-        ray.get(actor.do.remote("exists", "/"))
         yield
     finally:
         ray.kill(actor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,7 @@ from subquad.runs import path_at
 # does.
 _MOST_FAILURES = 1000
 _RESIZE_SECONDS = 10.0
-"""After which an elastic group of workers looks for more room, or for less where it cannot start."""
-_START_SECONDS = 20.0
-"""That a group of workers waits for its room; the executor then looks again, as Ray may take a lost node for room."""
+"""Between looks of an elastic group of workers for more room."""
 
 
 def fitted(
@@ -39,8 +36,6 @@ def fitted(
     """
     from ray.train import FailureConfig
 
-    elastic = resources.fewest < resources.most
-    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(_RESIZE_SECONDS if elastic else _START_SECONDS)
     failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
     config = {"runs": list(runs), "stop": stop, "judge": judge}
     return _fit(_worker_main, config, resources, storage, failure_config=failures)
