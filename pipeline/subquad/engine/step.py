@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
@@ -20,6 +19,7 @@ from subquad.engine import faults
 from subquad.engine.feed import Micro
 from subquad.engine.optim import Rates, set_rates
 from subquad.engine.parts import Parts
+from subquad.engine.tensors import gathered
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,7 @@ def _gradient_norm(parts: Parts) -> Tensor:
     if parts.scaler.scale != 1.0:
         for gradient in gradients:
             gradient.mul_(1.0 / parts.scaler.scale)
-    norm = get_total_norm(gradients, foreach=True)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return gathered(get_total_norm(gradients, foreach=True))
 
 
 def _update(parts: Parts, norm: Tensor, grad_norm: float, rates: Rates) -> None:

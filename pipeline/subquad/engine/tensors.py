@@ -7,13 +7,13 @@ a checkpoint does not depend on how, or on how many ranks, it was trained.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from subquad.errors import CheckpointError
@@ -28,10 +28,20 @@ def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, buffer
 
 
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole of a sharded tensor, by a collective call; another one as it is."""
+    return cast("Any", tensor).full_tensor() if _is_sharded(tensor) else tensor
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    """Who shards has imported what this asks for; for others the import would cost 0.7 s."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def _whole(tensor: Tensor) -> Tensor:
     """A detached CPU copy of the whole tensor; for a sharded one a collective call."""
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return full.detach().to("cpu", copy=True).contiguous()
+    return gathered(tensor).detach().to("cpu", copy=True).contiguous()
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -88,8 +98,11 @@ def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Te
 
 
 def _like(value: Tensor, tensor: Tensor) -> Tensor:
-    if isinstance(tensor, DTensor):
-        return distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements)
+    if _is_sharded(tensor):
+        from torch.distributed.tensor import distribute_tensor
+
+        sharded = cast("Any", tensor)
+        return distribute_tensor(value.to(tensor.device), sharded.device_mesh, sharded.placements)
     return value.to(tensor.device)
 
 

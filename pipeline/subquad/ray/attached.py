@@ -313,6 +313,7 @@ class ClusterExecutor(RayExecutor):
         attach(self._address)
 
     def room(self, resources: Resources) -> Room:
+        attach(self._address)
         return room_there(resources)
 
     def look(self, study: Study) -> None:

@@ -38,7 +38,7 @@ def fitted(
 
     failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
     config = {"runs": list(runs), "stop": stop, "judge": judge}
-    return _fit(_worker_main, config, resources, storage, failure_config=failures)
+    return _fit(_worker_main, config, resources, storage, in_search=runs[0]["is_trial"], failure_config=failures)
 
 
 def call_in_worker(function: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
@@ -58,16 +58,20 @@ def _fit(
     config: dict[str, Any],
     resources: Resources,
     storage: str,
+    in_search: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     class Trainer(TorchTrainer):
-        """Without Ray's own data sets: a process for them would start with each group of workers."""
+        """Without two processes of Ray's: for data sets of its own; and one that ends workers which nobody needs any
+        more, but in a search: elsewhere they end with the driver.
+        """
 
         def _create_default_callbacks(self) -> list[Any]:
-            return [one for one in super()._create_default_callbacks() if type(one).__name__ != "DatasetsCallback"]
+            unneeded = {"DatasetsCallback"} | (set() if in_search else {"PlacementGroupCleanerCallback"})
+            return [one for one in super()._create_default_callbacks() if type(one).__name__ not in unneeded]
 
     gpus = {"GPU": resources.gpus_per_worker} if resources.gpus_per_worker else {}
     trainer = Trainer(
