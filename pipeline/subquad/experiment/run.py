@@ -155,6 +155,9 @@ class Run:
             **{name: getattr(self, name) for name in ("label", "axes", "launch", "is_trial")},
         }
 
+    def __reduce__(self) -> tuple[Callable[..., Run], tuple[dict[str, Any]]]:
+        return Run.rebuild, (self.plain(),)
+
     @staticmethod
     def rebuild(plain: Mapping[str, Any]) -> Run:
         """The run of `plain` values, from this process's plugins; one given as a file from the text that travelled.

@@ -129,27 +129,32 @@ def _place_of(address: str) -> str:
 
 def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
     """What the cluster's machines have; waited for, where that is not enough for some workers and it may grow."""
-    until, told = time.monotonic() + resources.wait_s, False
-    while True:
-        room = Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
-        try:
-            room.check(resources)
-            return room
-        except ConfigError as error:
-            if time.monotonic() > until or signum():
-                return room
-            if not told:
-                _ask_to_grow(resources)
-                click.echo(f"{error}; waits for room, for {resources.wait_s:g} s at most", err=True)
-            told = True
-        time.sleep(_ROOM_SECONDS)
-
-
-def _ask_to_grow(resources: Resources) -> None:
     from ray.autoscaler.sdk import request_resources
 
+    until, asked = time.monotonic() + resources.wait_s, False
     each = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker}
-    request_resources(bundles=[{name: amount for name, amount in each.items() if amount}] * resources.fewest)
+    while (reason := _lacking(room := _room(), resources)) and time.monotonic() < until and not signum():
+        if not asked:
+            click.echo(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
+            request_resources(bundles=[{name: one for name, one in each.items() if one}] * resources.fewest)
+        asked = True
+        time.sleep(_ROOM_SECONDS)
+    if asked:
+        request_resources(bundles=[])  # else the cluster would keep its machines for ever
+    return room
+
+
+def _room() -> Room:
+    return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines()), "the cluster")
+
+
+def _lacking(room: Room, resources: Resources) -> str:
+    """Why workers do not fit, "" where they do."""
+    try:
+        room.check(resources)
+        return ""
+    except ConfigError as error:
+        return str(error)
 
 
 def _machines() -> list[tuple[str, float, float]]:
@@ -336,12 +341,9 @@ class ClusterExecutor(RayExecutor):
 
     def await_room(self, resources: Resources, signum: Signum) -> None:
         patient = resources.model_copy(update={"wait_s": max(_LOST_SECONDS, resources.wait_s)})
-        room = room_there(patient, signum)
-        try:
-            room.check(resources)
-        except ConfigError as error:
-            if not signum():
-                raise TrainingFailed(f"{error}; `subquad resume` goes on from the newest checkpoint") from error
+        reason = _lacking(room_there(patient, signum), resources)
+        if reason and not signum():
+            raise TrainingFailed(f"{reason}; `subquad resume` goes on from the newest checkpoint")
 
     def seen(self, path: Path) -> str:
         return f"{PROTOCOL}://{path}"
