@@ -106,7 +106,7 @@ def cluster(*nodes: Sequence[str]) -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def until(condition, seconds: float = 90.0) -> None:
+def until(condition, seconds: float = 240.0) -> None:
     """Wait for what comes true."""
     deadline = time.monotonic() + seconds
     while not condition():
