@@ -135,7 +135,7 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
     if not re.fullmatch(_NAME, name):
         raise ConfigError(f"{study.name!r} gives no name for a cluster: choose one with --name")
     environment = Environment(
-        loader=FunctionLoader(lambda one: (files("subquad") / "templates" / "cluster" / one).read_text("utf-8")),
+        loader=FunctionLoader(lambda one: (files("subquad") / "templates_cluster" / one).read_text("utf-8")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

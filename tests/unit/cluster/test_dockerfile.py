@@ -132,7 +132,7 @@ def built(tmp_path_factory) -> Path:
 def test_the_wheel_is_built_with_the_tested_versions(built):
     (wheel,) = (built / "dist").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"subquad/cli/main.py", "subquad/templates/cluster/slurm.sh.j2", "subquad_plugins/agf/__init__.py"} <= set(
+    assert {"subquad/cli/main.py", "subquad/templates_cluster/slurm.sh.j2", "subquad_plugins/agf/__init__.py"} <= set(
         names
     )
     assert "ray==" in (built / "dist" / "constraints.txt").read_text()
