@@ -8,7 +8,6 @@ to the next step.
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 import statistics
 import time
@@ -17,8 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster import Cluster, cluster, until
-from command import Command, cli, ready
+from cluster import Cluster, apart, until
+from command import Command, cli
 from small_run import SMALL, digests, only_run
 
 from subquad.runs import ATTEMPTS, read_records, read_result
@@ -35,14 +34,8 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def four() -> Iterator[Cluster]:
     """A head that trains nothing, and three nodes, of which two train."""
-    ready()
-    shutil.rmtree(ROOT, ignore_errors=True)
-    ROOT.mkdir()
-    with cluster(["--num-cpus=0"]) as made:
-        for _ in range(3):
-            made.start("--num-cpus=1", private=[ROOT])
+    with apart(ROOT, 3) as made:
         yield made
-    shutil.rmtree(ROOT, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -6,24 +6,21 @@ Each machine but the head has a folder of its own where the driver has its runs,
 from __future__ import annotations
 
 import json
-import shutil
 import signal
-import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, cluster, until
-from command import Command, cli, ready
+from cluster import APART, Cluster, apart, until
+from command import Command, cli
 from small_run import digests, only_run
 from wheels import wheel
 
 from subquad.runs import ATTEMPTS, LAST, read_records, read_result
 
 pytestmark = pytest.mark.ci
-APART = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 ROOT = Path("/tmp/subquad-driver")
 """Of the driver alone."""
 
@@ -31,14 +28,8 @@ ROOT = Path("/tmp/subquad-driver")
 @pytest.fixture(scope="module")
 def two() -> Iterator[Cluster]:
     """A head that trains nothing, and two machines with one CPU each."""
-    ready()
-    shutil.rmtree(ROOT, ignore_errors=True)
-    ROOT.mkdir()
-    with cluster(["--num-cpus=0"]) as made:
-        for _ in range(2):
-            made.start("--num-cpus=1", private=[ROOT] if APART else [])
+    with apart(ROOT, 2) as made:
         yield made
-    shutil.rmtree(ROOT, ignore_errors=True)
 
 
 def attempts(run: Path) -> list[dict]:
@@ -81,7 +72,7 @@ def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, t
         until(lambda: newest()["world_size"] == 1)
         assert newest()["from_step"] >= 50
         until(lambda: max(one.step for one in read_records(run)) > newest()["from_step"])
-        two.start("--num-cpus=1", private=[ROOT] if APART else [])
+        two.start("--num-cpus=1", private=[ROOT])
         until(lambda: newest()["world_size"] == 2)
         driver.send_signal(signal.SIGTERM)
         _, said = driver.communicate(60)

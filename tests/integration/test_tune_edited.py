@@ -11,33 +11,14 @@ from pathlib import Path
 import pytest
 from command import cli
 from small_run import SMALL
+from wheels import MEAN
 
 from subquad.cli.main import main
 from subquad.runs import read_json
 
 pytestmark = pytest.mark.ci
 LONG = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}\ntrain: {epochs: 3,"
-SHORT = "mixer: ./mine.py:Mine\ntrain: {steps: 4, eval_every_epochs: null,"
-MINE = """
-import torch
-from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig
-
-
-class Mine(TokenMixer):
-    class Config(MixerConfig):
-        pass
-
-    facts = Facts(padding_invariant=True, complexity="L")
-    paper = "nobody, 2026"
-
-    def __init__(self, config, site):
-        super().__init__()
-        self.value = torch.nn.Linear(site.dim, site.dim)
-
-    def forward(self, x, *, keep=None, carry=None):
-        return self.value(x)
-"""
+SHORT = "mixer: ./mine.py:Mean\ntrain: {steps: 4, eval_every_epochs: null,"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +26,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a search that ended."""
     place = tmp_path_factory.mktemp("ended")
     (place / "small.yaml").write_text(SMALL.replace(LONG, SHORT))
-    (place / "mine.py").write_text(MINE)
+    (place / "mine.py").write_text(MEAN)
     (place / "space.yaml").write_text("dims: {train.lr: {grid: [1e-4, 1e-3, 1e-2]}}")
     cli(["tune", "small.yaml", "--space", "./space.yaml", "--sampler", "grid", "--local", "--final-seeds", "1"], place)
     (folder,) = (place / "runs" / "small-search").iterdir()
@@ -146,11 +127,11 @@ def test_it_is_refused_in_one_line_and_left_as_it_is(search, capsys, damage, mes
 
 def test_the_source_of_a_mixer_is_compared_with_that_of_the_trials(ended, search, capsys):
     source = ended.parents[2] / "mine.py"
-    source.write_text(f"{MINE}# edited\n")
+    source.write_text(f"{MEAN}# edited\n")
     try:
         assert resume(search) == 2
     finally:
-        source.write_text(MINE)
+        source.write_text(MEAN)
     assert "mine.py: not what trials were trained with" in capsys.readouterr().err
 
 

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from command import ready
 
+APART = subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port")
 
 
@@ -43,12 +45,12 @@ class Cluster:
 
         Args:
             flags: of `ray start`.
-            private: folders that it has empty ones of its own instead of, as a machine apart has.
+            private: folders that are empty for it, as on a machine apart, where the system allows that.
         """
         head = not self.nodes
         where = ["--head", *self._flags] if head else [f"--address={self.address}"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, "--block", *flags]
-        if private:
+        if private and APART:
             mounts = [f"mount -t tmpfs none {path}" for path in private]
             command = ["unshare", "-m", "bash", "-c", " && ".join([*mounts, 'exec "$@"']), "node", *command]
         more = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self.folder)}
@@ -104,6 +106,19 @@ def cluster(*nodes: Sequence[str]) -> Iterator[Cluster]:
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def apart(root: Path, nodes: int) -> Iterator[Cluster]:
+    """A head that trains nothing, and nodes with one CPU each, which do not see the driver's `root`."""
+    ready()
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    with cluster(["--num-cpus=0"]) as made:
+        for _ in range(nodes):
+            made.start("--num-cpus=1", private=[root])
+        yield made
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def until(condition, seconds: float = 240.0) -> None:

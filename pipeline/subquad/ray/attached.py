@@ -339,11 +339,12 @@ class ClusterExecutor(RayExecutor):
 
         return in_thread(working, signum)
 
-    def await_room(self, resources: Resources, signum: Signum) -> None:
+    def recovers(self, error: BaseException, resources: Resources, signum: Signum, fruitless: int) -> bool:
         patient = resources.model_copy(update={"wait_s": max(_LOST_SECONDS, resources.wait_s)})
         reason = _lacking(room_there(patient, signum), resources)
         if reason and not signum():
-            raise TrainingFailed(f"{reason}; `subquad resume` goes on from the newest checkpoint")
+            raise TrainingFailed(f"{reason}; `subquad resume` goes on from the newest checkpoint") from error
+        return super().recovers(error, resources, signum, fruitless)
 
     def seen(self, path: Path) -> str:
         return f"{PROTOCOL}://{path}"

@@ -23,9 +23,8 @@ from subquad.runs import STOP
 
 _NEEDED = ("ray", "fsspec", "pandas", "pyarrow", "requests")
 """Ray, and what `ray.train` and `ray.tune` import of other packages."""
-
-_MOST_FRUITLESS = 12
-"""Ends of Ray Train in a row before any worker could begin."""
+_NO_START, _MOST_STARTS = ("WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError"), 12
+"""Why workers could not start that others' use of the room, or a lost machine, may cause; and how often it may."""
 
 
 class RayExecutor(Executor):
@@ -48,24 +47,28 @@ class RayExecutor(Executor):
         self.room(resources).check(resources)
         plain, stop = [self.plain(one) for one in runs], self.seen(folder / STOP)
         with listening(folder / STOP) as signum:
-            fruitless, begun = 0, attempts.count(runs)
+            fruitless = 0
             while True:
+                before = attempts.count(runs)
                 outcome = self.session(lambda storage: fitted(plain, resources, stop, storage), signum)
-                if signum() or "raised" not in outcome:
+                fruitless = fruitless + 1 if attempts.count(runs) == before else 0
+                raised = None if signum() else outcome.get("raised")
+                if raised is None or not self.recovers(raised, resources, signum, fruitless):
                     break
-                fruitless = fruitless + 1 if attempts.count(runs) == begun else 0
-                if fruitless == _MOST_FRUITLESS:
-                    break
-                begun = attempts.count(runs)
-                self.await_room(resources, signum)
         _raise(outcome, signum)
 
-    def await_room(self, resources: Resources, signum: Signum) -> None:
-        """Wait until lost workers have room again.
+    def recovers(self, error: BaseException, resources: Resources, signum: Signum, fruitless: int) -> bool:
+        """Whether to go on after Ray Train gave up.
+
+        Args:
+            error: why it did.
+            fruitless: how often in a row, before any worker began.
 
         Raises:
-            TrainingFailed: there is none.
+            TrainingFailed: there is no room for the workers any more.
         """
+        cause = type(getattr(error, "controller_failure", error)).__name__
+        return fruitless < (_MOST_STARTS if cause in _NO_START else 1)
 
     def search(self, next_run: NextRun, judge: Judge | None, ended: Ended) -> int:
         return run_trials(self, next_run, judge, ended)
