@@ -9,7 +9,7 @@ Letters: B batch, L length, C channels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -51,13 +51,19 @@ class DataSpec:
         arrays: what a batch holds, by name. A bool array says which positions of its axis are real; it is `keep`, or
             `keep_b` for the second sequence of a pair.
         lengths: the length of each axis, from TRAIN only: the longest, where samples are padded.
-        target: what `labels` are: "class", "positions" (labels (B, L), `NO_LABEL` where there is none), "pair", or
-            another of the plugin's targets.
+        target: what `labels` are: "class", "positions" (labels (B, L), `NO_LABEL` where there is none), "pair",
+            "next-token" (labels (B, L), the token after each position, `NO_LABEL` where none is asked for),
+            "sequence" (labels (B, T) on the axis "target": the tokens of another text with the `end_token`, then
+            `NO_LABEL`), or another of the plugin's targets.
         vocab_size: number of token ids for tokens (0 = padding), 0 for others.
         num_classes: classes, 0 where there are none.
         class_names: labels in index order.
         sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
             is too small to cut a validation part.
+        end_token: the id that ends a text, and stands before its first token; 0 where texts have none.
+        token_bytes: bytes of text that each token id stands for, (V,), for bits per byte; empty where tokens are no
+            text.
+        text: from token ids to their text; None where tokens are no text. It is pickled to other processes.
         equal_length: every sequence of every split is `max_len` long, so that no mixer needs a mask.
         benchmark: name of the data set in published tables, where it is not that of our own; "" where it is, or
             where nothing is published.
@@ -71,6 +77,9 @@ class DataSpec:
     num_classes: int = 0
     class_names: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    end_token: int = 0
+    token_bytes: tuple[int, ...] = ()
+    text: Callable[[Sequence[int]], str] | None = None
     equal_length: bool = False
     benchmark: str = ""
     notes: tuple[str, ...] = ()
@@ -83,9 +92,14 @@ class DataSpec:
 
     @classmethod
     def tokens(cls, max_len: int, vocab_size: int, *, target: str = "class", **more: Any) -> DataSpec:
-        """Of token ids: `inputs` (B, L) int64, `keep` (B, L) and `labels`; `more` is the other attributes."""
-        arrays = _arrays(Array(("length",), "int64"), target)
-        return cls(arrays=arrays, lengths={"length": max_len}, target=target, vocab_size=vocab_size, **more)
+        """Of token ids: `inputs` (B, L) int64, `keep` (B, L) and `labels`; `more` is the other attributes.
+
+        `arrays` and `lengths` among them come on top: others may be given, and "sequence" needs the length of the axis
+        "target".
+        """
+        arrays = {**_arrays(Array(("length",), "int64"), target), **more.pop("arrays", {})}
+        lengths = {"length": max_len, **more.pop("lengths", {})}
+        return cls(arrays=arrays, lengths=lengths, target=target, vocab_size=vocab_size, **more)
 
     @property
     def max_len(self) -> int:
@@ -115,7 +129,8 @@ def _arrays(inputs: Array, target: str) -> dict[str, Array]:
     """Of one sequence, or of two for "pair"."""
     keep = Array(("length",), "bool")
     second = {"inputs_b": inputs, "keep_b": keep} if target == "pair" else {}
-    labels = Array(("length",) if target == "positions" else (), "int64")
+    axes = {"positions": ("length",), "next-token": ("length",), "sequence": ("target",)}
+    labels = Array(axes.get(target, ()), "int64")
     return {"inputs": inputs, "keep": keep, **second, "labels": labels}
 
 
@@ -268,6 +283,18 @@ class Dataset(ABC):
         if name == "test" and not isinstance(key, TestKey):
             raise DataError("the test split is sealed: it opens once, in the final evaluation, and is recorded there")
         return self.load(name)
+
+    def open_file(self, path: Path, *, labelled: bool) -> Split:
+        """The samples of a file of the user's, in the file's order, for `subquad predict` and `subquad eval`.
+
+        Args:
+            path: a file in the layout that the data set reads.
+            labelled: each sample must have its label; else labels are `NO_LABEL`.
+
+        Raises:
+            DataError: what is wrong, with file and line; or, by default, this data set reads no such files.
+        """
+        raise DataError(f"{path}: data set {type(self).__name__} reads no files of its users")
 
     def prepared_test(self) -> Split | None:
         """TEST, where it is read or drawn before training anyway: copies of TRAIN in it then show before training.

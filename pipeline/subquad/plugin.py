@@ -165,6 +165,7 @@ class Site:
         max_len: longest sequence the mixer will meet, prefix tokens included; 0 while not known.
         layer_index: 0 for the first layer.
         num_layers: layers of the stack it stands in.
+        context_len: longest other sequence that one of role "cross" will meet; 0 while not known, and for others.
         role: "self" mixes one sequence, "decoder" does so in a decoder, "cross" lets one sequence see another.
         causal: position t may only see positions <= t. Fixed here, never per call.
         num_prefix_tokens: class and register tokens in front of the sequence.
@@ -177,6 +178,7 @@ class Site:
     max_len: int = 0
     layer_index: int = 0
     num_layers: int = 1
+    context_len: int = 0
     role: Role = "self"
     causal: bool = False
     num_prefix_tokens: int = 0
@@ -285,11 +287,14 @@ class TaskPlugin(Plugin):
         targets: what it can make a loss of: any of these that data set and backbone share.
         metric: the metric that selects checkpoints, and
         mode: whether the "max" or the "min" of it is best.
+        tested: metrics of the test split that tables compare (the first) and show besides, each with its mode, where
+            they are others than `metric`.
     """
 
     targets: tuple[str, ...]
     metric: str
     mode: Literal["max", "min"] = "max"
+    tested: Mapping[str, Literal["max", "min"]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +304,7 @@ class DatasetPlugin(Plugin):
     Attributes:
         inputs: "series" (float channels), "tokens" (integer ids), "images", or a word of its own.
         targets: what can be learnt from it: "class" (of a sequence), "positions" (a class for each position), "pair"
-            (a class for two sequences), "next-token" (the inputs themselves), "sequence" (another sequence), or others.
+            (a class for two sequences), "next-token" (the token after each), "sequence" (another sequence), or others.
     """
 
     inputs: str

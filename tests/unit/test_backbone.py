@@ -71,7 +71,7 @@ def test_a_backbone_gives_rules_and_its_mixers_have_the_last_word():
 def test_evaluation_is_one_forward_pass_over_any_tree():
     net, task = Net(), Sum(Config(), DataSpec.series(max_len=1, channels=3))
     batch = {"inputs": torch.randn(4, 3)}
-    sums, rows = task.evaluate(net, batch)
+    sums, rows = task.evaluate(net, batch, final=True)
     outputs = net(batch).outputs
     assert torch.equal(sums["total"], outputs["logits"][0].double().sum())
     assert torch.equal(rows["first"], outputs["features"][:, 0])

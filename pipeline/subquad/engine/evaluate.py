@@ -27,7 +27,7 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> tuple[d
     model.eval()
     for batch, request in evaluation_batches(parts, split):
         with parts.autocast():
-            found, kept = parts.task.evaluate(model, batch)
+            found, kept = parts.task.evaluate(model, batch, final=per_sample)
         for name, value in found.items():
             sums[name] = sums.get(name, torch.zeros_like(value)) + (value if request.real else 0 * value)
         if per_sample and request.real:

@@ -145,7 +145,7 @@ def _untrimmable(spec: DataSpec, split: Split) -> str:
     """Why a training split cannot be trimmed, or why that has no effect; "" where it can."""
     if spec.equal_length:
         return "has no effect with this data set, whose sequences are equally long"
-    if spec.target == "positions":
+    if "labels" in spec.arrays and "length" in spec.arrays["labels"].axes:
         return "trims positions, and this data set labels them"
     lengths = sample_lengths(split)
     if lengths is None:

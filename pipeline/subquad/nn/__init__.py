@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from subquad.nn.attention import MultiheadAttention
+from subquad.nn.decoding import Decoder, TokenScores, token_scores
 from subquad.nn.mixer import (
     AttentionCore,
     AttentionMixer,
@@ -22,6 +23,7 @@ __all__ = [
     "BackboneContext",
     "Batch",
     "Cache",
+    "Decoder",
     "Imported",
     "MixerOutput",
     "ModelOutput",
@@ -29,7 +31,9 @@ __all__ = [
     "ParameterRule",
     "Task",
     "TokenMixer",
+    "TokenScores",
     "as_output",
     "gather_losses",
     "rotate",
+    "token_scores",
 ]

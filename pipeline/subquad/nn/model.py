@@ -167,10 +167,15 @@ class Task(ABC):
         """
         return {}
 
-    def evaluate(self, model: Backbone, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def evaluate(self, model: Backbone, batch: Batch, *, final: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a batch adds to an evaluation: `sums` and `per_sample`. Default: both of one forward pass.
 
         A task that decodes to be judged overrides it. It runs without gradients, under the run's autocast.
+
+        Args:
+            model: the backbone, in evaluation mode.
+            batch: of any split.
+            final: the result is the run's, not one on the way: a task may do then what costs much.
         """
         outputs = model(batch).outputs
         return self.sums(outputs, batch), self.per_sample(outputs, batch)
@@ -178,6 +183,7 @@ class Task(ABC):
     def decode(self, model: Backbone, batch: Batch) -> Any:
         """The model's answers to a batch, whose labels are not looked at: a tree with the batch first.
 
-        Default: the outputs as they are.
+        `subquad predict` writes them. In a dictionary, "text" is token ids (B, T), 0 after their end, and "class" is
+        numbers of classes (B,): they are written as words. Default: the outputs as they are.
         """
         return model(batch).outputs
