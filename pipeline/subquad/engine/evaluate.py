@@ -35,7 +35,9 @@ def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> tuple[d
             rows.append({name: value.cpu().numpy() for name, value in kept.items()})
     model.train()
     metrics = dict(parts.task.metrics(_complete(group, sums)))
-    return metrics, _join(group.gather(rows), group.gather(seen)) if per_sample else {}
+    arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}
+    more = parts.task.rescore({name: torch.from_numpy(one) for name, one in arrays.items()}) if arrays else {}
+    return {**more, **metrics}, arrays
 
 
 def _complete(group: Group, sums: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -123,7 +123,7 @@ class Usage:
 
     def __init__(self, group: Group):
         self._group = group
-        self._seconds: deque[float] = deque(maxlen=_NEWEST)
+        self._steps: deque[tuple[float, float]] = deque(maxlen=_NEWEST)
         self._start = 0.0
         if group.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(group.device)
@@ -132,16 +132,26 @@ class Usage:
         """From here on the time belongs to a step, its wait for data included."""
         self._start = time.perf_counter()
 
-    def step_ended(self) -> None:
-        """What comes until the next `step_starts` (evaluation, checkpoint) belongs to no step."""
-        self._seconds.append(time.perf_counter() - self._start)
+    def step_ended(self, weight: float) -> None:
+        """What comes until the next `step_starts` (evaluation, checkpoint) belongs to no step.
 
-    def to_json(self) -> dict[str, Any]:
-        """For result.json; every rank calls it. The first rank's seconds, the largest peak over the ranks."""
-        seconds = list(self._seconds)
-        timed = seconds[WARM_UP:] or seconds[-1:]
+        Args:
+            weight: of the global batch's loss.
+        """
+        self._steps.append((time.perf_counter() - self._start, weight))
+
+    def to_json(self, *, tokens: bool = False) -> dict[str, Any]:
+        """For result.json; every rank calls it. The first rank's seconds, the largest peak over the ranks.
+
+        Args:
+            tokens: weights are numbers of tokens.
+        """
+        steps = list(self._steps)
+        timed = steps[WARM_UP:] or steps[-1:]
+        rate = {"tokens_per_second": median(weight / seconds for seconds, weight in timed)} if tokens and timed else {}
         return {
-            "seconds_per_step": median(timed) if timed else None,
+            "seconds_per_step": median(seconds for seconds, _ in timed) if timed else None,
+            **rate,
             "peak_memory_bytes": max(self._group.gather(_peak(self._group.device))),
         }
 

@@ -68,7 +68,7 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
         if logged:
             values = {"loss": outcome.loss, "grad_norm": outcome.grad_norm, "lr": rates.lr, **outcome.extras}
             log.add("train", progress, values)
-        usage.step_ended()
+        usage.step_ended(outcome.weight)
         if time.monotonic() - sampled >= SYSTEM_SECONDS:
             sampled = time.monotonic()
             if values := signals.system():

@@ -81,7 +81,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
             result = result_of(parts, seal, cost, progress)
     finally:
         log.close()
-    whole = result | {"kernels": kernels, **usage.to_json()}
+    whole = result | {"kernels": kernels, **usage.to_json(tokens=parts.task.counts_tokens)}
     group.together(partial(_end, run, group, whole))
     return "finished"
 

@@ -28,6 +28,7 @@ class StepOutcome:
 
     Attributes:
         loss: mean task loss over the global batch.
+        weight: what it is the mean over: samples, tokens, ...
         grad_norm: gradient norm before clipping.
         finite: the update was made.
         absorbed: it was not, and the fp16 scaler answers for it.
@@ -36,6 +37,7 @@ class StepOutcome:
     """
 
     loss: float
+    weight: float
     grad_norm: float
     finite: bool
     absorbed: bool
@@ -68,7 +70,7 @@ def train_step(
     if finite:
         _update(parts, norm, grad_norm, rates)
     named = {name: total / samples for name, total in zip(names, means, strict=True)}
-    return StepOutcome(loss / weight, grad_norm, finite, absorbed, stops, named)
+    return StepOutcome(loss / weight, weight, grad_norm, finite, absorbed, stops, named)
 
 
 def _agree(parts: Parts, micros: Sequence[Micro], stop: bool) -> tuple[float, bool]:

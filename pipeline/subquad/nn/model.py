@@ -128,7 +128,12 @@ class Task(ABC):
 
     The engine minimises `sum(loss_sum) / sum(weight)` over all ranks and micro-batches of a step. Weight and loss are
     two calls because the global weight has to be known before the first backward pass.
+
+    Attributes:
+        counts_tokens: the weight is a number of tokens, so that results give those per second.
     """
+
+    counts_tokens = False
 
     def __init__(self, config: Config, spec: DataSpec):
         self.config = config
@@ -160,7 +165,9 @@ class Task(ABC):
         return {}
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
-        """Metrics that follow from the arrays of `per_sample` over a whole split, for `subquad verify`. Default: none.
+        """Metrics that follow from the arrays of `per_sample` over a whole split. Default: none.
+
+        The final evaluation has them besides those of `metrics`, and `subquad verify` asks for them again.
 
         Raises:
             ValueError: the arrays cannot be this task's.

@@ -21,10 +21,10 @@ def clock(monkeypatch):
     return go_on
 
 
-def make_step(one: Usage, clock, seconds: float, after: float = 0.0) -> None:
+def make_step(one: Usage, clock, seconds: float, after: float = 0.0, weight: float = 1.0) -> None:
     one.step_starts()
     clock(seconds)
-    one.step_ended()
+    one.step_ended(weight)
     clock(after)
 
 
@@ -35,6 +35,15 @@ def test_the_first_steps_and_what_lies_between_steps_do_not_count(clock):
     for seconds in (1.0, 2.0, 4.0):
         make_step(one, clock, seconds, after=512.0)
     assert one.to_json()["seconds_per_step"] == 2.0
+
+
+def test_tokens_per_second_are_of_the_same_steps_where_weights_are_tokens(clock):
+    one = Usage(Group())
+    for number in range(WARM_UP + 3):
+        make_step(one, clock, 2.0, weight=100.0 * number)
+    assert "tokens_per_second" not in one.to_json()
+    assert one.to_json(tokens=True)["tokens_per_second"] == 50.0 * (WARM_UP + 1)
+    assert "tokens_per_second" not in Usage(Group()).to_json(tokens=True)
 
 
 def test_of_a_short_attempt_the_last_step_counts(clock):
