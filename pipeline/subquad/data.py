@@ -303,8 +303,8 @@ class Dataset(ABC):
         """
         return None
 
-    def reference_scores(self, split: Split) -> Mapping[str, float]:
-        """Accuracies of guesses that need no trained model, such as always naming the commonest class.
+    def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float]]:
+        """Scores of guesses that need no trained model, such as always naming the commonest class.
 
         They are learned on TRAIN alone and scored on `split`: what a trained model has to beat. The engine asks once,
         for the test split, after the final evaluation, and keeps the answer in result.json; reports show it as rows.
@@ -314,7 +314,8 @@ class Dataset(ABC):
             split: one of this data set's own, already open; no other is to be opened here but of TRAIN.
 
         Returns:
-            accuracy in [0, 1] by name, such as {"majority": 0.17}; empty where there are none.
+            by name the accuracy in [0, 1], such as {"majority": 0.17}, or other metrics of the test split, such as
+            {"lead-3": {"rougeL": 0.21}}; empty where there are none.
         """
         return {}
 

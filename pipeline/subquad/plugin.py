@@ -296,6 +296,11 @@ class TaskPlugin(Plugin):
     mode: Literal["max", "min"] = "max"
     tested: Mapping[str, Literal["max", "min"]] = field(default_factory=dict)
 
+    @property
+    def shown(self) -> Mapping[str, Literal["max", "min"]]:
+        """Metrics of the test split in tables, with their modes; the first is compared."""
+        return self.tested or {self.metric: self.mode}
+
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetPlugin(Plugin):

@@ -38,7 +38,10 @@ def test_listops_from_the_data_to_the_table(tmp_path: Path, monkeypatch: pytest.
     dataset = ListOps(Config.model_validate(DATA), tmp_path / "data")
     expected = dataset.reference_scores(dataset.split("test", TestKey("lra-listops", "test")))
     run = Path(result["folder"])
-    assert json.loads((run / RESULT).read_text())["reference_scores"] == {"samples": 100, "accuracy": expected}
+    assert json.loads((run / RESULT).read_text())["reference_scores"] == {
+        "samples": 100,
+        "scores": {"accuracy": expected},
+    }
     assert len((run / "test-openings.jsonl").read_text().splitlines()) == 1
     text = FORMATS["md"](document_of(read_report([run])))
     for name, key in (("majority", "majority"), ("root operator", "root_operator")):

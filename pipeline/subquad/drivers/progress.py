@@ -100,7 +100,7 @@ def _result_line(label: str, result: dict) -> str:
     if result["status"] == "failed":
         return f"{label}: failed: {result['reason']}"
     test = result["test"]
-    metric = result["metric"]
+    metric = result["tested"][0]["metric"]
     return (
         f"{label}: test {metric} {float(test['metrics'][metric]):.4f} on {test['samples']} samples "
         f"({test['checkpoint']} checkpoint, step {test['step']}; {result['seconds']:.1f} s)"

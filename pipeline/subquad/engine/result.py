@@ -6,7 +6,7 @@ The keys of result.json are described in docs/reference/run-directory.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from subquad.experiment import Run
 from subquad.runs import PREDICTIONS, append_line, touching, write_result
 
 _FORMAT = 1
+_LARGEST = float(np.finfo(np.float64).max)
 _LABELS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
     "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
@@ -77,26 +78,32 @@ class Seal:
         return split, check_copies(self.dataset, split, validation=honest)
 
 
-def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, float], list[str]]:
+def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, dict[str, float]], list[str]]:
     """What guesses that need no trained model score on an open split.
 
     Returns:
-        accuracies in [0, 1] by the guess's name, and what went wrong: that is a note, so the run keeps its result.
+        by metric and the guess's name, and what went wrong: that is a note, so the run keeps its result.
     """
+    scores, notes = dict[str, dict[str, float]](), list[str]()
     try:
-        found = dict(dataset.reference_scores(split))
-        wrong = [name for name, value in found.items() if not _is_accuracy(name, value)]
-        notes = [f"reference score {name!r} left out: {found.pop(name)!r} is no accuracy" for name in wrong]
-        scores = {name: float(value) for name, value in found.items()}
+        for name, given in dict(dataset.reference_scores(split)).items():
+            for metric, value in (given if isinstance(given, Mapping) else {"accuracy": given}).items():
+                if _is_name(name) and _is_name(metric) and _is_score(metric, value):
+                    scores.setdefault(metric, {})[name] = float(value)
+                else:
+                    notes.append(f"reference score {name!r} left out: {value!r} is no {metric}")
     except Exception as error:  # a plugin's: the run has its result, which a row beside it must not cost
         scores, notes = {}, [f"no reference scores: {type(error).__name__}: {error}"]
     return scores, [plain(" ".join(note.split()), 200) for note in notes]
 
 
-def _is_accuracy(name: Any, value: Any) -> bool:
-    if not isinstance(name, str) or not name.strip():
-        return False
-    return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(0 <= value <= 1)
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name.strip())
+
+
+def _is_score(metric: str, value: Any) -> bool:
+    low, high = (0.0, 1.0) if metric == "accuracy" else (-_LARGEST, _LARGEST)
+    return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(low <= value <= high)
 
 
 def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
@@ -123,7 +130,7 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
     scores, wrong = _reference_scores(seal.dataset, split) if first else ({}, [])
     return {
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
-        "reference_scores": {"samples": len(split), "accuracy": scores} if scores else None,
+        "reference_scores": {"samples": len(split), "scores": scores} if scores else None,
         "notes": [*getattr(split, "notes", ()), *copies, *wrong],
     }
 
@@ -188,5 +195,6 @@ def names_of(run: Run) -> dict[str, Any]:
         "seed": experiment.train.seed,
         "metric": run.goal.metric,
         "mode": run.goal.mode,
+        "tested": [{"metric": name, "mode": mode} for name, mode in run.goal.shown.items()],
         "workers": experiment.resources.workers,
     }

@@ -21,7 +21,6 @@ from subquad.report.compare import score_estimates
 from subquad.report.curves import Curve
 from subquad.report.published import printed_values, published_beside
 from subquad.report.ranks import Ranking
-from subquad.report.references import REFERENCE_METRIC
 from subquad.report.report import Report
 from subquad.report.rows import TableRow, in_order
 from subquad.report.run import ReportedRun
@@ -252,18 +251,20 @@ def score_charts(report: Report) -> list[ScoreChart]:
     for row, one in zip(report.rows, estimates, strict=True):
         if row.score:
             metric, mean = Metric(row.metric), row.score.mean
-            low, high = (one.low, one.high) if one else (mean, mean)
-            low, high = (max(0.0, low), min(1.0, high)) if metric.is_percent else (low, high)
+            low, high = (one.low, one.high) if one else row.interval(row.metric) or (mean, mean)
+            low, high = (max(0.0, low), min(1.0, high)) if metric.is_fraction else (low, high)
             mean, low, high = map(metric.scaled, (mean, low, high))
             bar = _Bar(row.name, colours[row.name], mean, low, high, len(row.seeds) > 1)
             found.setdefault((*row.family, row.metric), []).append(bar)
     for guess in report.references:
-        mean, low, high = map(Metric(REFERENCE_METRIC).scaled, (guess.accuracy, *guess.interval))
+        mean, low, high = map(Metric(guess.metric).scaled, (guess.value, *guess.interval))
         bar = _Bar(guess.name, _BASELINE_COLOUR, mean, low, high, is_full=False)
-        own = found.get((*guess.family, REFERENCE_METRIC), [])
+        own = found.get((*guess.family, guess.metric), [])
         own += [bar] if _is_near(bar, own) else []
     return [
-        ScoreChart(f"{dataset} ({protocol}): test {metric}", f"test {Metric(metric).with_unit}", tuple(bars))
+        ScoreChart(
+            f"{dataset} ({protocol}): test {Metric(metric).word}", f"test {Metric(metric).with_unit}", tuple(bars)
+        )
         for (dataset, protocol, metric), bars in found.items()
     ]
 
@@ -280,7 +281,7 @@ def training_charts(report: Report) -> list[LineChart]:
     for dataset in dict.fromkeys(row.dataset for row in report.rows):
         rows = [row for row in report.rows if row.dataset == dataset]
         scores, losses = _training_lines(rows, colours)
-        metric = Metric(rows[0].metric).with_unit
+        metric = Metric(rows[0].first.metric).with_unit
         dashed = " (dashed: on the test split)" if any(line.style == "dashed" for line in scores) else ""
         charts.append(LineChart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, scores))
         charts.append(LineChart(f"{dataset}: training loss by step", "step", "loss", losses))
@@ -298,8 +299,8 @@ def _training_lines(
         for run in row.runs:
             by_split, loss = dict[str, list[_Point]](), list[_Point]()
             for record in _records(run):
-                if record.kind == "eval" and row.metric in record.metrics:
-                    score = Metric(row.metric).scaled(record.metrics[row.metric])
+                if record.kind == "eval" and run.metric in record.metrics:
+                    score = Metric(run.metric).scaled(record.metrics[run.metric])
                     by_split.setdefault(record.split, []).append((record.epoch, score))
                 elif record.kind == "train" and "loss" in record.metrics:
                     loss.append((float(record.step), record.metrics["loss"]))
@@ -345,6 +346,7 @@ def curve_chart(curve: Curve) -> LineChart:
         return tuple((place[curve.value(row)], metric.scaled(one.mean)) for row, one in rows if one)
 
     scores = [(row, row.score) for row in curve.rows]
+    chosen_by = [(row, row.validation) for row in curve.rows if curve.selection == metric]
     errors = tuple(metric.scaled(score.std or 0.0) for _, score in scores if score)
     fair = {id(one.published) for row in curve.rows for one in published_beside(row, curve.key) if not one.reasons}
     full, empty = (
@@ -353,7 +355,7 @@ def curve_chart(curve: Curve) -> LineChart:
     )
     lines = (
         _Line("test ± sd", _COLOURS[0], means(scores), errors),
-        _Line("validation", _BASELINE_COLOUR, means((row, row.validation) for row in curve.rows), style="dashed"),
+        _Line("validation", _BASELINE_COLOUR, means(chosen_by), style="dashed"),
         _Line("base", _COLOURS[0], means((row, score) for row, score in scores if row.is_base), style="ring"),
         _Line("published", _COLOURS[1], full, style="full marks"),
         _Line("published, not comparable", _COLOURS[1], empty, style="marks"),

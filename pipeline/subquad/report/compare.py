@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import isclose
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from subquad.report import stats
 from subquad.report.rows import TableRow, varying, with_alternative
 from subquad.report.run import ReportedRun
 from subquad.report.text import DASH, Metric
-from subquad.runs import PREDICTIONS
+from subquad.runs import PREDICTIONS, RESULT
 
 METHOD = (
     "The 95 % intervals are about new seeds and, where predictions were kept, new test samples. They are t intervals. "
@@ -69,21 +70,21 @@ class _Unpaired(Exception):
 
 @dataclass(frozen=True)
 class _Answers:
-    """What a row scored, with the true classes of its test samples, (N,), or the reason why they are not known."""
+    """What a row scored, with what its test samples are known by, or the reason why they are not known."""
 
     row: TableRow
     scores: stats.Scores
-    labels: np.ndarray | None = None
+    samples: np.ndarray | None = None
     reason: str = ""
 
     @staticmethod
     def of(row: TableRow) -> _Answers:
         try:
-            labels, correct = _correctness(row)
+            samples, scores = _by_sample(row)
         except _Unpaired as reason:
             found = [score for run in row.counted if (score := run.score(row.metric)) is not None]
             return _Answers(row, stats.Scores(np.array(found)), reason=str(reason))
-        return _Answers(row, stats.Scores.of(correct), labels)
+        return _Answers(row, stats.Scores.of(scores), samples)
 
 
 def compare_rows(rows: Sequence[TableRow], baseline: str, apart: Collection[TableRow] = ()) -> list[Comparison]:
@@ -148,7 +149,7 @@ def _compare(one: _Answers, other: _Answers, variance: tuple[float, float], know
     keys = [key for key in varying([mine, its]) if not key.startswith("mixer.") and key not in known]
     notes = [f"settings differ too: {key} {mine.get(key, 'none')} / {its.get(key, 'none')}" for key in keys]
     reason = one.reason or other.reason
-    if not reason and not np.array_equal(np.asarray(one.labels), np.asarray(other.labels)):
+    if not reason and not np.array_equal(np.asarray(one.samples), np.asarray(other.samples)):
         reason = "the test samples differ between the runs"
     if reason:
         scores = [replace(each, by_sample=None) for each in scores]
@@ -169,33 +170,43 @@ def _resolution(row: TableRow, seeds: int) -> float:
     return 1 / (row.samples * seeds) if row.samples and row.metric == "accuracy" else 0.0
 
 
-def _correctness(row: TableRow) -> tuple[np.ndarray, np.ndarray]:
-    """True classes of the test samples, (N,), and what the runs got right, (S, N) bool."""
-    if row.metric != "accuracy":
-        raise _Unpaired(f"{row.metric} is compared over seeds")
-    found = [_predictions(run) for run in row.counted]
-    labels = found[0][1]
-    if any(not np.array_equal(labels, other) for _, other in found):
+def _by_sample(row: TableRow) -> tuple[np.ndarray, np.ndarray]:
+    """What the test samples are known by, and what the runs scored on each, (S, N)."""
+    found = [_sample_scores(run, row.metric) for run in row.counted]
+    samples = found[0][0]
+    if any(not np.array_equal(samples, other) for other, _ in found):
         raise _Unpaired("the test samples differ between the runs")
-    return labels, np.stack([predicted == labels for predicted, _ in found])
+    return samples, np.stack([scores for _, scores in found])
 
 
-def _predictions(run: ReportedRun) -> tuple[np.ndarray, np.ndarray]:
-    """`predicted` and `label`, the true classes: (N,) int64 each."""
+def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """The same of one run, whose scores (N,) have its test metric as their mean.
+
+    Samples are known by the true class of each, of scores that have none by their number and the data set's settings.
+    """
+    arrays = _predictions(run)
+    scores, label, predicted = (arrays.get(name) for name in (metric, "label", "predicted"))
+    if metric == "accuracy" and scores is None:
+        if predicted is None or label is None or predicted.shape != label.shape:
+            raise _Unpaired(f"{PREDICTIONS} of {run.name} has no arrays `predicted` and `label` of one length")
+        scores = predicted == label
+    if scores is None or scores.ndim != 1 or len(scores) < 2:
+        raise _Unpaired(f"{metric} is compared over seeds")
+    if not isclose(float(scores.mean(dtype=np.float64)), run.score(metric) or 0.0, rel_tol=1e-6, abs_tol=1e-6):
+        raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the {metric} in {RESULT}")
+    data = [f"{key} {value}" for key, value in sorted(run.settings.items()) if key.startswith("dataset.")]
+    return np.array([str(len(scores)), *data]) if label is None else label, scores
+
+
+def _predictions(run: ReportedRun) -> dict[str, np.ndarray]:
     if any(one.startswith(PREDICTIONS) for one in run.faults):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
     try:
-        arrays = load_file(run.folder / PREDICTIONS)
+        return load_file(run.folder / PREDICTIONS)
     except FileNotFoundError:
         raise _Unpaired("no predictions were kept") from None
     except (OSError, SafetensorError):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} cannot be read") from None
-    predicted, label = arrays.get("predicted"), arrays.get("label")
-    if predicted is None or label is None or predicted.ndim != 1 or predicted.shape != label.shape or len(label) < 2:
-        raise _Unpaired(f"{PREDICTIONS} of {run.name} has no arrays `predicted` and `label` of one length")
-    if abs(float((predicted == label).mean()) - (run.score("accuracy") or 0.0)) > 1e-6:
-        raise _Unpaired(f"{PREDICTIONS} of {run.name} does not give the accuracy in result.json")
-    return predicted, label
 
 
 def _with_verdict(one: Comparison, adjusted: float) -> Comparison:

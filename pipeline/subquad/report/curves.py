@@ -48,6 +48,11 @@ class Curve:
         return Metric(self.rows[0].metric)
 
     @property
+    def selection(self) -> Metric:
+        """What selects checkpoints, and is known of the validation split."""
+        return Metric(self.rows[0].first.metric)
+
+    @property
     def title(self) -> str:
         """`recall, mine (honest): order`, with what else tells it from others."""
         first, where = self.rows[0], f" at {short_setting(self.at)}" if self.at else ""
@@ -101,7 +106,7 @@ class Curve:
         means = [row.validation.mean for _, row in scored if row.validation]
         if len(means) < len(scored):
             return ""
-        top = max(means) if scored[0][1].mode == "max" else min(means)
+        top = max(means) if scored[0][1].first.mode == "max" else min(means)
         ties = [one for mean, one in zip(means, scored, strict=True) if mean == top]
         if len(ties) > 1:
             return f"validation does not choose between {', '.join(self.value(row) for _, row in ties)}"

@@ -12,11 +12,11 @@ from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
 from subquad.report.published import Beside, published_beside, published_faults, source_title
 from subquad.report.ranks import RANK_METHOD, p_text, rank_cells
-from subquad.report.references import REFERENCE_MEANING, REFERENCE_METRIC, Reference
+from subquad.report.references import REFERENCE_MEANING, WILSON_MEANING, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
-from subquad.report.text import DASH, SPREAD_NOTE, Metric, duration
+from subquad.report.text import DASH, SPREAD_NOTE, Metric, Spread, duration
 from subquad.report.values import report_values
 
 SCORE_NOTE = (
@@ -158,18 +158,22 @@ def _sections(report: Report) -> Iterator[Section]:
 
 def _results(report: Report) -> Section:
     """The table of rows, after those of a data set and protocol their reference scores."""
-    metrics = {row.metric for row in report.rows} | ({REFERENCE_METRIC} if report.references else set())
-    named = len(metrics) > 1
+    metrics = {row.metric for row in report.rows}
+    named, besides = len(metrics) > 1, tuple(dict.fromkeys(name for row in report.rows for name in row.besides))
     score = "test score" if named else f"test {Metric(metrics.pop()).with_unit}"
     cells, italic = list[dict[str, str]](), set[int]()
     for family in dict.fromkeys(row.family for row in report.rows):
-        cells += [_row_cells(row, score, named, report.published(row)) for row in report.rows if row.family == family]
-        guesses = [_reference_cells(one, score, named) for one in report.references if one.family == family]
+        own = [row for row in report.rows if row.family == family]
+        cells += [
+            {**_row_cells(row, score, named, besides), "published": _in_short(report.published(row))} for row in own
+        ]
+        guesses = [_reference_cells(one, score, named, besides) for one in report.references if one.family == family]
         italic |= set(range(len(cells), len(cells) + len(guesses)))
         cells += guesses
     plain = all(row.status() == f"{len(row.counted)} finished" for row in report.rows)
-    numeric = ("seeds", score, "last epoch", "macro-F1 (%)", "parameters", "training", "FLOPs/step", "best epoch")
-    ranks = {"macro-F1 (%)": 4, "published": NEVER, "status": 7 if plain else 1, "parameters": 3, "training": 2}
+    others = [Metric(name).with_unit for name in besides]
+    numeric = ("seeds", score, "last epoch", *others, "parameters", "training", "FLOPs/step", "best epoch")
+    ranks = dict.fromkeys(others, 4) | {"published": NEVER, "status": 7 if plain else 1, "parameters": 3, "training": 2}
     told = [(row, row.status()) for row in report.rows]
     reasons = [
         f"{row.dataset}, {row.name} ({row.protocol}): {why}" for row, why in told if why != row.status(reasons=False)
@@ -183,15 +187,15 @@ def _results(report: Report) -> Section:
     )
 
 
-def _row_cells(row: TableRow, score: str, named: bool, published: Sequence[Beside]) -> dict[str, str]:
+def _row_cells(row: TableRow, score: str, named: bool, besides: Sequence[str]) -> dict[str, str]:
     low, high = min(row.best_epochs, default=None), max(row.best_epochs, default=None)
     return {
         **_named(row),
         "seeds": str(len(row.counted)),
         score: _score(row, named),
         "last epoch": Metric(row.metric).score(row.last_score),
-        "macro-F1 (%)": Metric("macro_f1").score(row.macro_f1),
-        "published": _in_short(published),
+        **{Metric(name).with_unit: _with_interval(row, name, row.besides.get(name)) for name in besides},
+        "published": DASH,
         "status": row.status(reasons=False),
         "parameters": DASH if row.parameters is None else f"{row.parameters:,}",
         "training": duration(row.seconds.mean if row.seconds else None),
@@ -204,12 +208,13 @@ def _named(row: TableRow | Reference) -> dict[str, str]:
     return {"data set": row.dataset, "mixer": row.name, "protocol": row.protocol}
 
 
-def _reference_cells(one: Reference, score: str, named: bool) -> dict[str, str]:
-    metric = Metric(REFERENCE_METRIC)
-    shown = f"{metric.score(one.accuracy)} {metric.interval(*one.interval)}"
+def _reference_cells(one: Reference, score: str, named: bool, besides: Sequence[str]) -> dict[str, str]:
+    metric = Metric(one.metric)
+    shown = metric.score(one.value) + (f" {metric.interval(*one.interval)}" if one.is_accuracy else "")
     return {
         **_named(one),
         score: f"{shown} {metric.with_unit}" if named else shown,
+        **{Metric(name).with_unit: Metric(name).score(one.score(name)) for name in besides},
         "status": f"n = {one.samples:,}",
     }
 
@@ -218,7 +223,13 @@ def _score(row: TableRow, named: bool = False) -> str:
     metric = Metric(row.metric)
     label = f" {metric.with_unit}" if named else ""
     best = " best on test" if row.protocol == "paper" else ""
-    return metric.score(row.score) + (f"{label}{best}" if row.score else "")
+    return _with_interval(row, row.metric, row.score) + (f"{label}{best}" if row.score else "")
+
+
+def _with_interval(row: TableRow, name: str, score: Spread | None) -> str:
+    """A metric of the test split, with the runs' interval over its samples if they give one."""
+    ends, metric = row.interval(name), Metric(name)
+    return metric.score(score) + (f" {metric.interval(*ends)}" if ends else "")
 
 
 def _in_short(beside: Iterable[Beside]) -> str:
@@ -229,7 +240,10 @@ def _notes(report: Report) -> Iterator[str]:
     """What each protocol means, and what runs say a reader of their numbers must know, with the rows it is said of."""
     yield from sorted({f"{row.protocol}: {row.protocol_label}" for row in report.rows})
     if report.references:
-        yield f"reference: {REFERENCE_MEANING}"
+        known = any(one.is_accuracy for one in report.references)
+        yield f"reference: {REFERENCE_MEANING}" + (f": {WILSON_MEANING}" if known else "")
+    for name in dict.fromkeys(row.metric for row in report.rows if row.interval(row.metric)):
+        yield f"{Metric(name).word} [95 % interval over the test samples, mean over the seeds]"
     found: dict[tuple[str, str], list[str]] = {}
     for row in report.rows:
         for note in row.notes:
@@ -272,11 +286,11 @@ def _means(report: Report) -> Section:
 
 def _curve_table(one: Curve) -> Table:
     """One line per value of the setting, the base's marked."""
-    validation, test = (f"{split} {one.metric.with_unit}" for split in ("validation", "test"))
+    validation, test = f"validation {one.selection.with_unit}", f"test {one.metric.with_unit}"
     cells = [
         {
             one.name: f"{one.value(row)}{' (base)' if row.is_base else ''}",
-            validation: one.metric.score(row.validation),
+            validation: one.selection.score(row.validation),
             test: _score(row),
             "seeds": str(len(row.counted)),
             "published": _in_short(published_beside(row, one.key)),

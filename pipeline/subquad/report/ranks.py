@@ -69,7 +69,7 @@ class Ranking:
     @property
     def title(self) -> str:
         """`Mean ranks over 5 data sets (honest): accuracy`."""
-        return f"Mean ranks over {len(self.datasets)} data sets ({self.protocol}): {self.metric}"
+        return f"Mean ranks over {len(self.datasets)} data sets ({self.protocol}): {Metric(self.metric).word}"
 
     @property
     def least(self) -> tuple[float, float]:

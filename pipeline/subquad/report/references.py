@@ -15,10 +15,8 @@ from subquad.report.rows import TableRow, short_setting, varying
 from subquad.report.run import ReportedRun
 from subquad.report.text import Spread, printable
 
-REFERENCE_METRIC = "accuracy"
-REFERENCE_MEANING = (
-    "a guess without a trained model, learned on TRAIN: accuracy [95 % interval over the test samples, Wilson's]"
-)
+REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN"
+WILSON_MEANING = "accuracy [95 % interval over the test samples, Wilson's]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +26,8 @@ class Reference:
     Attributes:
         key: the guess's name in result.json.
         which: tells it from the same guess on other data of the same name; else empty.
-        accuracy: on the test split, in [0, 1].
+        metric: what is compared on the data set.
+        value: of that metric, on the test split.
         samples: test samples.
         runs: the runs that recorded it.
     """
@@ -37,7 +36,8 @@ class Reference:
     protocol: str
     key: str
     which: str
-    accuracy: float
+    metric: str
+    value: float
     samples: int
     runs: tuple[ReportedRun, ...]
 
@@ -56,9 +56,19 @@ class Reference:
         return f"reference: {self.words}"
 
     @property
+    def is_accuracy(self) -> bool:
+        """Whether it is a share of the test samples, which has an interval."""
+        return self.metric == "accuracy"
+
+    @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval over the test samples."""
-        return stats.wilson(self.accuracy, self.samples)
+        """95 % interval over the test samples; of another metric the value twice."""
+        return stats.wilson(self.value, self.samples) if self.is_accuracy else (self.value, self.value)
+
+    def score(self, metric: str) -> float | None:
+        """What the guess scores by another metric."""
+        kept = self.runs[0].reference_scores
+        return kept.scores.get(metric, {}).get(self.key) if kept else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +107,23 @@ class Mean:
 
 
 def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
-    """Those of each data set and protocol, in the order of the rows, the lowest first."""
-    for family in dict.fromkeys(row.family for row in rows):
+    """Those of each data set and protocol, of what is compared there, in the order of the rows, the worst first."""
+    for family, metric, mode in dict.fromkeys((row.family, row.metric, row.mode) for row in rows):
         found: dict[tuple[float, str, int], list[ReportedRun]] = {}
-        runs = [run for row in rows if row.family == family for run in row.counted]
+        runs = [run for row in rows if (row.family, row.metric) == (family, metric) for run in row.counted]
         for run in runs:
             if kept := run.reference_scores:
-                for key, accuracy in kept.accuracy.items():
-                    found.setdefault((accuracy, key, kept.samples), []).append(run)
+                for key, value in kept.scores.get(metric, {}).items():
+                    found.setdefault((value, key, kept.samples), []).append(run)
         times = Counter(key for _, key, _ in found)
-        for (accuracy, key, samples), members in sorted(found.items(), key=lambda one: one[0]):
+        for (value, key, samples), members in sorted(found.items(), reverse=mode == "min"):
             yield Reference(
                 dataset=family[0],
                 protocol=family[1],
                 key=key,
                 which=_which(members, runs) if times[key] > 1 else "",
-                accuracy=accuracy,
+                metric=metric,
+                value=value,
                 samples=samples,
                 runs=tuple(members),
             )
@@ -138,8 +149,8 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
         names = tuple(dict.fromkeys(row.dataset for row in members))
         for row in members:
             groups.setdefault((False, row.label), []).append(row)
-        for one in references if metric == REFERENCE_METRIC else ():
-            if one.protocol == protocol and one.dataset in names:
+        for one in references:
+            if (one.protocol, one.metric) == (protocol, metric) and one.dataset in names:
                 groups.setdefault((True, one.key), []).append(one)
         guessed = [tuple(dict.fromkeys(one.dataset for one in own)) for (guess, _), own in groups.items() if guess]
         for datasets in dict.fromkeys([names, *guessed]):
@@ -165,7 +176,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
 
 def _by_dataset(own: Sequence[TableRow | Reference]) -> tuple[float, ...]:
     """Scores in order, those that are missing left out."""
-    found = (one.accuracy if isinstance(one, Reference) else one.score and one.score.mean for one in own)
+    found = (one.value if isinstance(one, Reference) else one.score and one.score.mean for one in own)
     return tuple(one for one in found if one is not None)
 
 

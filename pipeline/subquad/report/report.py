@@ -14,7 +14,7 @@ from subquad.report.compare import Comparison, compare_rows
 from subquad.report.curves import Curve, make_curves
 from subquad.report.published import Beside, published_beside
 from subquad.report.ranks import Ranking, make_rankings
-from subquad.report.references import REFERENCE_METRIC, Mean, Reference, make_means, make_references
+from subquad.report.references import Mean, Reference, make_means, make_references
 from subquad.report.rows import TableRow, make_rows, short_setting
 from subquad.report.run import ReportedRun, reported_runs
 from subquad.report.text import Metric, Spread, printable
@@ -163,8 +163,11 @@ def _names(pairs: Sequence[Comparison]) -> str:
 
 
 def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
-    """For the rows and references of one data set and protocol; empty where there is nothing to say."""
-    judged = [row for row in rows if row.metric == REFERENCE_METRIC and row.score is not None]
+    """For the rows and references of one data set and protocol; empty where there is nothing to say.
+
+    Only accuracies are judged: of other guesses no interval is known.
+    """
+    judged = [row for row in rows if row.metric == "accuracy" and row.score is not None]
     pairs = [(row, _best_of(row, references)) for row in judged]
     parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
     if parts and (missing := [row.name for row, found in pairs if found is None]):
@@ -177,13 +180,13 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
 def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None:
     """The reference with the highest upper end among those of the row's own runs."""
     own = {run.folder for run in row.counted}
-    found = [one for one in references if own & {run.folder for run in one.runs}]
+    found = [one for one in references if one.metric == row.metric and own & {run.folder for run in one.runs}]
     return max(found, key=lambda one: one.interval[1], default=None)
 
 
 def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
-    metric = Metric(REFERENCE_METRIC)
-    share, ends = metric.points(reference.accuracy), metric.interval(*reference.interval)
+    metric = Metric(reference.metric)
+    share, ends = metric.points(reference.value), metric.interval(*reference.interval)
     what, parts = f"the best reference score ({reference.words} {share} % {ends})", list[str]()
     for verdict, start, end in (
         ("above", "above", ""),

@@ -27,13 +27,14 @@ class TableRow:
         mixer: the plugin's name.
         setting: what tells this row from others of the same data set, mixer and protocol: keys with their values.
         settings: all that the score may depend on, by dotted key.
-        metric: what selects checkpoints, and is compared.
+        metric: of the test split, what is compared. What selects checkpoints may be another: `first.metric`.
         mode: whether its "max" or its "min" is best.
         runs: all runs, whatever became of them.
         counted: the finished runs behind the means, one a seed.
         score: the metric on the test split.
+        besides: other metrics of the test split that are shown, by name.
         last_score: the same after the last epoch, where the protocol reports the best test score over epochs.
-        validation: the metric of the chosen checkpoints on the validation split, None where a run has none.
+        validation: what selects the checkpoints, on the validation split; None where a run has none.
         seconds: training time.
         best_epochs: epoch of the chosen checkpoint, per seed.
         samples: of the test split.
@@ -55,7 +56,7 @@ class TableRow:
     score: Spread | None
     last_score: Spread | None
     validation: Spread | None
-    macro_f1: Spread | None
+    besides: Mapping[str, Spread | None]
     seconds: Spread | None
     best_epochs: tuple[float, ...]
     parameters: int | None
@@ -88,6 +89,13 @@ class TableRow:
         """The run that speaks for all."""
         return (self.counted or self.runs)[0]
 
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """Ends of a metric's 95 % interval over the test samples as the runs give them, means over the seeds."""
+        low, high = (Spread.of(run.score(f"{metric}_{end}") for run in self.counted) for end in ("low", "high"))
+        if low is None or high is None or not low.count == high.count == len(self.counted):
+            return None
+        return low.mean, high.mean
+
     @property
     def benchmark(self) -> str:
         """What published tables call the data set."""
@@ -110,7 +118,7 @@ class TableRow:
             return "not verified", "; ".join(run.faults)
         if run.status != "finished" or any(run is one for one in self.counted):
             return run.status, run.reason
-        if run.score(run.metric) is None:
+        if run.score(run.compared.metric) is None:
             return "finished without a test score", None
         return "finished again", "a newer run of the seed counts"
 
@@ -155,8 +163,8 @@ def _changes(one: Setting, base: Setting) -> Setting:
 
 def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
     first = next((run for run in runs if run.has_result), runs[0])
-    metric, counted = first.metric, _one_per_seed(runs)
-    validation = Spread.of(run.validation_score(metric) for run in counted)
+    metric, counted = first.compared.metric, _one_per_seed(runs)
+    validation = Spread.of(run.validation_score(first.metric) for run in counted)
     return TableRow(
         dataset=first.data_label,
         label=first.label,
@@ -166,14 +174,14 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         setting=setting,
         settings=runs[0].settings,
         metric=metric,
-        mode=first.mode,
+        mode=first.compared.mode,
         runs=tuple(runs),
         counted=counted,
         seeds=tuple(run.seed for run in counted),
         score=Spread.of(run.score(metric) for run in counted),
         last_score=Spread.of(run.last_score(metric) for run in counted) if first.protocol == "paper" else None,
         validation=validation if validation and validation.count == len(counted) else None,
-        macro_f1=Spread.of(run.score("macro_f1") for run in counted),
+        besides={one.metric: Spread.of(run.score(one.metric) for run in counted) for one in first.tested[1:]},
         seconds=Spread.of(run.seconds for run in counted),
         best_epochs=tuple(run.best.epoch for run in counted if run.best),
         parameters=counted[0].parameters if counted else None,
@@ -186,7 +194,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
 def _one_per_seed(runs: Sequence[ReportedRun]) -> tuple[ReportedRun, ...]:
     """Finished runs by seed; of several with one seed the newest, because folders are named by their time."""
     by_age = sorted(runs, key=lambda run: run.folder.name)
-    newest = {run.seed: run for run in by_age if run.score(run.metric) is not None}
+    newest = {run.seed: run for run in by_age if run.score(run.compared.metric) is not None}
     return tuple(newest[seed] for seed in sorted(newest))
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
@@ -38,7 +38,7 @@ _PROTOCOLS = {
     "paper": "best test accuracy over epochs, chosen on the test split",
 }
 
-_CALLED = ("axes", "protocol_label", "metric", "mode")
+_CALLED = ("axes", "protocol_label", "metric", "mode", "tested")
 """What identity.json says of a run beside its names."""
 
 _Text = Annotated[str, AfterValidator(printable)]
@@ -79,11 +79,25 @@ class _Test(FilePart):
     checkpoint: str = ""
 
 
+class _Tested(FilePart):
+    """A metric of the test split that tables show, and whether its "max" or its "min" is best."""
+
+    metric: str
+    mode: Literal["max", "min"]
+
+
 class _ReferenceScores(FilePart):
-    """Accuracies of guesses that need no trained model, on the test split."""
+    """By metric and name: what guesses that need no trained model score on the test split."""
 
     samples: int = Field(ge=1)
-    accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]]
+    scores: dict[str, dict[str, FiniteFloat]]
+
+    @field_validator("scores")
+    @classmethod
+    def _accuracies(cls, scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        if any(not 0 <= value <= 1 for value in scores.get("accuracy", {}).values()):
+            raise ValueError("an accuracy must be a number from 0 to 1")
+        return scores
 
 
 class _Git(FilePart):
@@ -131,6 +145,9 @@ class ReportedRun(FilePart):
         axes: its coordinates in its study; a choice of several settings is a mapping.
         mixer: the plugin's name.
         dataset: the data set's problem or plugin.
+        metric: what selects its checkpoints, and
+        mode: whether the "max" or the "min" of it is best.
+        tested: what tables compare, the first, and show besides; none: `metric`.
         digest: the experiment's hash.
     """
 
@@ -149,6 +166,7 @@ class ReportedRun(FilePart):
     seed: int
     metric: str = "accuracy"
     mode: Literal["max", "min"] = "max"
+    tested: tuple[_Tested, ...] = ()
     parameters: int | None = None
     flops_per_step: int | None = None
     steps: int | None = None
@@ -167,6 +185,11 @@ class ReportedRun(FilePart):
     @property
     def has_result(self) -> bool:
         return self.status not in ("unfinished", "damaged")
+
+    @property
+    def compared(self) -> _Tested:
+        """What tables compare."""
+        return self.tested[0] if self.tested else _Tested(metric=self.metric, mode=self.mode)
 
     @property
     def label(self) -> str:

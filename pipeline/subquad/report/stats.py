@@ -63,15 +63,15 @@ class Scores:
     noise: float = 0.0
 
     @staticmethod
-    def of(correct: np.ndarray) -> Scores:
-        """Scores of (S, N) answers, 1 where right and 0 where wrong.
+    def of(answers: np.ndarray) -> Scores:
+        """Scores of (S, N) answers, such as 1 where right and 0 where wrong.
 
         Raises:
             ValueError: another shape, or fewer than two samples.
         """
-        if correct.ndim != 2 or correct.shape[1] < 2:
-            raise ValueError(f"need an (S, N) array with N >= 2, got {correct.shape}")
-        answers = correct.astype(np.float64)
+        if answers.ndim != 2 or answers.shape[1] < 2:
+            raise ValueError(f"need an (S, N) array with N >= 2, got {answers.shape}")
+        answers = answers.astype(np.float64)
         by_seed, by_sample = answers.mean(1), answers.mean(0)
         rest = answers - by_seed[:, None] - by_sample + answers.mean()
         return Scores(by_seed, by_sample, float((rest**2).sum()) / (max(1, len(answers) - 1) * (len(by_sample) - 1)))

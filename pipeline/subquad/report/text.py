@@ -1,4 +1,4 @@
-"""Numbers and names as a reader sees them. Percent metrics are shown in percent, everything else as it is."""
+"""Numbers and names as a reader sees them. Fractions are shown in percent or points, everything else as it is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from subquad.registry.foreign import plain
 
 _PERCENT = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
+_POINTS = frozenset({"rouge1", "rouge2", "rougeL", "rougeLsum"})
+"""Fractions that papers print times 100, without a unit."""
+_WORDS = {"macro_f1": "macro-F1", "bits_per_byte": "bits per byte"}
+_WORDS |= {name: f"ROUGE-{name.removeprefix('rouge')}" for name in _POINTS}
+_FORMS = {"perplexity": ".2f", "bits_per_byte": ".3f"} | dict.fromkeys(_PERCENT | _POINTS, ".2f")
 
 DASH = "–"
 SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"
@@ -40,28 +45,38 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as a report shows it: fractions in percent and their differences in points, else its own unit."""
+    """A metric as a report shows it: fractions times 100 and their differences in points, else its own unit."""
 
     name: str
 
     @property
     def is_percent(self) -> bool:
-        """Whether it is a fraction in a run's files and percent in a report."""
+        """Whether a report shows it in percent."""
         return self.name in _PERCENT
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether it lies between 0 and 1 in a run's files, and is 100 times that in a report."""
+        return self.name in _PERCENT | _POINTS
+
+    @property
+    def word(self) -> str:
+        """`accuracy`, `ROUGE-L`."""
+        return _WORDS.get(self.name, self.name)
 
     @property
     def with_unit(self) -> str:
         """`accuracy (%)`, `perplexity`."""
-        return f"{self.name} (%)" if self.is_percent else self.name
+        return f"{self.word} (%)" if self.is_percent else self.word
 
     @property
     def points_word(self) -> str:
         """What `points` counts."""
-        return "points" if self.is_percent else self.name
+        return "points" if self.is_fraction else self.word
 
     def scaled(self, value: float) -> float:
         """A value in the unit of the report."""
-        return 100.0 * value if self.is_percent else value
+        return 100.0 * value if self.is_fraction else value
 
     def score(self, value: Spread | float | None) -> str:
         """`98.56 ± 0.16`, without the unit; without ± for one value."""
@@ -72,11 +87,11 @@ class Metric:
             return mean if value.std is None else f"{mean} ± {self.score(value.std)}"
         if not math.isfinite(value):
             return str(value)
-        return f"{100.0 * value:.2f}" if self.is_percent else f"{value:.4g}"
+        return format(self.scaled(value), _FORMS.get(self.name, ".4g"))
 
     def points(self, difference: float) -> str:
-        """A difference in percentage points, or in the metric's own unit."""
-        return f"{100.0 * difference:.1f}" if self.is_percent else f"{difference:.3g}"
+        """A difference in points, or in the metric's own unit."""
+        return f"{100.0 * difference:.1f}" if self.is_fraction else f"{difference:.3g}"
 
     def interval(self, low: float, high: float) -> str:
         """`[34.3, 38.5]`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,14 +11,14 @@ from subquad.report.compare import Comparison
 from subquad.report.curves import Curve
 from subquad.report.published import Beside, published_beside
 from subquad.report.ranks import Ranking
-from subquad.report.references import REFERENCE_METRIC, Reference
+from subquad.report.references import Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
 from subquad.report.text import Spread
 
-_FORMAT = 2
+_FORMAT = 3
 _ROW = ("dataset", "mixer", "setting", "protocol", "protocol_label", "status", "metric", "seeds", "samples", "score")
-_ROW += ("last_score", "macro_f1", "seconds", "parameters", "flops_per_step", "best_epochs", "notes")
+_ROW += ("last_score", "besides", "seconds", "parameters", "flops_per_step", "best_epochs", "notes")
 
 
 def report_values(report: Report) -> dict[str, Any]:
@@ -49,6 +49,8 @@ def _picked(thing: Any, names: Iterable[str]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Spread):
         return asdict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -64,9 +66,8 @@ def _reference(one: Reference) -> dict[str, Any]:
         "kind": "reference",
         "mixer": one.name,
         "reference": one.key,
-        "metric": REFERENCE_METRIC,
-        "score": {"mean": one.accuracy, "low": low, "high": high},
-        **_picked(one, ("dataset", "protocol", "samples")),
+        "score": {"mean": one.value, **({"low": low, "high": high} if one.is_accuracy else {})},
+        **_picked(one, ("dataset", "protocol", "metric", "samples")),
         "runs": [{"name": run.name} for run in one.runs],
     }
 

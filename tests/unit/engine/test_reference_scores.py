@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,22 @@ def test_a_data_set_without_guesses_has_none():
 
 def test_accuracies_are_kept_and_are_plain_json():
     found, notes = _reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
-    assert json.loads(json.dumps(found)) == {"majority": 0.25, "all": 1.0}
+    assert json.loads(json.dumps(found)) == {"accuracy": {"majority": 0.25, "all": 1.0}}
     assert notes == []
+
+
+def test_other_metrics_are_kept_by_their_names():
+    given = {"lead-3": {"rougeL": 0.2, "rouge1": math.inf, "loss": 10**400}, "unigram": {"perplexity": 900}}
+    found, notes = _reference_scores(Guessing(given), SPLIT)
+    assert found == {"rougeL": {"lead-3": 0.2}, "perplexity": {"unigram": 900.0}}
+    assert notes[0] == "reference score 'lead-3' left out: inf is no rouge1"
+    assert notes[1].endswith("0 is no loss") or notes[1].endswith("…")
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str)
 def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
     found, (note,) = _reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
-    assert found == {"majority": 0.5}
+    assert found == {"accuracy": {"majority": 0.5}}
     assert note.startswith("reference score 'odd' left out: ")
 
 

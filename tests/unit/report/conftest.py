@@ -46,8 +46,9 @@ class RunFactory:
         write_json(path / ENVIRONMENT, MACHINE)
         put(path / IDENTITY, json.dumps({"axes": axes(known), "dataset": known["dataset"]}))
         put(path / METRICS, "".join(record.line() for record in records(known)))
-        if known["correct"] is not None and known["status"] == "finished":
-            save_file(predictions(known["correct"]), path / PREDICTIONS)
+        kept = known["kept"] if known["correct"] is None else predictions(known["correct"])
+        if kept and known["status"] == "finished":
+            save_file(kept, path / PREDICTIONS)
         if known["status"] is not None:
             write_result(path, result(known))
         return path
@@ -73,7 +74,7 @@ DEFAULTS: dict[str, Any] = {
     "reason": None, "correct": None, "accuracy": None, "last": 0.9, "macro_f1": None, "metric": "accuracy",
     "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
     "seconds": 61.5, "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
-    "reference_scores": None, "data": {},
+    "reference_scores": None, "data": {}, "tested": None, "scores": {}, "kept": {},
 }  # fmt: skip
 
 MACHINE = {
@@ -105,12 +106,12 @@ def experiment(known: dict[str, Any]) -> dict[str, Any]:
 def result(known: dict[str, Any]) -> dict[str, Any]:
     finished = known["status"] == "finished"
     accuracy = score(known)
-    metrics = {known["metric"]: accuracy, "loss": 0.3, "macro_f1": known["macro_f1"] or accuracy}
+    metrics = {"loss": 0.3, "macro_f1": known["macro_f1"] or accuracy, known["metric"]: accuracy}
     evaluated = {"step": 40, "epoch": 2.0, "split": "validation", "metrics": metrics}
     last = {**evaluated, "epoch": 4.0, "metrics": {known["metric"]: known["last"]}}
     last["split"] = "test" if known["protocol"] == "paper" else "validation"
     samples = known["samples"] or (len(known["correct"]) if known["correct"] is not None else 370)
-    test = {"metrics": metrics, "samples": samples, "checkpoint": "best", "step": 40}
+    test = {"metrics": {**metrics, **known["scores"]}, "samples": samples, "checkpoint": "best", "step": 40}
     return {
         "format": known["format"],
         "status": known["status"],
@@ -127,6 +128,7 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "seed": known["seed"],
         "metric": known["metric"],
         "mode": known["mode"],
+        "tested": [{"metric": name, "mode": mode} for name, mode in tested(known).items()],
         "parameters": 6_970_899 if finished else None,
         "flops_per_step": known["flops"],
         "steps": 80,
@@ -141,12 +143,22 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "notes": known["notes"],
         "experiment": "feedbeef",
         **(
-            {"reference_scores": {"samples": samples, "accuracy": known["reference_scores"]}}
+            {"reference_scores": {"samples": samples, "scores": guessed(known["reference_scores"])}}
             if known["reference_scores"] is not None
             else {}
         ),
         **({"published_keys": {"benchmark": known["published"]}} if known["published"] else {}),
     }
+
+
+def tested(known: dict[str, Any]) -> dict[str, str]:
+    """As classification has it, for another metric alone."""
+    return known["tested"] or {known["metric"]: known["mode"], "macro_f1": "max"}
+
+
+def guessed(given: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """By metric; what is not so already are accuracies."""
+    return given if all(isinstance(one, dict) for one in given.values()) else {"accuracy": given}
 
 
 def axes(known: dict[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,8 @@ def test_a_metric_without_predictions_to_pair_is_compared_over_seeds_the_right_w
     study = factory.study()
     for mixer, scores in {"agf": (3.0, 3.1, 3.2), "identity": (9.0, 9.3, 9.6)}.items():
         for seed, score in enumerate(scores):
-            factory.cell(study, mixer=mixer, seed=seed, accuracy=score, metric="perplexity", mode="min")
+            facts = {"metric": "perplexity", "mode": "min", "kept": {"loss": np.ones(7)}}
+            factory.cell(study, mixer=mixer, seed=seed, accuracy=score, **facts)
     report = read_report([study], baseline="identity")
     assert only(report).notes == ("perplexity is compared over seeds",)
     assert "agf beats the baseline identity by 6.2 perplexity [" in report.headlines[0]

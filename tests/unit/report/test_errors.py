@@ -35,8 +35,10 @@ def test_a_result_of_another_format(factory):
         (lambda text: "{}", "status: field required"),
         (lambda text: text.replace("0.9", "0.8"), "it was damaged or edited: its `check` does not fit its values"),
         (
-            lambda text: json.dumps({**parse_object(text), "reference_scores": {"samples": 5, "accuracy": {"a": 1.5}}}),
-            "reference_scores.accuracy.a: input should be less than or equal to 1",
+            lambda text: json.dumps(
+                {**parse_object(text), "reference_scores": {"samples": 5, "scores": {"accuracy": {"a": 1.5}}}}
+            ),
+            "reference_scores.scores: value error, an accuracy must be a number from 0 to 1",
         ),
     ],
 )
