@@ -8,8 +8,11 @@ import tomllib
 from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from subquad.plugin import Role
 
 REPO = Path(__file__).resolve().parents[2]
 ROOTS = {
@@ -210,8 +213,11 @@ def plugin_names(repo: Path) -> set[str]:
 
 
 def naming_breaches(repo: Path) -> list[str]:
-    """No code of the core knows a built-in plugin by name; docstrings and help texts may show one as an example."""
-    names, found = plugin_names(REPO), []
+    """No code of the core knows a built-in plugin by name; docstrings and help texts may show one as an example.
+
+    The backbone `decoder` shares its name with a role of mixers.
+    """
+    names, found = plugin_names(REPO) - set(get_args(Role)), []
     for path in sources(repo, "pipeline"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -5,7 +5,7 @@ Both published models (UEA, Long Range Arena) are settings of it; docs/reference
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -15,8 +15,8 @@ EMBEDDING_INIT = 0.02
 """The deviation in the UEA and the LRA code alike."""
 
 
-class Config(BackboneConfig):
-    """Parameters of the encoder."""
+class TransformerConfig(BackboneConfig):
+    """Parameters of every stack of layers around token mixers, in encoders and decoders alike."""
 
     num_layers: int = param(2, meaning="layers", ge=1, le=256)
     dim: int = param(64, meaning="model width", symbol="D", ge=1, le=2**20)
@@ -47,21 +47,10 @@ class Config(BackboneConfig):
         le=10,
     )
     input_scale: bool = param(False, meaning="multiply embedded inputs by the square root of dim (UEA)")
-    mask_mixer: bool = param(True, meaning="tell mixers which positions are padding; the UEA protocol does not")
     final_norm: bool = param(True, meaning="layer norm after the last layer")
-    final_activation: Literal["none", "gelu", "relu"] = param(
-        "none", meaning="activation after the final norm; gelu in UEA"
-    )
-    head: Literal["mean", "mean_padded", "cls", "last", "flatten", "each"] = param(
-        "mean",
-        meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class token, the last real "
-        "token, or all positions with padding zeroed (UEA); each: no pooling, for data sets that label positions",
-    )
-    head_hidden: int | None = param(None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1)
-    head_dropout: float = param(0.0, meaning="dropout before pooling; 0.1 in UEA", ge=0, lt=1)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Config:
+    def _consistent(self) -> Self:
         if self.dim % self.num_heads:
             raise ValueError(
                 f"dim {self.dim} is not divisible by num_heads {self.num_heads}: use num_heads "
@@ -74,6 +63,25 @@ class Config(BackboneConfig):
                 "or use positions learned"
             )
         return self
+
+    def padding_reason(self) -> str:
+        return ""
+
+
+class Config(TransformerConfig):
+    """Parameters of the encoder."""
+
+    mask_mixer: bool = param(True, meaning="tell mixers which positions are padding; the UEA protocol does not")
+    final_activation: Literal["none", "gelu", "relu"] = param(
+        "none", meaning="activation after the final norm; gelu in UEA"
+    )
+    head: Literal["mean", "mean_padded", "cls", "last", "flatten", "each"] = param(
+        "mean",
+        meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class token, the last real "
+        "token, or all positions with padding zeroed (UEA); each: no pooling, for data sets that label positions",
+    )
+    head_hidden: int | None = param(None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1)
+    head_dropout: float = param(0.0, meaning="dropout before pooling; 0.1 in UEA", ge=0, lt=1)
 
     def padding_reason(self) -> str:
         if not self.mask_mixer:

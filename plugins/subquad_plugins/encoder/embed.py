@@ -12,45 +12,50 @@ from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
-from subquad_plugins.encoder import EMBEDDING_INIT, Config
+from subquad_plugins.encoder import EMBEDDING_INIT, Config, TransformerConfig
 
 
 class Embedding(nn.Module):
     """Inputs (B, L, C) float or (B, L) int64 to (B, P + L, D).
 
     Args:
-        config: see `Config`.
-        spec: channels or vocabulary, and the longest sequence.
+        config: see `TransformerConfig`.
+        spec: channels or vocabulary.
+        length: L of the longest sequence.
+        prefix: P, class tokens in front.
 
     Raises:
-        ConfigError: `vocab_size` or `embedding_init` does not suit the data set.
+        ConfigError: `vocab_size` does not suit the data set.
     """
 
-    def __init__(self, config: Config, spec: DataSpec):
+    def __init__(self, config: TransformerConfig, spec: DataSpec, length: int, prefix: int = 0):
         super().__init__()
         rows = token_rows(config, spec)
-        check_init(config, spec)
         if rows:
             self.project: nn.Module = nn.Embedding(rows, config.dim)
             nn.init.normal_(self.project.weight, std=config.embedding_init)
         else:
             self.project = nn.Linear(spec.channels, config.dim)
         self.scale = math.sqrt(config.dim) if config.input_scale else 1.0
-        self.max_len = spec.max_len
-        self.prefix = build_prefix(config)
-        self.positions = build_positions(config, spec.max_len + num_prefix_tokens(config))
+        self.prefix = nn.Parameter(config.embedding_init * torch.randn(1, prefix, config.dim)) if prefix else None
+        self.positions = build_positions(config, length + prefix)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        x = self.project(inputs)
-        x = x * self.scale if self.scale != 1.0 else x
+    def forward(self, inputs: Tensor, at: Tensor | None = None) -> Tensor:
+        """`at` says which positions they have, (B, L); the first ones where it is None."""
+        x = self.tokens(inputs)
         if self.prefix is not None:
             x = torch.cat([self.prefix.expand(len(x), -1, -1).to(x.dtype), x], 1)
-        return self.dropout(x if self.positions is None else self.positions(x))
+        return self.dropout(x if self.positions is None else self.positions(x, at))
+
+    def tokens(self, inputs: Tensor) -> Tensor:
+        """Inputs alone, without positions: (B, L, D)."""
+        x = self.project(inputs)
+        return x * self.scale if self.scale != 1.0 else x
 
 
 class Positions(nn.Module):
-    """Adds the first rows of a table to (B, L, D).
+    """Adds rows of a table to (B, L, D): the first ones, or those of the given positions (B, L).
 
     Args:
         table: (max_len, D).
@@ -66,13 +71,14 @@ class Positions(nn.Module):
         else:
             self.register_buffer("table", table, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if x.shape[1] > len(self.table):
-            raise DataError(f"encoder: {x.shape[1]} positions, but the position table was built for {len(self.table)}")
-        return x + self.table[: x.shape[1]]
+    def forward(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        length = x.shape[1] if at is None else int(at.max()) + 1
+        if length > len(self.table):
+            raise DataError(f"backbone: {length} positions, but the position table was built for {len(self.table)}")
+        return x + (self.table[: x.shape[1]] if at is None else self.table[at])
 
 
-def token_rows(config: Config, spec: DataSpec) -> int:
+def token_rows(config: TransformerConfig, spec: DataSpec) -> int:
     """Rows of the token table, 0 for series.
 
     Raises:
@@ -81,11 +87,11 @@ def token_rows(config: Config, spec: DataSpec) -> int:
     given = config.vocab_size
     if not spec.vocab_size:
         if given is not None:
-            raise ConfigError(f"encoder: vocab_size {given} has no effect with a data set of series: leave it at null")
+            raise ConfigError(f"backbone: vocab_size {given} has no effect with a data set of series: leave it at null")
         return 0
     if given is not None and given < spec.vocab_size:
         raise ConfigError(
-            f"encoder: vocab_size {given} is less than the data set's {spec.vocab_size} tokens: "
+            f"backbone: vocab_size {given} is less than the data set's {spec.vocab_size} tokens: "
             f"use {spec.vocab_size} or more, or null"
         )
     return given or spec.vocab_size
@@ -105,16 +111,11 @@ def check_init(config: Config, spec: DataSpec) -> None:
         )
 
 
-def build_prefix(config: Config) -> nn.Parameter | None:
-    """The class token (1, 1, D), where the head reads one."""
-    return nn.Parameter(config.embedding_init * torch.randn(1, 1, config.dim)) if config.head == "cls" else None
-
-
 def num_prefix_tokens(config: Config) -> int:
     return 1 if config.head == "cls" else 0
 
 
-def build_positions(config: Config, length: int) -> Positions | None:
+def build_positions(config: TransformerConfig, length: int) -> Positions | None:
     """The position table the config asks for."""
     if config.positions == "none":
         return None

@@ -5,6 +5,7 @@ Letters: B batch, L length, D model width.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionMixer, MixerOutput, TokenMixer, as_output
-from subquad_plugins.encoder import Config
+from subquad_plugins.encoder import TransformerConfig
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "none": nn.Identity}
 
@@ -21,11 +22,11 @@ class EncoderLayer(nn.Module):
     """(B, L, D) to (B, L, D), and what the mixer returned besides.
 
     Args:
-        config: see `Config`.
+        config: see `TransformerConfig`.
         mixer: acts along the sequence.
     """
 
-    def __init__(self, config: Config, mixer: TokenMixer):
+    def __init__(self, config: TransformerConfig, mixer: TokenMixer):
         super().__init__()
         width = config.ffn_dim or 4 * config.dim
         self.pre_norm = config.norm == "pre"
@@ -41,18 +42,57 @@ class EncoderLayer(nn.Module):
             nn.Dropout(config.dropout),
         )
 
-    def forward(self, x: Tensor, keep: Tensor | None = None, carry: Any = None) -> tuple[Tensor, MixerOutput]:
-        if self.pre_norm:
-            result = self._mix(self.mixer_norm(x), keep, carry)
-            x = x + self.mixer_dropout(result.out)
-            return x + self.ffn(self.ffn_norm(x)), result
-        result = self._mix(x, keep, carry)
-        x = self.mixer_norm(x + self.mixer_dropout(result.out))
-        return self.ffn_norm(x + self.ffn(x)), result
+    @property
+    def mixers(self) -> list[TokenMixer]:
+        """Its mixers, in the order of their results."""
+        return [self.mixer]
 
-    def _mix(self, x: Tensor, keep: Tensor | None, carry: Any) -> MixerOutput:
-        result = self.mixer(x, keep=keep, carry=carry)
-        return as_output(result) if torch.compiler.is_compiling() else checked_output(self.mixer, result, x)
+    def forward(self, x: Tensor, keep: Tensor | None = None, carry: Any = None) -> tuple[Tensor, MixerOutput]:
+        result = mixed(self.mixer, self.given(self.mixer_norm, x), keep=keep, carry=carry)
+        return self.fed(self.joined(self.mixer_norm, x, self.mixer_dropout(result.out))), result
+
+    def given(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """What a part is given."""
+        return norm(x) if self.pre_norm else x
+
+    def joined(self, norm: nn.Module, x: Tensor, part: Tensor) -> Tensor:
+        """The residual sum of x and what a part gives."""
+        return x + part if self.pre_norm else norm(x + part)
+
+    def fed(self, x: Tensor) -> Tensor:
+        """x after the feed-forward part."""
+        return self.joined(self.ffn_norm, x, self.ffn(self.given(self.ffn_norm, x)))
+
+
+def run_layers(layers: Sequence[Any], x: Tensor, keep: Tensor | None, **other: Any) -> tuple[Tensor, list[MixerOutput]]:
+    """All layers, one after the other, and what each of their mixers returned.
+
+    A carry goes to a layer with the same kind of mixer only: another one would not know it.
+
+    Args:
+        layers: `EncoderLayer`s, or what is called like them.
+        x: (B, L, D).
+        keep: (B, L) bool, True = real token; None where mixers are not told.
+        other: what each layer is given besides.
+    """
+    carry, kind, results = None, None, list[MixerOutput]()
+    for layer in layers:
+        known = method(layer.mixer) is kind
+        x, own, *more = layer(x, keep, carry if known else None, **other)
+        carry, kind = own.carry, method(layer.mixer)
+        results += [own, *more]
+    return x, results
+
+
+def all_mixers(layers: Iterable[Any]) -> list[TokenMixer]:
+    """The mixers of layers, in the order of their results."""
+    return [mixer for layer in layers for mixer in layer.mixers]
+
+
+def mixed(mixer: Any, x: Tensor, **given: Any) -> MixerOutput:
+    """What a mixer makes of x, checked."""
+    result = mixer(x, **given)
+    return as_output(result) if torch.compiler.is_compiling() else checked_output(mixer, result, x)
 
 
 def method(mixer: TokenMixer) -> type[nn.Module]:

@@ -5,16 +5,16 @@ Letters: B batch, L length, P prefix tokens, C channels, D model width, F featur
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subquad.nn import Backbone, BackboneContext, MixerOutput, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.encoder import Config
-from subquad_plugins.encoder.embed import Embedding, num_prefix_tokens
-from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer, method
+from subquad_plugins.encoder import Config, TransformerConfig
+from subquad_plugins.encoder.embed import Embedding, check_init, num_prefix_tokens
+from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer, all_mixers, run_layers
 from subquad_plugins.encoder.pool import POOLS, check_labels, check_length
 
 
@@ -32,14 +32,16 @@ class Tower(Backbone):
     def __init__(self, config: Config, context: BackboneContext):
         super().__init__()
         check_labels(config, context.spec)
+        check_init(config, context.spec)
         self.config = config
         self.max_len = context.spec.max_len
         # Without a mask a mixer may take a quicker path, the same for every batch.
         self.mask_mixer = config.mask_mixer and not context.spec.equal_length
-        self.embedding = Embedding(config, context.spec)
-        self.blocks = nn.ModuleList(
-            EncoderLayer(config, context.make_mixer(site)) for site in layer_sites(config, context)
-        )
+        prefix = num_prefix_tokens(config)
+        self.embedding = Embedding(config, context.spec, self.max_len, prefix)
+        longest = self.max_len + prefix if self.max_len else 0
+        sites = layer_sites(config, config.num_layers, max_len=longest, num_prefix_tokens=prefix, seed=context.seed)
+        self.blocks = nn.ModuleList(EncoderLayer(config, context.make_mixer(site)) for site in sites)
         self.final = nn.Sequential(
             nn.LayerNorm(config.dim) if config.final_norm else nn.Identity(),
             ACTIVATIONS[config.final_activation](),
@@ -49,7 +51,7 @@ class Tower(Backbone):
     @property
     def mixers(self) -> list[TokenMixer]:
         """The mixer of each layer."""
-        return [cast(EncoderLayer, block).mixer for block in self.blocks]
+        return all_mixers(self.blocks)
 
     def features(self, inputs: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
         """`inputs` (B, L, C) float or (B, L) int64 and `keep` (B, L) bool to (B, F), and what each mixer returned.
@@ -66,17 +68,8 @@ class Tower(Backbone):
         return self.embedding(inputs), F.pad(keep, (num_prefix_tokens(self.config), 0), value=True)
 
     def encode(self, x: Tensor, keep: Tensor) -> tuple[Tensor, list[MixerOutput]]:
-        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned.
-
-        A carry goes to a layer with the same kind of mixer only: another one would not know it.
-        """
-        told = keep if self.mask_mixer else None
-        results: list[MixerOutput] = []
-        kinds = [method(mixer) for mixer in self.mixers]
-        for index, block in enumerate(self.blocks):
-            known = index > 0 and kinds[index] is kinds[index - 1]
-            x, result = block(x, told, results[-1].carry if known else None)
-            results.append(result)
+        """The layers and the final norm: (B, P + L, D) to the same, and what each mixer returned."""
+        x, results = run_layers(list(self.blocks), x, keep if self.mask_mixer else None)
         return self.final(x), results
 
     def pool(self, x: Tensor, keep: Tensor) -> Tensor:
@@ -84,18 +77,7 @@ class Tower(Backbone):
         return POOLS[self.config.head](x, keep)
 
 
-def layer_sites(config: Config, context: BackboneContext) -> list[Site]:
-    """Where each layer's mixer stands."""
-    prefix = num_prefix_tokens(config)
-    return [
-        Site(
-            dim=config.dim,
-            num_heads=config.num_heads,
-            max_len=context.spec.max_len + prefix if context.spec.max_len else 0,
-            layer_index=index,
-            num_layers=config.num_layers,
-            num_prefix_tokens=prefix,
-            seed=context.seed,
-        )
-        for index in range(config.num_layers)
-    ]
+def layer_sites(config: TransformerConfig, count: int, **where: Any) -> list[Site]:
+    """Where the mixers of a stack of `count` layers stand; `where` is what they share."""
+    shared = {"dim": config.dim, "num_heads": config.num_heads, "num_layers": count, **where}
+    return [Site(layer_index=index, **shared) for index in range(count)]

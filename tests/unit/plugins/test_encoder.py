@@ -299,7 +299,7 @@ def test_sinusoidal_positions_equal_the_formula():
 
 
 def test_longer_inputs_than_the_network_was_built_for_are_refused():
-    with pytest.raises(DataError, match="encoder: 12 positions, but the position table was built for 9"):
+    with pytest.raises(DataError, match="backbone: 12 positions, but the position table was built for 9"):
         build()(batch(lengths=(12, 5), padded=12))
     with pytest.raises(DataError, match="encoder: head flatten was built for length 9, the inputs have length 7"):
         build(head="flatten")(batch(lengths=(7, 5), padded=7))

@@ -20,6 +20,7 @@ LIGHT = [
     "subquad_plugins.sfpc",
     "subquad_plugins.softmax",
     "subquad_plugins.wavelet",
+    "subquad_plugins.decoder",
     "subquad_plugins.encoder",
     "subquad_plugins.dual_encoder",
     "subquad_plugins.classification",

@@ -1,0 +1,84 @@
+"""Small models that write, around every built-in mixer that can stand in them; found by their facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subquad.data import NO_LABEL, DataSpec
+from subquad.experiment import parameters
+from subquad.nn import BackboneContext, TokenMixer
+from subquad.plugin import Site
+from subquad.registry import build_class, find_plugins, make_mixer, resolve
+from subquad.testing.subject import CheckSubject, check_subjects
+
+VOCABULARY, END = 13, 1
+Make = Callable[[Site], TokenMixer]
+
+
+def causal_subjects() -> Iterator[CheckSubject]:
+    """Every way to build a built-in mixer that is causal."""
+    for found in find_plugins("mixer"):
+        if found.distribution == "subquad":
+            yield from (one for one in check_subjects(found.name) if one.causal)
+
+
+def way_name(subject: CheckSubject) -> str:
+    return f"{subject.resolved.found.name}: {subject.variant}"
+
+
+def maker(mixer: str | CheckSubject, **params: Any) -> Make:
+    """Builds a mixer, by its name or as it is certified, at a site."""
+    if isinstance(mixer, CheckSubject):
+        return lambda site: make_mixer(mixer.resolved, mixer.config, site)
+    found = resolve("mixer", mixer)
+    config = parameters(found, params)
+    return lambda site: make_mixer(found, config, site)
+
+
+def model_of(backbone: str, make: Make, spec: DataSpec, dtype: torch.dtype = torch.float64, **params: Any) -> Any:
+    """A small model in evaluation mode, all of whose weights are stirred."""
+    found = resolve("backbone", backbone)
+    config = parameters(found, {"num_layers": 2, "dim": 8, "num_heads": 2, "dropout": 0.0, **params})
+    torch.manual_seed(0)
+    context = BackboneContext(spec=spec, num_outputs=spec.vocab_size, make_mixer=make)
+    model = build_class(found)(config, context).to(dtype).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return model
+
+
+def text_spec(length: int, **more: Any) -> DataSpec:
+    return DataSpec.tokens(length, VOCABULARY, target="next-token", end_token=END, **more)
+
+
+def prompts(lengths: tuple[int, ...], width: int = 0) -> dict[str, Tensor]:
+    """Random tokens, padded, with the label of each position: the token after it."""
+    width = width or max(lengths)
+    keep = torch.arange(width) < torch.tensor(lengths)[:, None]
+    drawn = torch.randint(2, VOCABULARY, (len(lengths), 600), generator=torch.Generator().manual_seed(5))
+    inputs, labels = drawn[:, :width], drawn[:, 1 : width + 1]
+    return {"inputs": inputs * keep, "keep": keep, "labels": labels.masked_fill(~keep, NO_LABEL)}
+
+
+@torch.no_grad()
+def greedy(model: Any, batch: dict[str, Tensor], steps: int) -> tuple[Tensor, Tensor]:
+    """Tokens (B, steps) that are likeliest, one after the other, and the logits (B, steps, V) that they stood in."""
+    logits, state, memory = model.start(batch)
+    seen, tokens = [logits], [logits.argmax(-1)]
+    for _ in range(steps - 1):
+        logits, state = model.step(tokens[-1], state, memory)
+        seen.append(logits)
+        tokens.append(logits.argmax(-1))
+    return torch.stack(tokens, 1), torch.stack(seen, 1)
+
+
+def without_caches(model: Any) -> Any:
+    """The same model, as if one of its mixers had no decode cache."""
+    shadow = type("Without", (type(model),), {"caches": False})
+    model.__class__ = shadow
+    return model
