@@ -37,9 +37,11 @@ def unread() -> list[Path]:
 
 
 def load_golden(name: str) -> dict[str, Any]:
-    """Numeric arrays of a golden file as tensors; the few strings in it as they are."""
+    """Numeric arrays of a golden file as tensors; the few strings in it, and lists of them, as they are."""
     path = golden_files(name)[name]
     READ.add(path)
     with np.load(path) as stored:
         arrays = {key: stored[key] for key in stored.files}
-    return {key: torch.from_numpy(value) if value.dtype.kind != "U" else str(value) for key, value in arrays.items()}
+    return {
+        key: torch.from_numpy(value) if value.dtype.kind != "U" else value.tolist() for key, value in arrays.items()
+    }

@@ -1,0 +1,16 @@
+"""ROUGE of pairs of texts, as rouge-score gave it."""
+
+from __future__ import annotations
+
+import pytest
+from golden_files import golden_files, load_golden
+
+from subquad_plugins.summarization.rouge import rouge
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", golden_files("*_rouge"))
+def test_f1_is_that_of_the_file(name):
+    golden = load_golden(name)
+    found = rouge(golden["hyp"], golden["ref"], stemmer=False)
+    assert found == pytest.approx(golden["scores"][:, :, 2].numpy(), abs=1e-12)

@@ -1,0 +1,130 @@
+"""Summarization: ROUGE of what is written, its intervals, and what verification recomputes."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from tables import TableDecoder
+
+from subquad.data import NO_LABEL, Array, DataSpec
+from subquad.errors import ConfigError, DataError
+from subquad.nn import ModelOutput, TokenScores
+from subquad_plugins.summarization import PLUGIN, Config
+from subquad_plugins.summarization.rouge import ROUGE, mean_intervals, rouge
+from subquad_plugins.summarization.task import Summarization
+
+WORDS = ("", "patients", "treated", "improved", "placebo", "")
+END = 5
+
+
+def text(ids) -> str:
+    return " ".join(WORDS[one] for one in ids if one not in (0, END))
+
+
+def spec(**more) -> DataSpec:
+    arrays = {"reference": Array(("reference",), "int64")}
+    known = {"arrays": arrays, "lengths": {"target": 4, "reference": 6}, "text": text, "end_token": END}
+    return DataSpec.tokens(3, len(WORDS), target="sequence", **{**known, **more})
+
+
+class Scored(TableDecoder):
+    """Says of each label that it costs 0.5 nats."""
+
+    def forward(self, batch):
+        real = batch["labels"] != NO_LABEL
+        loss = torch.where(real, 0.5, 0.0)
+        return ModelOutput(TokenScores(loss, loss, batch["labels"]))
+
+
+def case():
+    """Two documents; what the model writes of them is 1 2 END and 3 3 3 3."""
+    logits = torch.zeros(2, 4, 6, 6)
+    for document, written in enumerate(((1, 2, END, 1), (3, 3, 3, 3))):
+        for place, token in enumerate(written):
+            logits[document, place, :, token] = 9.0
+    labels = torch.tensor([[1, 2, END, NO_LABEL], [3, 4, 1, END]])
+    reference = torch.tensor([[1, 2, 4, 0, 0, 0], [3, 4, 1, 4, 1, 2]])
+    return Scored(logits), {"inputs": torch.tensor([[0], [1]]), "labels": labels, "reference": reference}
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """Without rouge-score, whose import takes seconds: unigram overlap of the texts as every one of the scores."""
+
+    def overlap(answers, references):
+        rows = [len({*one.split()} & {*other.split()}) / 10 for one, other in zip(answers, references, strict=True)]
+        return np.repeat(np.array(rows)[:, None], 3, 1)
+
+    monkeypatch.setattr("subquad_plugins.summarization.task.rouge", overlap)
+
+
+def test_only_the_final_evaluation_writes(scored):
+    model, batch = case()
+    task = Summarization(Config(beam_width=2), spec())
+    sums, rows = task.evaluate(model, batch, final=False)
+    assert task.metrics(sums) == pytest.approx({"loss": 0.5, "perplexity": np.exp(0.5), "token_accuracy": 1.0})
+    assert not rows.keys() & set(ROUGE)
+    again, rows = task.evaluate(model, batch, final=True)
+    assert again == sums
+    assert {name: rows[name].tolist() for name in ROUGE} == {name: [0.2, 0.1] for name in ROUGE}
+    assert all(len(one) == 2 for one in rows.values())
+    assert rows["rougeL"].dtype == torch.float64
+
+
+def test_the_summaries_are_those_of_the_search():
+    model, batch = case()
+    assert Summarization(Config(), spec()).decode(model, batch)["text"].tolist() == [[1, 2, END, 0], [3, 3, 3, 3]]
+    held = Summarization(Config(no_repeat_ngram=1, max_new_tokens=2), spec()).decode(model, batch)["text"]
+    assert held.shape == (2, 2)
+    assert held[1, 0] != held[1, 1]
+
+
+def test_rescoring_gives_means_and_intervals_and_does_not_depend_on_ranks(scored):
+    task, rng = Summarization(Config(), spec()), np.random.default_rng(0)
+    counts = {name: torch.full((40,), 3) for name in ("tokens", "hits")}
+    kept = {name: torch.from_numpy(rng.random(40)) for name in ("loss", *ROUGE)} | counts
+    found = task.rescore(kept)
+    assert found == task.rescore({name: rows.clone() for name, rows in kept.items()})
+    for name in ROUGE:
+        assert found[name] == pytest.approx(float(kept[name].mean()))
+        assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
+    assert found["loss"] == pytest.approx(float(kept["loss"].sum()) / 120)
+    with pytest.raises(ValueError, match=r"ROUGE must lie in \[0, 1\]"):
+        task.rescore(kept | {"rouge1": torch.full((40,), 1.5, dtype=torch.float64)})
+
+
+def test_intervals_cover_the_mean_of_a_skewed_score_as_often_as_they_say():
+    """1,000 sets of 100 documents, drawn apart; the mean of this beta distribution is 1/4."""
+    scores = np.random.default_rng(1).beta(1.5, 4.5, size=(100, 1000))
+    low, high = mean_intervals(scores)
+    assert 0.93 <= ((low <= 0.25) & (high >= 0.25)).mean() <= 0.97
+    np.testing.assert_array_equal(mean_intervals(scores[:, :3]), [low[:3], high[:3]])
+    assert (mean_intervals(scores[:, :1], seed=1) != [low[:1], high[:1]]).all()
+
+
+def test_refusals(monkeypatch):
+    needs = "task summarization needs reference texts, which this data set does not give"
+    for wrong in (spec(text=None), spec(arrays={})):
+        with pytest.raises(DataError, match=needs):
+            Summarization(Config(), wrong)
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    with pytest.raises(ConfigError, match=r"needs rouge-score: pip install 'subquad\[text\]'"):
+        Summarization(Config(), spec())
+    assert list(PLUGIN.tested) == ["rougeL", "rouge1", "rouge2"]
+
+
+@pytest.mark.ci
+def test_rouge_is_that_of_rouge_score():
+    from rouge_score.rouge_scorer import RougeScorer
+
+    answers = ["The patients improved.", "", "a b c d e f g", "Treatment, treated; treats!", "результат 5"]
+    references = ["Patients showed improvement", "reference", "g f e d c b a", "treat the treatments", "5 результат"]
+    found = rouge(answers, references)
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+    for row, answer, reference in zip(found, answers, references, strict=True):
+        scores = scorer.score(target=reference, prediction=answer)
+        assert row.tolist() == [scores[name].fmeasure for name in ROUGE]
+    assert rouge([], []).shape == (0, 3)
