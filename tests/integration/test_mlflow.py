@@ -513,16 +513,19 @@ def test_ui_serves_the_loopback_interface_and_stops_without_leftovers(root: Path
     deliver(upload_for(root, run.path))
     command = [sys.executable, "-m", "subquad.cli.main", "ui", "--root", str(root), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:
-        assert ui.stdout is not None
-        address, _, page = ui.stdout.readline().split()[0].partition("/#/")
-        assert page == "experiments/1?workflowType=machine_learning", "MLflow would open on traces of language models"
-        family = psutil.Process(ui.pid).children(recursive=True)
-        listening = {
-            one.laddr.ip for each in family for one in each.net_connections() if one.status == psutil.CONN_LISTEN
-        }
-        found = all_runs(client(address))
-        ui.send_signal(signal.SIGINT)
+        try:
+            assert ui.stdout is not None
+            address, _, page = ui.stdout.readline().split()[0].partition("/#/")
+            family = psutil.Process(ui.pid).children(recursive=True)
+            listening = {
+                one.laddr.ip for each in family for one in each.net_connections() if one.status == psutil.CONN_LISTEN
+            }
+            store = client(address)
+            found, newest = all_runs(store), store.get_experiment_by_name("demo").experiment_id
+        finally:
+            ui.send_signal(signal.SIGINT)
         _, errors = ui.communicate(timeout=60)
+    assert page == f"experiments/{newest}?workflowType=machine_learning", "MLflow would open on traces of LLMs"
     assert (ui.returncode, errors) == (0, "")
     assert listening == {"127.0.0.1"}
     assert [one.info.run_name for one in found] == [run.path.name]
