@@ -1,7 +1,7 @@
 """Token sequences of unequal length on disk, one after the other, and splits that read them memory-mapped.
 
-A column NAME is three files: `NAME.tokens.npy` (T,) uint8 or uint16, `NAME.offsets.npy` (N + 1,) int64 and, where there
-are labels, `NAME.labels.npy` (N,). Letters: N sequences, T tokens of all, B batch, L = max_len.
+A column NAME is three files: `NAME.tokens.npy` (T,) uint8, uint16 or uint32, `NAME.offsets.npy` (N + 1,) int64 and,
+where there are labels, `NAME.labels.npy` (N,). Letters: N sequences, T tokens of all, B batch, L = max_len.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from subquad.errors import DataError
 
 Tokens = np.ndarray | bytes | bytearray
 
-_LARGEST = {1: 255, 2: 65_535}
+_LARGEST = {1: 255, 2: 65_535, 4: 4_294_967_295}
 
 _SHORT = 512
 """Shorter rows are gathered by one index array, longer ones copied one by one: there an index costs 6 times a copy."""
@@ -33,14 +33,14 @@ class PackedWriter:
     Args:
         folder: existing folder.
         name: of the column.
-        dtype: uint8 or uint16.
+        dtype: uint8, uint16 or uint32.
         labels: whether `extend` is given labels.
     """
 
     def __init__(self, folder: Path, name: str, dtype: type = np.uint8, *, labels: bool = True):
         self.folder, self.name, self.dtype = folder, name, np.dtype(dtype)
-        if self.dtype not in (np.uint8, np.uint16):
-            raise ValueError(f"tokens are kept as uint8 or uint16, not {self.dtype}")
+        if self.dtype not in (np.uint8, np.uint16, np.uint32):
+            raise ValueError(f"tokens are kept as uint8, uint16 or uint32, not {self.dtype}")
         # Eight bytes a sequence: an array for each call would take more than a hundred.
         self._lengths, self._labels = array("q"), array("q") if labels else None
         self._stream: BinaryIO = (folder / f"{name}.tokens.npy").open("wb")

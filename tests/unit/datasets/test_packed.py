@@ -131,7 +131,7 @@ def test_files_of_different_columns_are_refused(folder):
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="tokens are kept as uint8 or uint16, not int64"):
+    with pytest.raises(ValueError, match="tokens are kept as uint8, uint16 or uint32, not int64"):
         PackedWriter(tmp_path, "x", np.int64)
     with PackedWriter(tmp_path, "x") as writer:
         with pytest.raises(ValueError, match=r"x: tokens -1\.\.256 do not fit uint8"):

@@ -1,0 +1,90 @@
+"""Language modelling: the next token of any text files, or of a small stand-in. Light half.
+
+Reference: Merity et al., 2016, Pointer sentinel mixture models, arXiv:1609.07843 (the layout of WikiText).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+
+from subquad.plugin import DatasetConfig, DatasetPlugin, param
+from subquad_datasets.remedies import LEAVE_OUT
+
+
+class TokenizedConfig(DatasetConfig):
+    """How text becomes tokens."""
+
+    tokenizer: Literal["byte", "bpe", "word"] = param(
+        "byte",
+        meaning="byte: the 256 bytes, nothing to learn; bpe: byte-level byte-pair encoding, learnt on TRAIN; word: "
+        "words between blanks, as in WikiText, others are <unk>",
+    )
+    vocab_size: int | None = param(
+        None, meaning="bpe, word: size of the vocabulary; null: 8192 for bpe, all words of TRAIN for word", ge=300
+    )
+
+    @model_validator(mode="after")
+    def _learns(self) -> TokenizedConfig:
+        if self.tokenizer == "byte":
+            self.refuse_idle(("vocab_size",), "tokenizer byte", "use bpe or word, or leave it at null")
+        return self
+
+
+class Config(TokenizedConfig):
+    """Where the text is, how it is cut into windows, and how it becomes tokens."""
+
+    path: str | None = param(
+        None,
+        meaning="text file; folder with a file for each of train, validation (or valid, val, dev) and test, named as "
+        "train.txt or wiki.train.tokens; or folder of other text files; all also .xz, .gz, .bz2; null: a generated "
+        "stand-in",
+        path=True,
+        min_length=1,
+    )
+    context: int = param(256, meaning="tokens of a window", unit="tokens", ge=2, le=1_000_000)
+    stride: int | None = param(
+        None,
+        meaning="tokens from one evaluated window to the next: each token is scored once, with at least context - "
+        "stride tokens before it; null: context",
+        unit="tokens",
+        ge=1,
+    )
+    validation_fraction: float = param(0.05, meaning="one text: share before TEST that selects checkpoints", gt=0, lt=1)
+    test_fraction: float = param(0.05, meaning="one text: share at its end that is the sealed TEST", gt=0, lt=1)
+    train_size: int = param(500, meaning="texts of TRAIN generated, of about 1,100 bytes each", ge=1, le=1_000_000)
+    validation_size: int = param(50, meaning="texts for validation generated", ge=1, le=1_000_000)
+    test_size: int = param(50, meaning="texts of the sealed test split generated", ge=1, le=1_000_000)
+    seed: int = param(0, meaning="seed of generated texts; independent of the training seed", ge=0, lt=2**32)
+
+    def label(self) -> str:
+        name = Path(self.path).name.partition(".")[0] if self.path else "text-lm"
+        return name if self.tokenizer == "byte" else f"{name}-{self.tokenizer}{self.vocab_size or ''}"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Config:
+        if self.stride is not None and self.stride > self.context:
+            raise ValueError(f"stride {self.stride} is more than context {self.context}: some tokens had no score")
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError(
+                "validation_fraction and test_fraction leave nothing to train on: use less than 1 together"
+            )
+        if self.path is None:
+            self.refuse_idle(
+                ("validation_fraction", "test_fraction"), "path null: texts are generated, give their sizes"
+            )
+        else:
+            sizes = ("train_size", "validation_size", "test_size", "seed")
+            self.refuse_idle(sizes, "path: the texts are read", LEAVE_OUT)
+        return self
+
+
+PLUGIN = DatasetPlugin(
+    config=Config,
+    build="subquad_datasets.lm.dataset:TextLm",
+    summary="Language modelling on any text files, also in WikiText's layout, as bytes, byte pairs or words",
+    inputs="tokens",
+    targets=("next-token",),
+)
