@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subquad.data import NO_LABEL, DataSpec
+from subquad.data import NO_LABEL, Array, DataSpec
 from subquad.experiment import parameters
 from subquad.nn import BackboneContext, TokenMixer
 from subquad.plugin import Site
@@ -19,11 +19,21 @@ VOCABULARY, END = 13, 1
 Make = Callable[[Site], TokenMixer]
 
 
-def causal_subjects() -> Iterator[CheckSubject]:
-    """Every way to build a built-in mixer that is causal."""
+def subjects() -> Iterator[CheckSubject]:
+    """Every way to build a built-in mixer."""
     for found in find_plugins("mixer"):
         if found.distribution == "subquad":
-            yield from (one for one in check_subjects(found.name) if one.causal)
+            yield from check_subjects(found.name)
+
+
+def causal_subjects() -> Iterator[CheckSubject]:
+    return (one for one in subjects() if one.causal)
+
+
+def cross_subjects() -> Iterator[CheckSubject]:
+    """Those that let one sequence see another and can decode so."""
+    claimed = (one for one in subjects() if one.facts.cross and not one.causal)
+    return (one for one in claimed if one.build(role="cross").caches)
 
 
 def way_name(subject: CheckSubject) -> str:
@@ -82,3 +92,31 @@ def without_caches(model: Any) -> Any:
     shadow = type("Without", (type(model),), {"caches": False})
     model.__class__ = shadow
     return model
+
+
+def sequence_spec(source: int = 11, target: int = 14, titles: int = 4, **more: Any) -> DataSpec:
+    """Texts with section titles as a second modality and three numbers for each of two figures as a third."""
+    arrays = {
+        "inputs_titles": Array(("titles",), "int64"),
+        "keep_titles": Array(("titles",), "bool"),
+        "inputs_figures": Array(("figures", "numbers")),
+        "keep_figures": Array(("figures",), "bool"),
+        "reference": Array(("reference",), "int64"),
+    }
+    lengths = {"target": target, "reference": target, "titles": titles, "figures": 2, "numbers": 3}
+    return DataSpec.tokens(source, VOCABULARY, target="sequence", end_token=END, arrays=arrays, lengths=lengths, **more)
+
+
+def documents(sources: tuple[int, ...], targets: tuple[int, ...], spec: DataSpec) -> dict[str, Tensor]:
+    """A batch of random texts with these numbers of real tokens; the targets count their end token."""
+    text, generator = prompts(sources, spec.max_len), torch.Generator().manual_seed(6)
+    longest = spec.lengths["target"]
+    labels = torch.randint(2, VOCABULARY, (len(targets), longest), generator=generator)
+    place, ends = torch.arange(longest), torch.tensor(targets)[:, None] - 1
+    labels = labels.masked_fill(place == ends, END).masked_fill(place > ends, NO_LABEL)
+    titles, figures = (torch.arange(spec.lengths[name]) < ends % 3 + 1 for name in ("titles", "figures"))
+    ids = torch.randint(2, VOCABULARY, titles.shape, generator=generator)
+    numbers = torch.randn(*figures.shape, 3, generator=generator, dtype=torch.float64)
+    second = {"inputs_titles": ids * titles, "keep_titles": titles}
+    third = {"inputs_figures": numbers, "keep_figures": figures}
+    return {"inputs": text["inputs"], "keep": text["keep"], "labels": labels, **second, **third}

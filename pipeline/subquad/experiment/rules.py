@@ -164,7 +164,8 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Conflict]:
     entries: dict[KeyPath, MixerEntry] = {("mixers", number): one for number, one in enumerate(experiment.mixers)}
     for path in (("mixer",), *entries):
         yield from _mixer(path, entries.get(path), parts, backbone, names["backbone"])
-    yield from _entries(experiment.mixers, _size(parts[("backbone",)][1], "num_layers"))
+    depths = [_size(parts[("backbone",)][1], key) or 0 for key in ("num_layers", "decoder_layers")]
+    yield from _entries(experiment.mixers, max(depths) or None)
     yield from _untrimmable(experiment.train, parts)
 
 

@@ -22,6 +22,7 @@ LIGHT = [
     "subquad_plugins.wavelet",
     "subquad_plugins.decoder",
     "subquad_plugins.encoder",
+    "subquad_plugins.encoder_decoder",
     "subquad_plugins.dual_encoder",
     "subquad_plugins.classification",
     "subquad_datasets.copy",
