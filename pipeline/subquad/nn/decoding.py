@@ -25,8 +25,8 @@ class TokenScores(NamedTuple):
     """The outputs of a backbone for the targets "next-token" and "sequence": one value for each position's label.
 
     Attributes:
-        loss: (B, L) fp32, -log p of the label; 0 where there is none.
-        smooth: (B, L) fp32, the mean of -log p over all tokens, for label smoothing; 0 where there is no label.
+        loss: (B, L) fp32 at least, -log p of the label; 0 where there is none.
+        smooth: (B, L) fp32 at least, the mean of -log p over all tokens, for label smoothing; 0 where none is.
         predicted: (B, L) int64, the likeliest token; `NO_LABEL` where there is no label.
     """
 
@@ -70,7 +70,7 @@ def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_total = logits.logsumexp(-1)
     loss = log_total - logits.gather(-1, tokens[:, None])[:, 0]
-    return loss.float(), (log_total - logits.mean(-1)).float(), logits.detach().argmax(-1)
+    return loss, log_total - logits.mean(-1), logits.detach().argmax(-1)
 
 
 class Decoder(Backbone):

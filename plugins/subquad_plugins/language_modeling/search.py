@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from subquad.nn import Batch, Decoder
+from subquad.nn import Batch, Cache, Decoder
 
 Draw = Callable[[Tensor], Tensor]
 """Log-probabilities (N, V) to scores whose largest one is the token that is drawn."""
@@ -72,9 +73,41 @@ class Written(NamedTuple):
     score: Tensor
 
 
+@dataclass(frozen=True)
+class Sliding:
+    """A decoder that never has more tokens before it than it was trained with: it reads the newer half of them again.
+
+    Attributes:
+        model: a decoder without another sequence.
+        longest: tokens that it may have before it.
+    """
+
+    model: Decoder
+    longest: int
+
+    def start(self, batch: Batch) -> tuple[Tensor, Cache, Cache]:
+        """As `Decoder.start`."""
+        logits, state, memory = self.model.start(batch)
+        return logits, (state, batch["inputs"], batch["keep"].sum(1)), memory
+
+    def step(self, tokens: Tensor, state: Cache, memory: Cache) -> tuple[Tensor, Cache]:
+        """As `Decoder.step`."""
+        inner, text, lengths = state
+        text = F.pad(text, (0, 1)).scatter(1, lengths[:, None], tokens[:, None])
+        lengths = lengths + 1
+        if int(lengths.max()) <= self.longest:
+            logits, inner = self.model.step(tokens, inner, memory)
+            return logits, (inner, text, lengths)
+        kept = lengths.clamp_max((self.longest + 1) // 2)
+        place = torch.arange(int(kept.max()), device=text.device).expand(len(text), -1)
+        newer = text.gather(1, (lengths - kept)[:, None] + place.minimum(kept[:, None] - 1))
+        logits, state, _ = self.start({"inputs": newer, "keep": place < kept[:, None]})
+        return logits, state
+
+
 @torch.no_grad()
 def beam_search(
-    model: Decoder,
+    model: Decoder | Sliding,
     batch: Batch,
     rules: Rules,
     *,
@@ -137,7 +170,7 @@ def _put_aside(best: Written, live: Tensor, text: Tensor, rules: Rules, penalty:
     score, beam = (live / counted**penalty).masked_fill(~over, -torch.inf).max(1)
     better = score > best.score
     rows = text[torch.arange(len(live), device=live.device) * live.shape[1] + beam]
-    padded = torch.nn.functional.pad(rows, (0, best.text.shape[1] - length))
+    padded = F.pad(rows, (0, best.text.shape[1] - length))
     best = Written(torch.where(better[:, None], padded, best.text), torch.where(better, score, best.score))
     live = live.masked_fill(over, -torch.inf)
     reach = (rules.max_new_tokens if penalty >= 0 else length + 1) ** penalty

@@ -16,7 +16,7 @@ from subquad.data import NO_LABEL, DataSpec
 from subquad.errors import DataError, PluginError
 from subquad.nn import Backbone, Batch, Decoder, Task, TokenScores
 from subquad_plugins.language_modeling import Config, TokenConfig
-from subquad_plugins.language_modeling.search import Rules, beam_search, drawing
+from subquad_plugins.language_modeling.search import Rules, Sliding, beam_search, drawing
 
 
 class TokenTask(Task):
@@ -111,7 +111,8 @@ class LanguageModeling(TokenTask):
         Draws depend on the seed and on the place in the batch.
         """
         draw = drawing(*self._draws) if self._draws else None
-        return {"text": beam_search(writing(model), batch, self.rules, draw=draw).text}
+        sliding = Sliding(writing(model), self.spec.max_len)
+        return {"text": beam_search(sliding, batch, self.rules, draw=draw).text}
 
 
 def writing(model: Backbone) -> Decoder:

@@ -29,7 +29,7 @@ class Summarization(TokenTask):
 
     Raises:
         DataError: it has no such texts.
-        ConfigError: rouge-score is not installed.
+        ConfigError: texts shall be longer than its targets, or rouge-score is not installed.
     """
 
     def __init__(self, config: Config, spec: DataSpec):
@@ -38,6 +38,10 @@ class Summarization(TokenTask):
         if spec.text is None or "reference" not in spec.arrays:
             raise DataError("task summarization needs reference texts, which this data set does not give")
         self._text = spec.text
+        if (longest := spec.lengths["target"]) < self.rules.max_new_tokens:
+            raise ConfigError(
+                f"task.params.max_new_tokens: got {self.rules.max_new_tokens}, the model learns {longest} tokens"
+            )
         if find_spec("rouge_score") is None:
             raise ConfigError("task summarization needs rouge-score: pip install 'subquad[text]'")
 

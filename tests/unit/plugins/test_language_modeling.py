@@ -20,7 +20,7 @@ VOCABULARY = 6
 
 
 def task(token_bytes=(0, 1, 2, 3, 4, 0), **params) -> LanguageModeling:
-    spec = DataSpec.tokens(5, VOCABULARY, target="next-token", token_bytes=token_bytes, end_token=5)
+    spec = DataSpec.tokens(40, VOCABULARY, target="next-token", token_bytes=token_bytes, end_token=5)
     return LanguageModeling(Config(**params), spec)
 
 
@@ -91,8 +91,8 @@ def test_without_a_label_there_is_no_number():
 
 
 def test_continuations_are_greedy_or_drawn():
-    model = TableDecoder(torch.randn(2, 30, VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(1)))
-    batch = {"inputs": torch.tensor([[0], [1]])}
+    model = TableDecoder(torch.randn(2, 40, VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(1)))
+    batch = {"inputs": torch.tensor([[0], [1]]), "keep": torch.ones(2, 1, dtype=torch.bool)}
     greedy = task(max_new_tokens=20).decode(model, batch)["text"]
     assert greedy.shape == (2, 20)
     drawn = [
@@ -102,7 +102,48 @@ def test_continuations_are_greedy_or_drawn():
     assert not torch.equal(drawn[0], drawn[2])
     cold = task(max_new_tokens=20, temperature=1e-6).decode(model, batch)["text"]
     assert torch.equal(cold, greedy)
-    assert task(max_new_tokens=None).decode(model, batch)["text"].shape == (2, 5)
+    assert task(max_new_tokens=None).decode(model, batch)["text"].shape == (2, 40)
+
+
+class Remembering(TableDecoder):
+    """What comes next follows from all tokens before it, of which there may be six."""
+
+    def start(self, batch):
+        lengths = batch["keep"].sum(1).tolist()
+        texts = [row[:length] for row, length in zip(batch["inputs"].tolist(), lengths, strict=True)]
+        self.seen = [(*text,) for text in texts]
+        state = torch.tensor([self.number(text) for text in texts])
+        return self.logits_of(state), (state, batch["keep"].sum(1)), None
+
+    def number(self, text):
+        return sum((place + 1) * token for place, token in enumerate(text))
+
+    def logits_of(self, state):
+        return 5 * torch.sin(state[:, None] * (1.0 + torch.arange(VOCABULARY)))
+
+    def step(self, tokens, state, memory):
+        number, lengths = state
+        assert int(lengths.max()) < 6
+        state = number + (lengths + 1) * tokens, lengths + 1
+        return self.logits_of(state[0]), state
+
+
+def test_a_long_continuation_goes_on_from_the_newer_half():
+    """Samples of 2 and 6 tokens; as soon as one of them has 7, each reads its last 3 again."""
+    spec = DataSpec.tokens(6, VOCABULARY, target="next-token")
+    one = LanguageModeling(Config(max_new_tokens=20), spec)
+    model = Remembering(torch.zeros(1))
+    texts = [[1, 2], [5, 4, 3, 2, 1, 1]]
+    inputs = torch.tensor([[*text, *[0] * (6 - len(text))] for text in texts])
+    found = one.decode(model, {"inputs": inputs, "keep": inputs > 0})["text"]
+    read = [list(text) for text in texts]
+    for step in range(20):
+        numbers = torch.tensor([model.number(text) for text in read])
+        chosen = 1 + model.logits_of(numbers)[:, 1:].argmax(1)
+        assert found[:, step].tolist() == chosen.tolist()
+        read = [[*text, int(token)] for text, token in zip(read, chosen, strict=True)]
+        if max(map(len, read)) > 6:
+            read = [text[-3:] for text in read]
 
 
 def test_refusals():

@@ -110,6 +110,8 @@ def test_refusals(monkeypatch):
     for wrong in (spec(text=None), spec(arrays={})):
         with pytest.raises(DataError, match=needs):
             Summarization(Config(), wrong)
+    with pytest.raises(ConfigError, match=r"task\.params\.max_new_tokens: got 5, the model learns 4 tokens"):
+        Summarization(Config(max_new_tokens=5), spec())
     monkeypatch.setitem(sys.modules, "rouge_score", None)
     with pytest.raises(ConfigError, match=r"needs rouge-score: pip install 'subquad\[text\]'"):
         Summarization(Config(), spec())
