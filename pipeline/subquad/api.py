@@ -178,33 +178,25 @@ def tune(
 
 
 def load(run: str | Path, *, which: str = "best") -> Backbone:
-    """A run's trained model, in evaluation mode on the CPU.
+    """A trained model, in evaluation mode on the CPU.
 
     Args:
-        run: the run's folder, or its address in storage.
-        which: "best" or "last".
+        run: the run's folder, or its address in storage; or a folder that `subquad export` wrote.
+        which: "best" or "last"; of an exported folder the one that was exported.
 
     Raises:
         RunError: there is no such run or checkpoint.
         CheckpointError: the checkpoint is damaged.
     """
-    from subquad.drivers.folder import local_folder, reopen_one
-    from subquad.engine.checkpoint import trained_weights
-    from subquad.engine.parts import build_dataset, build_model, build_task
-    from subquad.engine.tensors import load_model
-    from subquad.errors import RunError
+    from subquad.drivers.export import EXPORTED, load_exported
+    from subquad.drivers.folder import local_folder
+    from subquad.drivers.trained import Trained
 
-    if which not in ("best", "last"):
-        raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
-    opened = reopen_one(local_folder(str(run)))
-    weights = trained_weights(opened.checkpoints, best=which == "best")
-    if weights is None:
-        raise RunError(f"{opened.folder}: no checkpoint yet")
-    spec = build_dataset(opened).describe()
-    model = build_model(opened, spec, build_task(opened, spec))
-    load_model(model, weights)
+    folder = local_folder(str(run))
+    exported = (folder / EXPORTED).exists()
+    model = load_exported(folder) if exported else Trained.of(folder, which).parts.bare_model
     model.register_forward_pre_hook(_wants_a_batch)
-    return model.eval()
+    return model
 
 
 def _wants_a_batch(model: Backbone, given: tuple[Any, ...]) -> None:

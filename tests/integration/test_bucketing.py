@@ -220,7 +220,7 @@ def compare(way: str, vowels: Path, tmp_path: Path) -> None:
     one = replace(one, mixer=mixer, mixer_config=config)
     spec = DataSpec.series(max_len=70, channels=12, num_classes=9)
     task = build_task(one, spec)
-    model = build_model(one, spec, task).eval()
+    model = build_model(one, spec, task.num_outputs).eval()
     for lengths in ((1, 1), (3, 1, 2), (13, 5, 1)):
         keep = np.arange(70) < np.array(lengths)[:, None]
         drawn = np.random.default_rng(0).standard_normal((len(lengths), 70, 12))

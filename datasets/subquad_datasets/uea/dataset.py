@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from subquad.data import ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName, stratified_validation
+from subquad.data import NO_LABEL, ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
 from subquad_datasets.guesses import MAX_PRODUCTS, majority, nearest
 from subquad_datasets.prepared import alike
@@ -96,6 +96,18 @@ class UeaDataset(Dataset):
         chosen = self._cut[("train", "validation").index(name)]
         return SeriesSplit({key: values[chosen] for key, values in arrays.items()}, self._train.notes)
 
+    def open_file(self, path: Path, *, labelled: bool) -> SeriesSplit:
+        """The series of a .ts file, treated as TEST is. Without labels it may have no @classLabel, and rows no class.
+
+        Raises:
+            DataError: as for `read_ts`, or it has other channels or classes than TRAIN.
+        """
+        cases = read_ts(path, missing=self.config.missing, labelled=labelled)
+        _check_fits(path, cases, self._train, labelled=labelled)
+        if not labelled:
+            cases = replace(cases, labels=np.full(len(cases), NO_LABEL))
+        return self._treated(path, cases, path.name)
+
     def prepared_test(self) -> SeriesSplit | None:
         files = self._files
         return self._test() if files.test and alike(files.train, files.test) else None
@@ -167,17 +179,22 @@ class UeaDataset(Dataset):
         return stratified_validation(train.labels, config.validation_fraction, config.split_seed, train.digests())
 
     def _test(self) -> SeriesSplit:
-        files, train = self._files, self._train
+        files = self._files
         if self.config.test_fraction is not None:
             path, (_, cases) = files.train, self._hold_out(self._read(files.train))
         elif files.test is not None:
             path, cases = files.test, self._read(files.test)
-            _check_test(path, cases, train)
+            _check_fits(path, cases, self._train)
         else:
             raise no_test(files)
+        return self._treated(path, cases, "TEST")
+
+    def _treated(self, path: Path, cases: Cases, name: str) -> SeriesSplit:
+        """Series that are not for training, with the statistics and the length of TRAIN."""
+        train = self._train
         arrays = to_arrays(cases, train.normalizer, train.max_len)
         _check_finite(path, arrays["inputs"])
-        return SeriesSplit(arrays, tuple(_case_notes("TEST", cases, train.max_len)))
+        return SeriesSplit(arrays, tuple(_case_notes(name, cases, train.max_len)))
 
     def _hold_out(self, cases: Cases) -> tuple[Cases, Cases]:
         assert self.config.test_fraction is not None
@@ -188,8 +205,9 @@ class UeaDataset(Dataset):
         return read_ts(path, missing=self.config.missing)
 
 
-def _check_test(path: Path, cases: Cases, train: Train) -> None:
-    check_agree(train.header, cases.header, path)
+def _check_fits(path: Path, cases: Cases, train: Train, *, labelled: bool = True) -> None:
+    if labelled:
+        check_agree(train.header, cases.header, path)
     if cases.header.channels != train.header.channels:
         raise DataError(f"{path}: {cases.header.channels} channels, TRAIN has {train.header.channels}")
 

@@ -37,7 +37,7 @@ class Header:
     """What the rows have to keep to.
 
     Attributes:
-        class_names: class strings, sorted without regard to case, so that the index is the label.
+        class_names: class strings, sorted without regard to case, so that the index is the label; none: no row has one.
         channels: C; None where the header does not say and no row was read yet.
         length: steps of every series; None where they may differ.
         equal_length: the header says that all series are equally long.
@@ -51,8 +51,8 @@ class Header:
     data_line: int = 0
 
 
-def parse_header(path: Path, lines: Iterator[tuple[int, str]]) -> Header:
-    """Read up to and including @data.
+def parse_header(path: Path, lines: Iterator[tuple[int, str]], *, labelled: bool = True) -> Header:
+    """Read up to and including @data. There must be classes where the file is labelled.
 
     Raises:
         DataError: an unknown, repeated or unusable tag, no @classLabel, no @data, or data before it.
@@ -66,7 +66,7 @@ def parse_header(path: Path, lines: Iterator[tuple[int, str]]) -> Header:
             continue
         tag, value = _tag(path, number, line)
         if tag == "data":
-            return _header(path, number, tags)
+            return _header(path, number, tags, labelled)
         if tag in tags and tag != "problemName":  # a file derived from another may keep its name too
             raise fault(path, number, f"@{tag} was already given on line {tags[tag][0]}")
         tags[tag] = (number, value)
@@ -92,18 +92,19 @@ def _tag(path: Path, number: int, line: str) -> tuple[str, str]:
     return spelling, value.strip()
 
 
-def _header(path: Path, data_line: int, tags: Tags) -> Header:
+def _header(path: Path, data_line: int, tags: Tags, labelled: bool) -> Header:
     if _flag(path, tags, "timeStamps"):
         raise fault(path, tags["timeStamps"][0], "@timeStamps true: series with time stamps cannot be read")
     if "targetLabel" in tags:
         raise fault(
             path, tags["targetLabel"][0], "@targetLabel: a regression problem; classification needs @classLabel"
         )
-    if "classLabel" not in tags:
+    has_classes = labelled or tags.get("classLabel", (0, "false"))[1].lower() != "false"
+    if has_classes and "classLabel" not in tags:
         raise fault(path, data_line, "no @classLabel before @data")
     equal_length = _flag(path, tags, "equalLength")
     return Header(
-        class_names=_class_names(path, tags),
+        class_names=_class_names(path, tags) if has_classes else (),
         channels=_count(path, tags, "dimensions") or _count(path, tags, "dimension"),
         length=_count(path, tags, "seriesLength") if equal_length else None,
         equal_length=equal_length,

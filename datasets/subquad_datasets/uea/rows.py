@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from subquad.data import NO_LABEL
 from subquad.suggest import did_you_mean
 from subquad_datasets.uea.header import Header
 from subquad_datasets.uea.lines import fault
@@ -26,7 +27,7 @@ class Row:
 
     Attributes:
         values: (C, L) float64, finite.
-        label: index of its class.
+        label: index of its class, `NO_LABEL` where there are none.
         filled: values that were interpolated.
     """
 
@@ -54,12 +55,12 @@ def parse_row(place: Place, line: str, header: Header, missing: Missing) -> Row:
     """
     if line.startswith("@"):
         raise place.fault(f"{line.split()[0][:40]} after @data; tags stand before it")
-    *channels, label = line.split(":")
+    *channels, label = line.split(":") if header.class_names else (*line.split(":"), "")
     if not channels:
         raise place.fault("a row must be channels and a class, with colons between them; is it cut off?")
     if header.channels not in (None, len(channels)):
         raise place.fault(f"the row has {len(channels)} channels, not {header.channels}; is it cut off?")
-    index = _label(place, label.strip(), header)
+    index = _label(place, label.strip(), header) if header.class_names else NO_LABEL
     values = _parse_fast(channels)
     if values is None:
         values = _parse_slow(place, channels, missing)

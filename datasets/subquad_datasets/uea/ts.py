@@ -49,14 +49,19 @@ class Cases:
         return Cases(self.values[steps], self.lengths[chosen], self.labels[chosen], self.header, self.filled[chosen])
 
 
-def read_ts(path: Path, *, missing: Missing = "refuse") -> Cases:
+def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -> Cases:
     """Read a .ts, .ts.xz or .ts.gz file.
+
+    Args:
+        path: the file.
+        missing: what to do with missing values.
+        labelled: there must be classes; else a file without @classLabel has rows without a class, `NO_LABEL`.
 
     Raises:
         DataError: anything wrong with it, as `file:line: ...`.
     """
     lines = read_lines(path)
-    header = parse_header(path, lines)
+    header = parse_header(path, lines, labelled=labelled)
     rows: list[Row] = []
     for number, line in lines:
         row = parse_row(Place(path, number), line, header, missing)

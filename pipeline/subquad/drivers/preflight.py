@@ -145,7 +145,7 @@ def _check_model(run: Run, spec: DataSpec) -> None:
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        start_from(build_model(run, spec, build_task(run, spec)), run.experiment)
+        start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
 
 
 def available_cpus() -> int:

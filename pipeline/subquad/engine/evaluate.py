@@ -9,11 +9,13 @@ from torch import Tensor
 from subquad.data import Split
 from subquad.engine.feed import evaluation_batches
 from subquad.engine.group import Group
-from subquad.engine.parts import Parts
+from subquad.engine.parts import ModelParts
 
 
 @torch.no_grad()
-def evaluate(parts: Parts, split: Split, *, per_sample: bool = False) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def evaluate(
+    parts: ModelParts, split: Split, *, per_sample: bool = False
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result.
 
     Returns:

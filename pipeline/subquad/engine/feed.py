@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from subquad.data import Array, ArrayBatch, Split, sample_lengths
-from subquad.engine.parts import Parts
+from subquad.engine.parts import ModelParts, Parts
 from subquad.errors import DataError
 from subquad.nn import Batch
 from subquad.plan import Plan
@@ -152,7 +152,7 @@ def _loader(source: _Source, requests: Iterator[_Request], workers: int) -> Data
     )
 
 
-def evaluation_batches(parts: Parts, split: Split) -> Iterator[tuple[Batch, _Request]]:
+def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Batch, _Request]]:
     """This rank's batches of a split, of like length where training is bucketed and its lengths are known.
 
     Stand-ins are left out unless the model is sharded, whose forward passes are collective calls.

@@ -32,17 +32,45 @@ from subquad.storage import fetched
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What one rank trains with.
+@dataclass(frozen=True, kw_only=True)
+class ModelParts:
+    """What one rank evaluates with.
 
     Attributes:
-        run: what is trained.
+        run: what is trained, or was.
         group: the ranks.
-        plan: which samples each step uses.
         task: loss and metrics.
         model: as it is called in training (wrapped for several ranks).
         bare_model: the same without DDP's wrapper: evaluation then makes no collective call.
+    """
+
+    run: Run
+    group: Group
+    task: Task
+    model: nn.Module
+    bare_model: Backbone
+
+    @property
+    def train(self) -> Train:
+        """The experiment's training settings."""
+        return self.run.experiment.train
+
+    def on_device(self, arrays: ArrayBatch) -> Batch:
+        """A batch where this rank computes."""
+        return _to_device(arrays, self.group.device, _parameter_dtype(self.train))
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of a forward pass."""
+        dtype = _AUTOCAST.get(self.train.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.group.device.type, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(ModelParts):
+    """What one rank trains with.
+
+    Attributes:
+        plan: which samples each step uses.
         optimizer: over the model's parameters.
         scaler: fp16 loss scaling.
         training: the split that is trained on.
@@ -50,22 +78,12 @@ class Parts:
         start: what became of the weights it started from; None where there were none.
     """
 
-    run: Run
-    group: Group
     plan: Plan
-    task: Task
-    model: nn.Module
-    bare_model: Backbone
     optimizer: Optimizer
     scaler: LossScaler
     training: Split
     selection: Split | None = None
     start: dict[str, Any] | None = None
-
-    @property
-    def train(self) -> Train:
-        """The experiment's training settings."""
-        return self.run.experiment.train
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -81,15 +99,6 @@ class Parts:
     def selection_name(self) -> str:
         """What records call the split that is evaluated while training."""
         return "validation" if self.run.experiment.protocol == "honest" else "test"
-
-    def on_device(self, arrays: ArrayBatch) -> Batch:
-        """A batch where this rank computes."""
-        return _to_device(arrays, self.group.device, _parameter_dtype(self.train))
-
-    def autocast(self) -> AbstractContextManager[object]:
-        """The context of a forward pass."""
-        dtype = _AUTOCAST.get(self.train.precision)
-        return nullcontext() if dtype is None else torch.autocast(self.group.device.type, dtype)
 
 
 def _parameter_dtype(train: Train) -> torch.dtype:
@@ -155,8 +164,8 @@ def _untrimmable(spec: DataSpec, split: Split) -> str:
     return ""
 
 
-def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
-    """The backbone with its mixers; the same seed draws the same weights on every rank.
+def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
+    """The backbone with its mixers and a head of this width; the same seed draws the same weights on every rank.
 
     Raises:
         ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses that forbid trimming.
@@ -168,7 +177,7 @@ def build_model(run: Run, spec: DataSpec, task: Task) -> Backbone:
         built.append(site)
         return make_mixer(*run.mixer_at(site), site)
 
-    context = BackboneContext(spec=spec, num_outputs=task.num_outputs, make_mixer=make, seed=train.seed)
+    context = BackboneContext(spec=spec, num_outputs=num_outputs, make_mixer=make, seed=train.seed)
     model = build_class(run.backbone)(run.backbone_config, context)
     for number, entry in enumerate(run.experiment.mixers):
         if not any(map(entry.takes, built)):
@@ -210,7 +219,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
         data = dataset or build_dataset(run)
         spec, split = data.describe(), _training_split(experiment, data)
         task, plan = build_task(run, spec), make_plan(experiment, data, split)
-        model = build_model(run, spec, task)
+        model = build_model(run, spec, task.num_outputs)
         return plan, split, task, model, start_from(model, experiment)
 
     plan, training, task, model, start = group.together(build)
@@ -221,9 +230,8 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     sharded = strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
-    return Parts(
-        run, group, plan, task, wrapped, model, optimizer, LossScaler.of(train), training=training, start=start
-    )
+    built = {"task": task, "model": wrapped, "bare_model": model, "optimizer": optimizer, "start": start}
+    return Parts(run=run, group=group, plan=plan, scaler=LossScaler.of(train), training=training, **built)
 
 
 def training_cost(run: Run, spec: DataSpec) -> Cost:
@@ -244,5 +252,5 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
     def example(samples: int) -> Batch:
         return _to_device(spec.example(samples), device, _parameter_dtype(train))
 
-    model = build_model(run, spec, task)
+    model = build_model(run, spec, task.num_outputs)
     return step_cost(model, objective, example, train.batch_size)

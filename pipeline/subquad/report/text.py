@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from subquad.registry.foreign import plain
@@ -106,3 +106,15 @@ def duration(seconds: float | None) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {name}"
     return f"{seconds:.1f} s"
+
+
+def metric_lines(scores: Mapping[str, float]) -> list[str]:
+    """`accuracy (%) 91.23`, `ROUGE-L 22.31 [21.0, 23.5]` where the ends of its interval are among the scores."""
+    ends = {name: (f"{name}_low", f"{name}_high") for name in scores}
+    known = {name: (scores[low], scores[high]) for name, (low, high) in ends.items() if {low, high} <= scores.keys()}
+    told = [name for name in scores if not any(name in ends[one] for one in known)]
+    return [
+        f"{Metric(name).with_unit} {Metric(name).score(scores[name])}"
+        + (f" {Metric(name).interval(*known[name])}" if name in known else "")
+        for name in told
+    ]

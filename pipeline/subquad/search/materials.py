@@ -94,7 +94,7 @@ class Materials:
 
         def make() -> int:
             spec = self.data(run)[1]
-            model = build_model(run, spec, build_task(run, spec))
+            model = build_model(run, spec, build_task(run, spec).num_outputs)
             return sum(one.numel() for one in model.parameters() if one.requires_grad)
 
         return self._once(("parameters", _model_key(run)), make)

@@ -93,9 +93,16 @@ class Classification(Task):
         classes = self.spec.num_classes
         return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
 
-    def decode(self, model: Backbone, batch: Batch) -> Tensor:
-        """The predicted classes, (B,) int64, or (B, L) of positions."""
-        return model(batch).outputs.argmax(-1)
+    def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
+        """`class`, the likeliest, (B,) int64, and `probabilities` (B, C); of positions (B, L) and (B, L, C).
+
+        A position that is padding has the class `NO_LABEL`.
+        """
+        outputs = wide(model(batch).outputs)
+        chosen = outputs.argmax(-1)
+        if self.spec.target == "positions":
+            chosen = chosen.masked_fill(~batch["keep"], NO_LABEL)
+        return {"class": chosen, "probabilities": outputs.softmax(-1)}
 
     def _cases(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (N, C) and labels (N,) of what is labelled.

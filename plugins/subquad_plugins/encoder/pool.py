@@ -34,7 +34,7 @@ def last_real(x: Tensor, keep: Tensor) -> Tensor:
     """The last real token; the last position of a sample without any."""
     places = torch.arange(keep.shape[1], device=keep.device)
     last = torch.where(keep, places, -1).amax(1) % keep.shape[1]
-    return x[torch.arange(len(x), device=x.device), last]
+    return x[torch.arange(x.shape[0], device=x.device), last]  # len() would fix the batch size of an exported program
 
 
 def flattened(x: Tensor, keep: Tensor) -> Tensor:

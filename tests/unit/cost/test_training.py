@@ -81,7 +81,7 @@ def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     spec = dataclasses.replace(found, lengths={**found.lengths, "length": 96})
     cost = training_cost(run, spec)
     task = build_task(run, spec)
-    model = build_model(run, spec, task)
+    model = build_model(run, spec, task.num_outputs)
     arrays = spec.example(run.experiment.train.batch_size)
     batch = {key: torch.from_numpy(values) for key, values in arrays.items()}
     assert batch["inputs"].shape[1] == 96

@@ -1,0 +1,120 @@
+"""`subquad predict`, `eval` and `export`: what can be done with a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from subquad.cli.tables import LocalPath, print_json, print_line
+
+if TYPE_CHECKING:
+    from subquad.data import Split
+    from subquad.drivers.trained import Trained
+
+_WHICH = click.Choice(["best", "last"])
+_FILE = LocalPath(exists=True, dir_okay=False, path_type=Path)
+_which = click.option("--which", type=_WHICH, default="best", show_default=True, help="Checkpoint.")
+
+
+@click.command("predict")
+@click.argument("run")
+@click.argument("file", type=_FILE)
+@click.option("--out", type=LocalPath(path_type=Path, dir_okay=False), help="File of the answers. Default: stdout.")
+@_which
+@click.option("--batch-size", type=click.IntRange(min=1), help="Samples at once. Default: as in evaluations.")
+def predict_command(run: str, file: Path, out: Path | None, which: str, batch_size: int | None) -> None:
+    """Write RUN's answer to each sample of FILE.
+
+    RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads; it needs
+    no labels. There is one JSON object for each sample, in the order of the file: a class and the probability of each,
+    or a text.
+
+    \b
+    subquad predict runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 new.ts
+    subquad predict runs/summaries/20260101-101500-ab12cd34 articles.jsonl --out summaries.jsonl
+    """
+    from subquad.runs import json_value, write_text
+
+    trained, split = _opened(run, which, file, labelled=False)
+    rows = (json.dumps(json_value(row)) for row in trained.answers(split, batch_size))
+    if out is None:
+        for row in rows:
+            click.echo(row)
+    else:
+        write_text(out, "".join(f"{row}\n" for row in rows))
+
+
+@click.command("eval")
+@click.argument("run")
+@click.argument("file", type=_FILE)
+@_which
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def eval_command(run: str, file: Path, which: str, as_json: bool) -> None:
+    """Score RUN on another labelled FILE.
+
+    RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads. The scores
+    are no result of the run: FILE is not its test split, and no file of the run changes.
+
+    \b
+    subquad eval runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 other.ts
+    """
+    from subquad.report.text import metric_lines
+    from subquad.runs import json_value
+
+    trained, split = _opened(run, which, file, labelled=True)
+    scores = trained.scores(split)
+    if as_json:
+        about = {"run": str(trained.parts.run.folder), "file": str(file), "is_test_split": False}
+        print_json(json_value({**about, "checkpoint": which, "samples": len(split), "metrics": scores}))
+        return
+    print_line(f"{len(split):,} samples of {file}, {which} checkpoint of {run}; this is not the test split")
+    for line in metric_lines(scores):
+        print_line(line)
+
+
+@click.command("export")
+@click.argument("run")
+@click.argument("folder", type=LocalPath(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["safetensors", "torch-export", "onnx"]),
+    default="safetensors",
+    show_default=True,
+    help="Weights alone, or also a program for other runtimes.",
+)
+@_which
+def export_command(run: str, folder: Path, form: str, which: str) -> None:
+    """Write RUN's model into a new FOLDER, which needs neither the run nor its data.
+
+    RUN is the folder of a run, or its address in storage. FOLDER gets model.safetensors and config.json, which
+    `subquad.load` reads, and with --format torch-export or onnx also model.pt2 or model.onnx. Not every model can be
+    such a program; then nothing is written.
+
+    \b
+    subquad export runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 agf-model
+    """
+    from subquad.cli.conduct import found
+    from subquad.drivers.export import export
+    from subquad.drivers.trained import Trained
+
+    export(Trained.of(found(run), which), folder, form)
+    print_line(folder)
+
+
+def _opened(run: str, which: str, file: Path, *, labelled: bool) -> tuple[Trained, Split]:
+    """On a GPU where there is one. What a reader of the answers must know goes to stderr."""
+    import torch
+
+    from subquad.cli.conduct import found
+    from subquad.drivers.trained import Trained
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    trained = Trained.of(found(run), which, device)
+    split = trained.dataset.open_file(file, labelled=labelled)
+    for note in getattr(split, "notes", ()):
+        click.echo(note, err=True)
+    return trained, split

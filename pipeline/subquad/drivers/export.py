@@ -1,0 +1,201 @@
+"""A trained model as a folder of its own, without its run or data: weights and what builds the model around them.
+
+`config.json` has the experiment, the description of the data and the head's width. `model.safetensors` has the weights.
+A program for other runtimes, `model.pt2` or `model.onnx`, may lie beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from subquad.data import DataSpec
+from subquad.drivers.trained import Trained
+from subquad.engine.parts import build_model
+from subquad.engine.tensors import load_model, model_tensors
+from subquad.errors import CheckpointError, ConfigError, RunError
+from subquad.experiment import check, parse
+from subquad.nn import Backbone, Decoder
+from subquad.runs import parse_object, touching, write_json
+
+EXPORTED, _WEIGHTS = "config.json", "model.safetensors"
+_NOT_NEEDED = {"init", "resources", "tracking"}
+"""Of the experiment: they may name places that nobody else has."""
+_TOLERANCE = 1e-3
+"""How far a program's outputs may be from the model's, relative to the largest."""
+
+_Program = Callable[[list[Tensor]], Tensor]
+
+
+class _Exported(BaseModel):
+    """What config.json says."""
+
+    format: Literal[1]
+    experiment: dict[str, Any]
+    num_outputs: int
+    spec: DataSpec
+    sha256: str
+
+
+def load_exported(folder: Path) -> Backbone:
+    """The model of an exported folder, on the CPU, in evaluation mode.
+
+    Raises:
+        RunError: config.json cannot be read.
+        CheckpointError: the weights are damaged, or missing.
+    """
+    path = folder / EXPORTED
+    try:
+        config = _Exported.model_validate(parse_object(path.read_bytes()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RunError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: {error}") from error
+    try:
+        content = (folder / _WEIGHTS).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != config.sha256:
+        raise CheckpointError(f"{folder / _WEIGHTS}: damaged: its sha256 is not the one in {EXPORTED}")
+    model = build_model(check(parse(config.experiment)), config.spec, config.num_outputs)
+    load_model(model, load(content))
+    return model.eval()
+
+
+def export(trained: Trained, folder: Path, form: str) -> None:
+    """Write an exported folder, whole or not at all.
+
+    Args:
+        trained: on the CPU.
+        folder: must not exist.
+        form: "safetensors", or also a program: "torch-export" or "onnx".
+
+    Raises:
+        RunError: the folder exists, or cannot be written.
+        ConfigError: this model cannot be a program of this form.
+    """
+    if folder.exists():
+        raise RunError(f"{folder}: exists; give a new folder")
+    spec, model, weights = trained.spec, trained.parts.bare_model, save(model_tensors(trained.parts.bare_model))
+    experiment = trained.parts.run.experiment.model_dump(mode="json", exclude=_NOT_NEEDED)
+    config = {
+        "format": 1,
+        "subquad": version("subquad"),
+        "experiment": experiment,
+        "num_outputs": trained.parts.task.num_outputs,
+        "spec": TypeAdapter(DataSpec).dump_python(spec, mode="json", exclude={"text"}),
+        "sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    with _whole(folder) as part:
+        if form != "safetensors":
+            _write_program(model, trained.dataset.example(3), part, form)
+        (part / _WEIGHTS).write_bytes(weights)
+        write_json(part / EXPORTED, config)
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder beside it that takes its place at the end; removed where that is not reached."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        with touching(folder):
+            part.mkdir(parents=True)
+            yield part
+            part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+class _Flat(nn.Module):
+    """A model as exporters want it: tensors in, in the order of `names`, and a tensor out."""
+
+    def __init__(self, model: Backbone, names: tuple[str, ...]):
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *arrays: Tensor) -> Any:
+        return self.model(dict(zip(self.names, arrays, strict=True))).outputs
+
+
+def _write_program(model: Backbone, example: Mapping[str, np.ndarray], folder: Path, form: str) -> None:
+    """A program for any number of samples of the data set's length; it is held against the model with another number."""
+    if isinstance(model, Decoder):
+        raise ConfigError(f"--format {form}: this model writes in a loop over tokens, which is no one program")
+    names = tuple(name for name in example if name != "labels")
+    flat, arrays = _Flat(model, names).eval(), _varied([torch.from_numpy(example[name]) for name in names])
+    call = {"torch-export": _torch_program, "onnx": _onnx_program}[form]
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program, fewer = call(flat, arrays, folder), [one[:-1] for one in arrays]
+            found, wanted = program(fewer), flat(*fewer)
+    except ImportError as error:
+        raise ConfigError(f"--format {form}: needs {error.name}: pip install 'subquad[onnx]'") from error
+    except Exception as error:  # exporters raise anything
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+        raise ConfigError(f"--format {form}: not possible with this model: {type(error).__name__}: {' | '.join(lines[:6])}") from error
+    if not bool((found - wanted).abs().max() <= _TOLERANCE * wanted.abs().max()):
+        raise ConfigError(f"--format {form}: not possible with this model: the program's outputs are others")
+
+
+def _varied(arrays: list[Tensor]) -> list[Tensor]:
+    """The example with other numbers and with padding, which a program must not take for constants."""
+    generator = torch.Generator().manual_seed(0)
+    for one in arrays:
+        if one.is_floating_point():
+            one.normal_(generator=generator)
+        elif one.dtype == torch.bool:
+            one[0, one.shape[1] // 2 + 1 :] = False
+    return arrays
+
+
+def _torch_program(flat: nn.Module, arrays: list[Tensor], folder: Path) -> _Program:
+    program = torch.export.export(flat, tuple(arrays), dynamic_shapes=_any_batch(arrays))
+    torch.export.save(program, folder / "model.pt2")
+    loaded = torch.export.load(folder / "model.pt2").module()
+    return lambda arrays: loaded(*arrays)
+
+
+def _onnx_program(flat: nn.Module, arrays: list[Tensor], folder: Path) -> _Program:
+    import onnxscript  # noqa: F401  (torch says what is missing in many lines)
+    from onnxruntime import InferenceSession
+
+    names, path = list(flat.names), folder / "model.onnx"  # type: ignore[arg-type]
+    torch.onnx.export(
+        flat,
+        tuple(arrays),
+        path,
+        input_names=names,
+        output_names=["outputs"],
+        dynamic_shapes=_any_batch(arrays),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+    session = InferenceSession(path)
+
+    def run(arrays: list[Tensor]) -> Tensor:
+        given = dict(zip(names, arrays, strict=True))
+        (found,) = session.run(None, {one.name: given[one.name].numpy() for one in session.get_inputs()})
+        return torch.from_numpy(found)
+
+    return run
+
+
+def _any_batch(arrays: list[Tensor]) -> dict[str, Any]:
+    batch = torch.export.Dim("batch")
+    return {"arrays": tuple({0: batch} for _ in arrays)}

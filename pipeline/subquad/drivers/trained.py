@@ -1,0 +1,114 @@
+"""A trained model out of a run's folder: what it answers to a file of the user's, and what it scores there.
+
+Letters: B batch, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subquad.data import NO_LABEL, Dataset, DataSpec, Split
+from subquad.drivers.folder import reopen_one
+from subquad.engine.checkpoint import trained_weights
+from subquad.engine.evaluate import evaluate
+from subquad.engine.group import CPU, Group
+from subquad.engine.parts import ModelParts, build_dataset, build_model, build_task
+from subquad.engine.tensors import load_model
+from subquad.errors import PluginError, RunError
+from subquad.nn.kernels import using
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's model with the weights of one checkpoint, in evaluation mode, and the data set that it was trained on."""
+
+    dataset: Dataset
+    parts: ModelParts
+
+    @staticmethod
+    def of(folder: Path, which: str, device: torch.device = CPU) -> Trained:
+        """From a run's folder.
+
+        Args:
+            folder: the run's.
+            which: "best" or "last" checkpoint.
+            device: where the model is to compute.
+
+        Raises:
+            RunError: there is no such run or checkpoint.
+            CheckpointError: the checkpoint is damaged.
+        """
+        if which not in ("best", "last"):
+            raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
+        run = reopen_one(folder)
+        weights = trained_weights(run.checkpoints, best=which == "best")
+        if weights is None:
+            raise RunError(f"{run.folder}: no checkpoint yet")
+        dataset = build_dataset(run)
+        spec = dataset.describe()
+        task = build_task(run, spec)
+        model = build_model(run, spec, task.num_outputs)
+        load_model(model, weights)
+        model.to(device).eval()
+        group = Group(device=device)
+        return Trained(dataset, ModelParts(run=run, group=group, task=task, model=model, bare_model=model))
+
+    @property
+    def spec(self) -> DataSpec:
+        """What the model was built for."""
+        return self.parts.task.spec
+
+    def answers(self, split: Split, batch_size: int | None = None) -> Iterator[dict[str, Any]]:
+        """The answer to each sample, in order, as JSON values.
+
+        Raises:
+            PluginError: the task's answers are no tensors with the batch first.
+        """
+        train = self.parts.train
+        size = batch_size or train.eval_batch_size or train.batch_size
+        for start in range(0, len(split), size):
+            indices = np.arange(start, min(start + size, len(split)))
+            batch = self.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed))
+            with torch.no_grad(), self.parts.autocast(), using(train.kernels):
+                decoded = self.parts.task.decode(self.parts.bare_model, batch)
+            yield from _rows(self.spec, decoded, len(indices))
+
+    def scores(self, split: Split) -> dict[str, float]:
+        """The task's metrics of labelled samples."""
+        with using(self.parts.train.kernels):
+            return evaluate(self.parts, split, per_sample=True)[0]
+
+
+def _rows(spec: DataSpec, decoded: Any, count: int) -> Iterator[dict[str, Any]]:
+    named = decoded if isinstance(decoded, Mapping) else {"outputs": decoded}
+    for name, values in named.items():
+        if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
+            raise PluginError(f"task: its answers cannot be written: {name!r} is no tensor with {count} rows")
+    columns = [_words(spec, name, values) for name, values in named.items()]
+    yield from (dict(zip(named, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _words(spec: DataSpec, name: str, values: Tensor) -> list[Any]:
+    """One value a sample: text of ids, names of classes, probabilities by class, other numbers as they are."""
+    listed = values.float().tolist() if values.dtype in (torch.bfloat16, torch.float16) else values.tolist()
+    if name == "text" and spec.text:
+        return [spec.text(ids) for ids in listed]
+    if not spec.class_names or name not in ("class", "probabilities"):
+        return listed
+    return [_by_class(one, spec.class_names, name == "class") for one in listed]
+
+
+def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
+    """A class as its name, None where there is none; a row of C probabilities by name; both at any depth."""
+    if not isinstance(value, list):
+        return None if value == NO_LABEL else names[value]
+    if is_class or isinstance(value[0], list):
+        return [_by_class(one, names, is_class) for one in value]
+    return dict(zip(names, value, strict=True))
