@@ -26,7 +26,7 @@ from subquad.data import DataSpec
 from subquad.drivers.trained import Trained
 from subquad.engine.parts import build_model
 from subquad.engine.tensors import load_model, model_tensors
-from subquad.errors import CheckpointError, ConfigError, RunError
+from subquad.errors import CheckpointError, ConfigError, RunError, plain
 from subquad.experiment import check, parse
 from subquad.nn import Backbone, Decoder
 from subquad.runs import parse_object, touching, write_json
@@ -132,7 +132,7 @@ class _Flat(nn.Module):
 
 
 def _write_program(model: Backbone, example: Mapping[str, np.ndarray], folder: Path, form: str) -> None:
-    """A program for any number of samples of the data set's length; it is held against the model with another number."""
+    """A program for any number of samples of the data set's length, held against the model with another number."""
     if isinstance(model, Decoder):
         raise ConfigError(f"--format {form}: this model writes in a loop over tokens, which is no one program")
     names = tuple(name for name in example if name != "labels")
@@ -146,8 +146,8 @@ def _write_program(model: Backbone, example: Mapping[str, np.ndarray], folder: P
     except ImportError as error:
         raise ConfigError(f"--format {form}: needs {error.name}: pip install 'subquad[onnx]'") from error
     except Exception as error:  # exporters raise anything
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-        raise ConfigError(f"--format {form}: not possible with this model: {type(error).__name__}: {' | '.join(lines[:6])}") from error
+        reason = plain(" ".join(f"{type(error).__name__}: {error}".split()), 300)
+        raise ConfigError(f"--format {form}: not possible with this model: {reason}") from error
     if not bool((found - wanted).abs().max() <= _TOLERANCE * wanted.abs().max()):
         raise ConfigError(f"--format {form}: not possible with this model: the program's outputs are others")
 

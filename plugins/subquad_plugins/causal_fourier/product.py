@@ -28,7 +28,7 @@ def wide_product(weights: Tensor, x: Tensor) -> Tensor:
         return _Product.apply(weights, x)  # pyright: ignore[reportReturnType]
     # One product for the whole batch, whose gradient to `weights` is a single matrix.
     folded = _Product.apply(weights, x.transpose(0, 1).flatten(1))
-    return folded.unflatten(1, (len(x), x.shape[2])).transpose(0, 1)  # pyright: ignore[reportOptionalMemberAccess]
+    return folded.unflatten(1, (x.shape[0], x.shape[2])).transpose(0, 1)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 class _Product(torch.autograd.Function):

@@ -52,7 +52,7 @@ def extend(x: Tensor, before: int, after: int, matrix: str, keep: Tensor | None 
         edges = x.index_select(1, source)
         edges = edges if sign is None else edges * sign[:, None].to(x.dtype)
         return torch.cat([edges[:, :before], x, edges[:, before:]], 1)
-    positions = torch.arange(-before, length + after, device=x.device).expand(len(x), -1)
+    positions = torch.arange(-before, length + after, device=x.device).expand(x.shape[0], -1)
     source, sign = source_of(positions, keep.sum(1, keepdim=True), matrix)
     extended = take_tokens(x, source)
     return extended if sign is None else extended * sign[..., None].to(x.dtype)

@@ -156,6 +156,6 @@ def _decay_of(length: int, decay_length: float, like: Tensor) -> Tensor:
 def _newest(real: Tensor, order: int, keep: Tensor | None) -> Tensor:
     """The last K tokens of each sample, (B, K, D), the newest last, zeros where there are fewer."""
     padded = F.pad(real, (0, 0, order, 0))
-    lengths = torch.full((len(real), 1), real.shape[1], device=real.device) if keep is None else keep.sum(1, True)
+    lengths = torch.full((real.shape[0], 1), real.shape[1], device=real.device) if keep is None else keep.sum(1, True)
     index = lengths + torch.arange(order, device=real.device)
     return take_rows(padded, index)
