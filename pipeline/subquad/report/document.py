@@ -172,7 +172,7 @@ def _results(report: Report) -> Section:
         cells += guesses
     plain = all(row.status() == f"{len(row.counted)} finished" for row in report.rows)
     others = [Metric(name).with_unit for name in besides]
-    numeric = ("seeds", score, "last epoch", *others, "parameters", "training", "FLOPs/step", "best epoch")
+    numeric = ("seeds", score, "last epoch", *others, "parameters", "training", "tokens/s", "FLOPs/step", "best epoch")
     ranks = dict.fromkeys(others, 4) | {"published": NEVER, "status": 7 if plain else 1, "parameters": 3, "training": 2}
     told = [(row, row.status()) for row in report.rows]
     reasons = [
@@ -199,8 +199,9 @@ def _row_cells(row: TableRow, score: str, named: bool, besides: Sequence[str]) -
         "status": row.status(reasons=False),
         "parameters": DASH if row.parameters is None else f"{row.parameters:,}",
         "training": duration(row.seconds.mean if row.seconds else None),
+        "tokens/s": _with_prefix(row.tokens_per_second and row.tokens_per_second.mean),
         "FLOPs/step": _with_prefix(row.flops_per_step),
-        "best epoch": DASH if low is None else f"{low:g}" if low == high else f"{low:g} to {high:g}",
+        "best epoch": DASH if low is None else f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class TableRow:
         last_score: the same after the last epoch, where the protocol reports the best test score over epochs.
         validation: what selects the checkpoints, on the validation split; None where a run has none.
         seconds: training time.
+        tokens_per_second: trained on, where the task's weights are tokens.
         best_epochs: epoch of the chosen checkpoint, per seed.
         samples: of the test split.
         notes: what the runs say a reader of their numbers must know, each once.
@@ -58,6 +60,7 @@ class TableRow:
     validation: Spread | None
     besides: Mapping[str, Spread | None]
     seconds: Spread | None
+    tokens_per_second: Spread | None
     best_epochs: tuple[float, ...]
     parameters: int | None
     flops_per_step: int | None
@@ -128,7 +131,12 @@ def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     groups: dict[tuple[str, str, str], list[ReportedRun]] = {}
     for run in runs:
         groups.setdefault((run.data_label, run.protocol, run.label), []).append(run)
-    return [row for key in sorted(groups) for row in _rows_of(groups[key])]
+    return [row for key in sorted(groups, key=_by_words) for row in _rows_of(groups[key])]
+
+
+def _by_words(key: Iterable[str]) -> list[list[tuple[float, str]]]:
+    """Sort key of names, the numbers in them in their order: k2 before k16."""
+    return [[in_order(part) for part in re.split(r"(\d+)", word)] for word in key]
 
 
 def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
@@ -183,6 +191,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         validation=validation if validation and validation.count == len(counted) else None,
         besides={one.metric: Spread.of(run.score(one.metric) for run in counted) for one in first.tested[1:]},
         seconds=Spread.of(run.seconds for run in counted),
+        tokens_per_second=Spread.of(run.tokens_per_second for run in counted),
         best_epochs=tuple(run.best.epoch for run in counted if run.best),
         parameters=counted[0].parameters if counted else None,
         flops_per_step=counted[0].flops_per_step if counted else None,

@@ -171,6 +171,7 @@ class ReportedRun(FilePart):
     flops_per_step: int | None = None
     steps: int | None = None
     seconds: float | None = None
+    tokens_per_second: float | None = None
     best: _Evaluation | None = None
     last: _Evaluation | None = None
     test: _Test | None = None

@@ -18,7 +18,16 @@ from subquad.report.text import Spread
 
 _FORMAT = 3
 _ROW = ("dataset", "mixer", "setting", "protocol", "protocol_label", "status", "metric", "seeds", "samples", "score")
-_ROW += ("last_score", "besides", "seconds", "parameters", "flops_per_step", "best_epochs", "notes")
+_ROW += (
+    "last_score",
+    "besides",
+    "seconds",
+    "tokens_per_second",
+    "parameters",
+    "flops_per_step",
+    "best_epochs",
+    "notes",
+)
 
 
 def report_values(report: Report) -> dict[str, Any]:

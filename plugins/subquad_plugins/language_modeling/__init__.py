@@ -52,4 +52,5 @@ PLUGIN = TaskPlugin(
     targets=("next-token",),
     metric="perplexity",
     mode="min",
+    tested={"perplexity": "min", "bits_per_byte": "min"},
 )

@@ -79,7 +79,7 @@ def test_no_start_is_tried_again_after_a_signal(starts):
 
 
 def test_what_a_block_hears_is_known_around_it_and_in_later_ones(tmp_path):
-    stop, later = tmp_path / "stop", tmp_path / "later"
+    stop, later, before = tmp_path / "stop", tmp_path / "later", signal.getsignal(signal.SIGTERM)
     with listening() as around:
         with listening(stop) as within:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -87,4 +87,4 @@ def test_what_a_block_hears_is_known_around_it_and_in_later_ones(tmp_path):
         with listening(later) as after:
             assert after() == around() == signal.SIGTERM
     assert stop.read_text() == later.read_text() == str(int(signal.SIGTERM))
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
