@@ -70,6 +70,7 @@ def core(*variants: str, without: set[str], **facts) -> Rows:
 PADDED = {"padding_invariant": True}
 SET = {"padding_invariant": True, "permutation_equivariant": True}
 BOUND = {**PADDED, "max_length": "site"}
+LOCAL = ("default", "blocks", "one-block")
 
 EXPECTED: dict[str, Rows] = {
     "agf": {
@@ -92,6 +93,16 @@ EXPECTED: dict[str, Rows] = {
         **unordered("learned-sample", **BOUND, **L_LOG_L),
     },
     "identity": causal("default", causal="always", **SET),
+    "local": {
+        **core(*LOCAL, without={"cross", "cross-cache"}, causal="optional", **PADDED),
+        **ways(
+            *(f"{one}, causal" for one in LOCAL),
+            without=NEITHER | LOSSES | {"cross", "cross-cache"},
+            causal="optional",
+            **PADDED,
+        ),
+    },
+    "longformer": unordered("default", "narrow", "window-alone", **PADDED),
     "mdfwa": {
         **both("default", "learned", "gated", "paper", "fourier", **BOUND, **L_LOG_L),
         **unordered("hartley", **PADDED, **L_LOG_L),

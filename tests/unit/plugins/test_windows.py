@@ -1,0 +1,98 @@
+"""Windows against dense masks: every window, length and padding; the largest tensor; Longformer's global tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from subquad.errors import PluginError
+from subquad.plugin import Site
+from subquad_plugins.longformer import Config
+from subquad_plugins.longformer.mixer import Longformer
+from subquad_plugins.numerics.windows import Window, windowed_attention
+
+
+def dense(q, k, v, window: Window, keep: torch.Tensor, seen: tuple[int, ...]) -> torch.Tensor:
+    """One sample by its (L, L) mask; 0 at padding."""
+    out = torch.zeros_like(v)
+    real = keep.nonzero()[:, 0]
+    place = torch.arange(len(real))
+    allowed = window.sees(place[:, None], place[None, :])
+    allowed[:, [one for one in seen if one < len(real)]] = True
+    out[:, real] = F.scaled_dot_product_attention(q[:, real], k[:, real], v[:, real], attn_mask=allowed)
+    return out
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_windows_are_dense_attention_with_a_mask(data):
+    length = data.draw(st.integers(1, 150))
+    causal, block = data.draw(st.booleans()), data.draw(st.sampled_from([1, 1, 3, 70]))
+    before, after = data.draw(st.integers(0, 9)), 0 if causal else data.draw(st.integers(0, 9))
+    window = Window(before, after, block, causal)
+    seen = () if causal else tuple(data.draw(st.sets(st.integers(0, min(length, 7) - 1), max_size=3)))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    q, k, v = torch.randn(3, 2, 2, length, 4, generator=generator, dtype=torch.float64)
+    keep = torch.rand(2, length, generator=generator) < 0.7
+    keep[:, -1] = True
+    given_seen = torch.tensor([seen, seen]) if seen else None
+    found = windowed_attention(q, k, v, window, keep=keep, seen=given_seen)
+    for sample in range(2):
+        expected = dense(q[sample], k[sample], v[sample], window, keep[sample], seen)
+        torch.testing.assert_close(found[sample][:, keep[sample]], expected[:, keep[sample]], rtol=0, atol=1e-13)
+    everything = torch.ones_like(keep)
+    whole = windowed_attention(q, k, v, window, seen=given_seen)
+    torch.testing.assert_close(whole, windowed_attention(q, k, v, window, keep=everything, seen=given_seen))
+
+
+def test_nothing_of_size_l_by_l_exists():
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            largest = max(
+                largest,
+                *(one.numel() for one in (out if isinstance(out, tuple) else (out,)) if isinstance(one, torch.Tensor)),
+                0,
+            )
+            return out
+
+    length = 2048
+    mixer = Longformer(Config(window=32, num_global=2), Site(dim=8, num_heads=1, max_len=length))
+    with Watch():
+        mixer(torch.randn(1, length, 8)).out.sum().backward()
+    assert largest < length**2 / 4
+
+
+def test_global_tokens_see_and_are_seen_through_any_distance():
+    torch.manual_seed(0)
+    mixer = Longformer(Config(window=2, num_global=1), Site(dim=8, num_heads=2, max_len=40)).double()
+    x = torch.randn(1, 40, 8, dtype=torch.float64)
+    keep = torch.ones(1, 40, dtype=torch.bool)
+    keep[:, :3] = False  # the fourth token is the first real one
+    before = mixer(x, keep=keep).out
+    moved = x.clone()
+    moved[:, 30] += 1.0
+    changed = (mixer(moved, keep=keep).out != before).any(-1)[0].nonzero()[:, 0].tolist()
+    assert [one for one in changed if one >= 3] == [3, 29, 30, 31]
+    moved = x.clone()
+    moved[:, 3] += 1.0
+    changed = (mixer(moved, keep=keep).out != before).any(-1)[0]
+    assert changed[3:].all()
+
+
+def test_refusals():
+    q, k = torch.zeros(1, 1, 7, 2), torch.zeros(1, 1, 11, 2)
+    with pytest.raises(PluginError, match="a window needs as many queries as keys, got 7 and 11"):
+        windowed_attention(q, k, k, Window(1, 1))
+    with pytest.raises(ValidationError, match="window\n  Input should be a multiple of 2"):
+        Config(window=5)
+    with pytest.raises(ValueError, match="num_global 9 is more than the longest sequence has: 8"):
+        Config(num_global=9).check(Site(dim=8, max_len=8))
