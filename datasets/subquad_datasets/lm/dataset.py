@@ -4,46 +4,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from subquad.data import NO_LABEL, ArraySplit, Dataset, DataSpec, Split, SplitName
+from subquad.data import NO_LABEL, ArraySplit, DataSpec, Split, SplitName
 from subquad.errors import DataError
 from subquad_datasets.lm import Config
 from subquad_datasets.lm.source import Lines, TextFiles, TextPart, find_lines
 from subquad_datasets.lm.windows import Windows, token_counts
 from subquad_datasets.packed import PackedColumn, PackedWriter
-from subquad_datasets.prepared import prepare_once, read_manifest
+from subquad_datasets.prepared import read_manifest
 from subquad_datasets.text.lines import utf8_lines
 from subquad_datasets.text.source import sums
-from subquad_datasets.tokenizer import (
-    END_TOKEN,
-    VERSION,
-    Tokenizer,
-    TokenizerChoice,
-    encoded,
-    keep_tokenizer,
-)
+from subquad_datasets.tokenized import TokenizedDataset
+from subquad_datasets.tokenizer import END_TOKEN, Tokenizer, encoded
 
 
-class TextLm(Dataset):
+class TextLm(TokenizedDataset[Lines]):
     """The next token of texts."""
 
     config: Config
+    place = "text-lm"
 
-    def prepare(self) -> None:
-        """Encode TRAIN with its validation part, and TEST, so that faults show before training."""
-        self.prepared_test()
+    def find(self) -> Mapping[TextPart, Lines]:
+        return find_lines(self.config)
 
-    def prepared_test(self) -> Windows:
-        return self.load("test")
+    def pack(self, folder: Path, sources: Mapping[str, Lines], tokenizer: Tokenizer) -> dict[str, Any]:
+        """Encode texts into one column; between two documents of a text stands the end token.
+
+        Returns:
+            facts: {part: {"tokens": T, "unknown": tokens that are <unk>, "sources": sha256 of files}}.
+        """
+        facts: dict[str, Any] = {}
+        with PackedWriter(folder, "text", tokenizer.dtype, labels=False) as writer:
+            for name, lines in sources.items():
+                size = missed = 0
+                for tokens in _tokens(lines, tokenizer):
+                    writer.append(tokens)
+                    size += len(tokens)
+                    missed += int((tokens == tokenizer.unknown).sum())
+                found = sums(lines.files) if isinstance(lines, TextFiles) else {}
+                facts[name] = {"tokens": size, "unknown": missed, "sources": found}
+        return facts
 
     def describe(self) -> DataSpec:
-        tokenizer, context = self._tokenizer, self.config.context
+        tokenizer, context = self.tokenizer, self.config.context
         names: tuple[SplitName, ...] = ("train", "validation", "trainval")
         return DataSpec.tokens(
             max_len=context,
@@ -64,11 +71,11 @@ class TextLm(Dataset):
             DataError: missing, empty or malformed files, or a text shorter than a window.
         """
         if name == "test":
-            folder = self._prepared("test", self._lines["test"])
+            folder = self.prepared("test", self.sources["test"])
             return self._windows(folder, "test", slice(None), training=False)
-        train = read_manifest(self._training).facts["tokens"]["train"]
+        train = self.facts["train"]["tokens"]
         part = {"train": slice(train), "validation": slice(train, None), "trainval": slice(None)}[name]
-        return self._windows(self._training, name, part, training=name != "validation")
+        return self._windows(self.training, name, part, training=name != "validation")
 
     def open_file(self, path: Path, *, labelled: bool) -> Split:
         """Labelled: the text of a file, every token scored once. Not: each line is the start of a text to go on with.
@@ -76,9 +83,9 @@ class TextLm(Dataset):
         Of a start with more tokens than a window has room for, the last ones are taken.
         """
         if labelled:
-            folder = self._prepared("file", TextFiles((path,)))
-            return self._windows(folder, str(path), slice(None), training=False)
-        flat, lengths = self._tokenizer.encode([line for _, line in utf8_lines(path)])
+            folder = self.prepared("file", TextFiles((path,)))
+            return self._windows(folder, "file", slice(None), training=False)
+        flat, lengths = self.tokenizer.encode([line for _, line in utf8_lines(path)])
         context, rows = self.config.context, np.split(flat.astype(np.int64), np.cumsum(lengths)[:-1])
         given = [np.append(END_TOKEN, row)[-context:] for row in rows]
         keep = np.arange(context) < np.array(list(map(len, given)))[:, None]
@@ -89,7 +96,7 @@ class TextLm(Dataset):
     def reference_scores(self, split: Split) -> dict[str, Any]:
         """`unigram`: tokens as often as in TRAIN and its validation part, one added to each count."""
         assert isinstance(split, Windows)
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         counts = token_counts(self.load("trainval"), len(tokenizer.pieces)) + 1
         asked = token_counts(split, len(tokenizer.pieces))
         nats = float(asked @ -np.log(counts / counts.sum()))
@@ -97,41 +104,6 @@ class TextLm(Dataset):
         if tokenizer.token_bytes:
             scores["bits_per_byte"] = nats / math.log(2) / int(asked @ np.array(tokenizer.token_bytes))
         return {"unigram": scores}
-
-    @cached_property
-    def _lines(self) -> Mapping[TextPart, Lines]:
-        return find_lines(self.config)
-
-    @cached_property
-    def _choice(self) -> TokenizerChoice:
-        return TokenizerChoice(self.config.tokenizer, self.config.vocab_size)
-
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return self._choice.open(self._training)
-
-    @cached_property
-    def _training(self) -> Path:
-        """TRAIN, then the validation part, in one column; and the tokenizer, learnt on TRAIN."""
-        lines, choice = self._lines, self._choice
-        key = {
-            "set": "text-lm",
-            "version": VERSION,
-            "tokenizer": [choice.name, choice.vocab_size],
-            "files": [lines["train"].fingerprint(), lines["validation"].fingerprint()],
-        }
-
-        def build(folder: Path) -> Mapping[str, Any]:
-            tokenizer = choice.fit(lambda: chain.from_iterable(lines["train"].documents()), self.root)
-            keep_tokenizer(folder, tokenizer)
-            return _pack(folder, {part: text for part, text in lines.items() if part != "test"}, tokenizer)
-
-        return prepare_once(self.root / "text-lm", key, build)
-
-    def _prepared(self, name: str, lines: Lines) -> Path:
-        """Another text, with TRAIN's tokenizer."""
-        key = {"set": "text-lm", "after": self._training.name, "part": name, "files": lines.fingerprint()}
-        return prepare_once(self.root / "text-lm", key, lambda folder: _pack(folder, {name: lines}, self._tokenizer))
 
     def _windows(self, folder: Path, name: str, part: slice, *, training: bool) -> Windows:
         column, context = PackedColumn(folder, "text"), self.config.context
@@ -148,27 +120,7 @@ class TextLm(Dataset):
     def _notes(self) -> tuple[str, ...]:
         stand_in = "stand-in data: generated texts of invented words"
         found = () if self.config.path else (stand_in,)
-        return (*found, *_unknown(read_manifest(self._training).facts, "validation"))
-
-
-def _pack(folder: Path, parts: Mapping[str, Lines], tokenizer: Tokenizer) -> dict[str, Any]:
-    """Encode texts into one column; between two documents of a text stands the end token.
-
-    Returns:
-        facts: {"tokens": {part: T}, "unknown": {part: tokens that are <unk>}, "sources": sha256 of files}.
-    """
-    facts: dict[str, Any] = {"tokens": {}, "unknown": {}, "sources": {}}
-    with PackedWriter(folder, "text", tokenizer.dtype, labels=False) as writer:
-        for name, lines in parts.items():
-            size = missed = 0
-            for tokens in _tokens(lines, tokenizer):
-                writer.append(tokens)
-                size += len(tokens)
-                missed += int((tokens == tokenizer.unknown).sum())
-            facts["tokens"][name], facts["unknown"][name] = size, missed
-            if isinstance(lines, TextFiles):
-                facts["sources"][name] = sums(lines.files)
-    return facts
+        return (*found, *_unknown(self.facts, "validation"))
 
 
 def _tokens(lines: Lines, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
@@ -180,5 +132,5 @@ def _tokens(lines: Lines, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
 
 
 def _unknown(facts: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    missed, size = facts["unknown"].get(name, 0), facts["tokens"].get(name, 0)
+    missed, size = facts[name]["unknown"], facts[name]["tokens"]
     return (f"{missed:,} of {size:,} {name} tokens are <unk>",) if missed else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -13,6 +14,7 @@ from subquad_datasets.lm import Config
 from subquad_datasets.text.generate import GeneratedTexts
 from subquad_datasets.text.lines import COMPRESSED, find_file, text_lines
 from subquad_datasets.text.source import fingerprint, list_files
+from subquad_datasets.tokenized import TextSource
 
 TextPart = Literal["train", "validation", "test"]
 
@@ -27,15 +29,11 @@ _FORMS = ("{}.txt", "wiki.{}.tokens", "{}.tokens", "wiki.{}.raw", "{}.raw")
 _ENDINGS = tuple(f"{ending}{packed}" for ending in (".txt", ".tokens", ".raw", ".text") for packed in COMPRESSED)
 
 
-class Lines(Protocol):
-    """The text of one split."""
+class Lines(TextSource, Protocol):
+    """The text of one split; `texts` are its lines."""
 
     def documents(self) -> Iterator[Iterator[str]]:
         """The lines of each document, with their ends; a document is to be read before the next one is asked for."""
-        ...
-
-    def fingerprint(self) -> str:
-        """What decides every letter."""
         ...
 
 
@@ -64,6 +62,9 @@ class TextFiles:
                 yield _between(path, low, high)
             low, high = low - size, high - size
 
+    def texts(self) -> Iterator[str]:
+        return chain.from_iterable(self.documents())
+
     def fingerprint(self) -> str:
         return f"{fingerprint(self.files)} {self.start} {self.stop}"
 
@@ -81,7 +82,10 @@ class GeneratedLines:
         return GeneratedTexts(self.seed, self.part, self.size)
 
     def documents(self) -> Iterator[Iterator[str]]:
-        yield (f"{text.decode()}\n" for text, _ in self._texts.texts(utf8=True))
+        yield self.texts()
+
+    def texts(self) -> Iterator[str]:
+        return (f"{text.decode()}\n" for text, _ in self._texts.texts(utf8=True))
 
     def fingerprint(self) -> str:
         return f"{self._texts.fingerprint()} of {self.part}"
@@ -130,11 +134,10 @@ def find_parts(folder: Path, *forms: str) -> dict[TextPart, Path]:
     for part, names in PART_NAMES.items():
         if path := find_file(folder, *(form.format(name) for name in names for form in forms)):
             found[part] = path
-    missing = [part for part in PART_NAMES if part not in found]
-    if found and missing:
-        seen = ", ".join(path.name for path in found.values())
-        wanted = forms[0].format(PART_NAMES[missing[0]][0])
-        raise DataError(f"dataset.params.path: {folder} has {seen}, but no file for {missing[0]}, such as {wanted}")
+    for part, names in PART_NAMES.items():
+        if found and part not in found:
+            seen, wanted = ", ".join(path.name for path in found.values()), forms[0].format(names[0])
+            raise DataError(f"dataset.params.path: {folder} has {seen}, but no file for {part}, such as {wanted}")
     return found
 
 

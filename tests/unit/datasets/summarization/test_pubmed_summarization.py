@@ -1,0 +1,332 @@
+"""Summaries of articles: layouts, what is cut, titles, bad input with file:line, lead-3."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from subquad.data import NO_LABEL, TestKey, check_copies
+from subquad.errors import DataError
+from subquad_datasets.packed import PackedColumn
+from subquad_datasets.summarization import PLUGIN, Config
+from subquad_datasets.summarization.dataset import PubmedSummarization
+from subquad_datasets.summarization.lead import first_sentences
+
+KEY = TestKey("pubmed-summarization", "test of the data set")
+Make = Callable[..., PubmedSummarization]
+
+COHAN = {
+    "article_id": "PMC1",
+    "article_text": ["first sentence .", "second one .", "third ."],
+    "abstract_text": ["<S> a summary . </S>", "<S> in two sentences . </S>"],
+    "section_names": ["introduction", "results"],
+    "sections": [["first sentence ."], ["second one .", "third ."]],
+}
+SUMPUBMED = {
+    "id": 1,
+    "article": "BACKGROUND\nfirst sentence . second one .\n\nRESULTS\nthird of p<dig> .",
+    "abstract": "BACKGROUND\na summary .",
+    "short_abstract": "shorter .",
+}
+OWN = {"body": [["Intro", "first sentence ."], ["End", "last ."]], "summary": "a summary .", "title": "A title"}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    (tmp_path / "data").mkdir()
+
+    def made(**params: Any) -> PubmedSummarization:
+        given = {"path": str(tmp_path / "data"), "max_source": 64, "max_target": 16, **params}
+        config = {name: value for name, value in given.items() if value is not None}
+        return PubmedSummarization(Config.model_validate(config), tmp_path / "root")
+
+    return made
+
+
+def write(folder: Path, *rows: Any, names: tuple[str, ...] = ("train.jsonl", "val.jsonl", "test.jsonl")) -> None:
+    """The rows in each file, with a number in each file's articles, so that splits differ."""
+    for name in names:
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        text = "".join(f"{line}\n" for line in lines).replace("third", f"third in {name[:2]}")
+        (folder / name).write_bytes(lzma.compress(text.encode()) if name.endswith(".xz") else text.encode())
+
+
+def all_of(split: Any) -> dict[str, np.ndarray]:
+    return split.fetch(np.arange(len(split)), epoch=0, seed=0)
+
+
+def texts(dataset: PubmedSummarization, name: Any = "validation") -> list[dict[str, str]]:
+    """What stands in the arrays of each sample."""
+    split, text = dataset.split(name, KEY), dataset.describe().text
+    batch = all_of(split)
+    assert text is not None
+    assert batch.keys() == dataset.describe().arrays.keys()
+    found = {name: rows for name, rows in batch.items() if not name.startswith("keep")}
+    found["labels"] = np.where(found["labels"] == NO_LABEL, 0, found["labels"])
+    return [{name: text(rows[place].tolist()) for name, rows in found.items()} for place in range(len(split))]
+
+
+@pytest.mark.parametrize("names", [("train.txt", "val.txt", "test.txt"), ("train.jsonl.xz", "dev.jsonl", "test.json")])
+def test_cohans_layout(make: Make, tmp_path: Path, names: tuple[str, ...]):
+    write(tmp_path / "data", COHAN, {**COHAN, "section_names": []}, names=names)
+    dataset = make(titles=True, max_titles=24)
+    dataset.prepare()
+    first, second = texts(dataset)
+    assert first == {
+        "inputs": f"first sentence .\nsecond one .\nthird in {names[1][:2]} .",
+        "labels": "a summary .\nin t",
+        "reference": "a summary .\nin two sentences .",
+        "inputs_titles": "introduction\nresults",
+    }
+    assert second["inputs_titles"] == ""
+    spec = dataset.describe()
+    assert dict(spec.lengths) == {"length": 64, "target": 16, "reference": 30, "titles": 24}
+    assert spec.sizes == {"train": 2, "validation": 2, "trainval": 4}
+    assert spec.notes == (
+        "2 of 2 train summaries cut at 16 tokens",
+        "2 of 2 validation summaries cut at 16 tokens",
+    )
+    assert [len(texts(dataset, name)) for name in ("train", "trainval", "test")] == [2, 4, 2]
+    assert texts(dataset, "test")[0]["inputs"].endswith("third in te .")
+    assert make().describe().arrays.keys() == spec.arrays.keys() - {"inputs_titles", "keep_titles"}
+
+
+def test_sumpubmed(make: Make, tmp_path: Path):
+    write(tmp_path / "data", SUMPUBMED)
+    (found,) = texts(make(titles=True, max_target=64))
+    assert found == {
+        "inputs": "first sentence . second one .\n\nthird in va of p<dig> .",
+        "labels": "BACKGROUND\na summary .",
+        "reference": "BACKGROUND\na summary .",
+        "inputs_titles": "BACKGROUND\nRESULTS",
+    }
+    short = make(target_field="short_abstract")
+    assert texts(short)[0]["reference"] == "shorter ."
+    assert short.config.label() == "data-short_abstract"
+
+
+def test_fields_of_ones_own(make: Make, tmp_path: Path):
+    write(tmp_path / "data", OWN)
+    given = {"source_field": "body", "target_field": "summary", "max_target": 64}
+    (found,) = texts(make(titles=True, **given))
+    assert (found["inputs"], found["labels"], found["inputs_titles"]) == (
+        "first sentence .\nlast .",
+        "a summary .",
+        "Intro\nEnd",
+    )
+    assert texts(make(titles=True, titles_field="title", **given))[0]["inputs_titles"] == "A title"
+    write(tmp_path / "data", SUMPUBMED)
+    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'body'; the row holds \['abstract', 'article'"):
+        make(**given).prepare()
+
+
+def test_the_end_token_follows_what_is_whole(make: Make, tmp_path: Path):
+    rows = [{"article": "x" * size, "abstract": "y" * size} for size in (14, 15, 16, 17, 70)]
+    write(tmp_path / "data", *rows)
+    dataset = make()
+    batch = all_of(dataset.load("train"))
+    y = ord("y") + 2
+    ends = [[y] * 14 + [1, NO_LABEL], [y] * 15 + [1], *[[y] * 16] * 3]
+    assert batch["labels"].tolist() == ends
+    assert (batch["reference"] > 0).sum(axis=1).tolist() == [14, 15, 16, 17, 70]
+    assert batch["keep"].sum(axis=1).tolist() == [14, 15, 16, 17, 64] == dataset.load("train").lengths().tolist()
+    assert (batch["inputs"] > 0).tolist() == batch["keep"].tolist()
+    assert dataset.describe().notes[:2] == (
+        "1 of 5 train articles cut at 64 tokens",
+        "2 of 5 train summaries cut at 16 tokens",
+    )
+    assert dataset.split("test", KEY).notes == (
+        "1 of 5 test articles cut at 64 tokens",
+        "2 of 5 test summaries cut at 16 tokens",
+    )
+
+
+BAD = {
+    "not JSON": ('{"article": "a", ', r"not JSON: "),
+    "a list": ("[1]", r"a row must be a JSON object, not list"),
+    "no summary": ({"article": "a"}, r"no field 'abstract'; the row holds \['article'\]"),
+    "empty article": ({"article": " \n", "abstract": "a"}, r"'article' is empty"),
+    "headings only": ({"article": "RESULTS\n", "abstract": "a"}, r"'article' is empty"),
+    "no sentences": ({**COHAN, "article_text": []}, r"'article_text' is empty"),
+    "a number": ({"article": 0, "abstract": "a"}, r"'article' must be a text, or a list of texts.*; got 0$"),
+    "null": ({"article": "a", "abstract": [None]}, r"'abstract' must be a text.*; got null"),
+    "half a pair": ('{"article": "\\ud800", "abstract": "a"}', r"'article' holds half a surrogate pair"),
+    "titles": ({**COHAN, "section_names": 3}, r"'section_names' must be a text.*; got 3"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
+def test_bad_lines_are_refused_or_counted(make: Make, tmp_path: Path, bad: str, name: str):
+    row, told = BAD[bad]
+    write(tmp_path / "data", SUMPUBMED)
+    write(tmp_path / "data", SUMPUBMED, row, COHAN, names=(name,))
+    with pytest.raises(DataError, match=rf"{name.replace('.', '[.]')}:2: {told}"):
+        make().prepare()
+    assert not list((tmp_path / "root").rglob("*.part"))
+    dataset = make(skip_bad=True)
+    part = name.partition(".")[0]
+    split = dataset.split(part, KEY)
+    notes = split.notes if part == "test" else dataset.describe().notes
+    assert len(split) == 2
+    assert notes[0].startswith(f"1 lines of {name} left out, the first is {name}:2: ")
+    again = make(skip_bad=True)
+    assert again.describe().notes == dataset.describe().notes
+
+
+def test_bad_folders(make: Make, tmp_path: Path):
+    with pytest.raises(DataError, match=r"dataset\.params\.path: .*data has no train\.jsonl or train\.txt"):
+        make().prepare()
+    with pytest.raises(DataError, match=r"dataset\.params\.path: .*none is not a folder"):
+        make(path=str(tmp_path / "none")).prepare()
+    write(tmp_path / "data", SUMPUBMED, names=("train.jsonl", "test.jsonl"))
+    with pytest.raises(
+        DataError, match=r"has train\.jsonl, test\.jsonl, but no file for validation, such as validation"
+    ):
+        make().prepare()
+    write(tmp_path / "data", "{", names=("val.jsonl",))
+    with pytest.raises(DataError, match=r"val\.jsonl:1: no articles \(1 lines left out\)"):
+        make(skip_bad=True).prepare()
+    write(tmp_path / "data", {"article": "a", "abstract": "b"})
+    with pytest.raises(
+        DataError, match=r"dataset\.params\.titles: no article of TRAIN has section titles; use titles=f"
+    ):
+        make(titles=True).describe()
+
+
+def test_the_tokenizer_is_learnt_on_train_alone(make: Make, tmp_path: Path):
+    row = {"article": "the cell the cell", "abstract": "the cell"}
+    write(tmp_path / "data", *[row] * 5, names=("train.jsonl",))
+    write(tmp_path / "data", {"article": "zebra " * 9, "abstract": "zebra"}, names=("val.jsonl", "test.jsonl"))
+    dataset = make(tokenizer="bpe", vocab_size=300)
+    assert texts(dataset)[0]["reference"] == "zebra"
+    pieces = set(dataset.describe().text.pieces)
+    assert b" cell" in pieces
+    assert not any(len(piece) > 1 and b"z" in piece for piece in pieces)
+
+
+@pytest.mark.ci
+def test_lead_3_by_hand(make: Make, tmp_path: Path):
+    row = {"article": "RESULTS\na cell. Two cells!\nthird one\nfour five. six", "abstract": "cells four"}
+    write(tmp_path / "data", row)
+    dataset = make()
+    test = dataset.split("test", KEY)
+    scores = dataset.reference_scores(test)["lead-3"]
+    precision, recall = 1 / 8, 1 / 2  # "a cell two cell third in te one" has 8 words, the summary 2
+    assert scores == pytest.approx(
+        {"rouge1": 2 * precision * recall / (precision + recall), "rouge2": 0, "rougeL": 0.2}
+    )
+    (kept,) = [path for path in (tmp_path / "root" / "lead-3").iterdir() if path.is_dir()]
+    assert dataset.reference_scores(test)["lead-3"] == json.loads((kept / "manifest.json").read_text())["facts"]
+
+
+def test_sentences():
+    assert first_sentences("One. Two? 1.5 is three!\nfour") == "One.\nTwo?\n1.5 is three!"
+    assert first_sentences("a\n\nb") == "a\nb"
+
+
+def test_without_rouge_score(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "data", SUMPUBMED)
+    dataset = make()
+    monkeypatch.setattr("subquad_datasets.summarization.lead.find_spec", lambda name: None)
+    assert dataset.reference_scores(dataset.split("test", KEY)) == {}
+
+
+def test_files_of_a_user(make: Make, tmp_path: Path):
+    write(tmp_path / "data", SUMPUBMED)
+    dataset = make()
+    write(tmp_path, {"article": "one ."}, {"article": "two .", "abstract": 3}, names=("new.jsonl",))
+    batch = all_of(dataset.open_file(tmp_path / "new.jsonl", labelled=False))
+    assert [dataset.describe().text(row) for row in batch["inputs"]] == ["one .", "two ."]
+    assert (batch["labels"] == NO_LABEL).all()
+    assert batch["reference"].tolist() == [[0], [0]]
+    with pytest.raises(DataError, match=r"new\.jsonl:1: no field 'abstract'; the row holds \['article'\]"):
+        dataset.open_file(tmp_path / "new.jsonl", labelled=True)
+    write(tmp_path, SUMPUBMED, names=("new.jsonl",))
+    assert (all_of(dataset.open_file(tmp_path / "new.jsonl", labelled=True))["labels"] == 1).sum() == 0
+    assert len(dataset.open_file(tmp_path / "new.jsonl", labelled=True)) == 1
+
+
+def test_copies_are_told(make: Make, tmp_path: Path):
+    write(
+        tmp_path / "data", {"article": "the same", "abstract": "a"}, {"article": "not the same third", "abstract": "a"}
+    )
+    dataset = make()
+    told = "1 of 2 TEST samples are exact copies of training samples"
+    assert check_copies(dataset, dataset.prepared_test(), validation=False) == (told,)
+
+
+def test_articles_are_read_one_by_one(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No more than about a MiB of text is held: what is encoded at once does not grow with the file."""
+    from subquad_datasets.tokenizer import ByteTokenizer
+
+    row = {"article": "x" * 100_000, "abstract": "y"}
+    write(tmp_path / "data", *[row] * 50, names=("train.jsonl",))
+    write(tmp_path / "data", SUMPUBMED, names=("val.jsonl", "test.jsonl"))
+    held: list[int] = []
+    real = ByteTokenizer.encode
+
+    def counted(self: ByteTokenizer, texts: Any) -> Any:
+        held.append(sum(map(len, texts)))
+        return real(self, texts)
+
+    monkeypatch.setattr(ByteTokenizer, "encode", counted)
+    make().prepare()
+    assert sum(held) > 5_000_000
+    assert max(held) < 1_200_000
+
+
+def test_generated(tmp_path: Path):
+    config = Config(train_size=5, validation_size=2, test_size=3, max_source=1024, max_target=200, titles=True)
+    dataset = PubmedSummarization(config, tmp_path)
+    assert dataset.describe().notes == ("stand-in data: generated articles of invented words",)
+    found = [one for name in ("train", "validation", "test") for one in texts(dataset, name)]
+    assert len({one["inputs"] for one in found}) == 10
+    for one in found:
+        lines = one["inputs"].split("\n")
+        assert len(lines) == 12
+        assert one["labels"] == one["reference"] == f"{lines[6]}\n{lines[9]}"
+    split = dataset.load("train")
+    again = pickle.loads(pickle.dumps(split))  # noqa: S301  (our own bytes)
+    assert isinstance(again.column, PackedColumn)
+    assert all((all_of(split)[name] == all_of(again)[name]).all() for name in all_of(split))
+    assert PLUGIN.build == f"{PubmedSummarization.__module__}:{PubmedSummarization.__name__}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"tokenizer": "word"}, "tokenizer word loses unknown words, also of references: use byte or bpe"),
+        ({"path": "x", "train_size": 9}, "train_size has no effect with path"),
+        ({"skip_bad": True}, "skip_bad has no effect with path null"),
+        ({"max_titles": 9}, "max_titles has no effect with titles false"),
+    ],
+)
+def test_parameters(given: dict[str, Any], told: str):
+    with pytest.raises(ValidationError, match=told):
+        Config.model_validate(given)
+
+
+DATA = os.environ.get("SUBQUAD_REAL_DATA")
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(not DATA, reason="SUBQUAD_REAL_DATA is not set: the folder with real data")
+def test_sumpubmed_itself(tmp_path: Path):
+    dataset = PubmedSummarization(Config(path=str(Path(DATA or "") / "pubmed_sumpubmed"), titles=True), tmp_path)
+    dataset.prepare()
+    assert dataset.describe().sizes == {"train": 6456, "validation": 709, "trainval": 7165}
+    test = dataset.split("test", KEY)
+    assert len(test) == 620
+    assert check_copies(dataset, test, validation=True) == ()
+    scores = dataset.reference_scores(test)["lead-3"]
+    assert scores == pytest.approx({"rouge1": 0.2095, "rouge2": 0.0542, "rougeL": 0.1250}, abs=1e-4)
