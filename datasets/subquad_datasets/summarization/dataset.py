@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from subquad.data import DataSpec, Split, SplitName
 from subquad.errors import DataError
 from subquad_datasets.lm.source import TextPart, find_parts
 from subquad_datasets.packed import PackedColumn
 from subquad_datasets.prepared import read_manifest
-from subquad_datasets.summarization import Config
+from subquad_datasets.summarization import Config, SourceTargetConfig
 from subquad_datasets.summarization.lead import lead_3
 from subquad_datasets.summarization.source import ArticleFile, Articles, GeneratedArticles
 from subquad_datasets.summarization.split import ArticleSplit, article_spec, pack_articles
@@ -20,7 +21,84 @@ from subquad_datasets.tokenized import TokenizedDataset
 from subquad_datasets.tokenizer import Tokenizer
 
 
-class PubmedSummarization(TokenizedDataset[Articles]):
+class ArticleDataset(TokenizedDataset[Articles]):
+    """A file of articles for each split of a folder.
+
+    Attributes:
+        forms: what a split's file is called, such as `{}.txt`.
+    """
+
+    forms: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def articles(self, path: Path, *, labelled: bool = True) -> Articles:
+        """The articles of a file; without labels, those of a user."""
+
+    def find(self) -> Mapping[TextPart, Articles]:
+        path = Path(self.config.path)  # type: ignore[attr-defined]  (each config has its own)
+        if not path.is_dir():
+            raise DataError(f"dataset.params.path: {path} is not a folder")
+        found = find_parts(path, *self.forms)
+        if not found:
+            wanted = " or ".join(form.format("train") for form in self.forms)
+            raise DataError(f"dataset.params.path: {path} has no {wanted} (.xz, .gz, .bz2)")
+        return {part: self.articles(file) for part, file in found.items()}
+
+    def pack(self, folder: Path, sources: Mapping[str, Articles], tokenizer: Tokenizer) -> dict[str, Any]:
+        return pack_articles(folder, sources, tokenizer)
+
+    def open(self, folder: Path, first: int, last: int) -> Any:
+        """The split of these articles of a prepared folder: a dataclass with `notes`."""
+        assert isinstance(self.config, SourceTargetConfig)
+        return ArticleSplit(PackedColumn(folder, "texts"), first, last, self.config.max_source, self.config.max_target)
+
+    def clipped(self, split: Any, name: str) -> list[str]:
+        """Notes on what is cut."""
+        return split.clipped(name)
+
+    def load(self, name: SplitName) -> Any:
+        """Open a split: "trainval" is TRAIN and the validation part.
+
+        Raises:
+            DataError: missing files, or articles that cannot be used.
+        """
+        if name == "test":
+            return self._apart("test", self.sources["test"])
+        train, both = self.facts["train"]["samples"], sum(self.facts[part]["samples"] for part in self.facts)
+        return self.open(self.training, train if name == "validation" else 0, train if name == "train" else both)
+
+    def open_file(self, path: Path, *, labelled: bool) -> Any:
+        """A file in the layout of the given ones; without labels, summaries are not looked at."""
+        return self._apart("file", self.articles(path, labelled=labelled))
+
+    def describe(self) -> DataSpec:
+        return article_spec(self.load("train"), self.tokenizer, sizes=self.sizes(), notes=self.notes())
+
+    def sizes(self) -> dict[str, int]:
+        """Samples of each split but TEST."""
+        names: tuple[SplitName, ...] = ("train", "validation", "trainval")
+        return {name: len(self.load(name)) for name in names}
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of a number needs to know of TRAIN and the validation part."""
+        parts: tuple[SplitName, ...] = ("train", "validation")
+        return tuple(
+            note for part in parts for note in (*self.facts[part]["notes"], *self.clipped(self.load(part), part))
+        )
+
+    def reference_scores(self, split: Split) -> dict[str, Any]:
+        """`lead-3`: the article's first three sentences."""
+        assert isinstance(split, ArticleSplit)
+        return lead_3(split, self.tokenizer.text, self.root)
+
+    def _apart(self, name: str, articles: Articles) -> Any:
+        folder = self.prepared(name, articles)
+        facts = read_manifest(folder).facts[name]
+        split = self.open(folder, 0, facts["samples"])
+        return replace(split, notes=(*facts["notes"], *self.clipped(split, name)))
+
+
+class PubmedSummarization(ArticleDataset):
     """The summary of an article, of its text and perhaps of its section titles.
 
     Reference: Cohan et al., 2018.
@@ -30,73 +108,34 @@ class PubmedSummarization(TokenizedDataset[Articles]):
 
     config: Config
     place = "summarization"
+    forms = ("{}.jsonl", "{}.txt", "{}.json")
 
     def find(self) -> Mapping[TextPart, Articles]:
         config = self.config
-        if config.path is None:
-            sizes: dict[TextPart, int] = {
-                "train": config.train_size,
-                "validation": config.validation_size,
-                "test": config.test_size,
-            }
-            return {part: GeneratedArticles(config.seed, part, size) for part, size in sizes.items()}
-        path = Path(config.path)
-        if not path.is_dir():
-            raise DataError(f"dataset.params.path: {path} is not a folder")
-        found = find_parts(path, "{}.jsonl", "{}.txt", "{}.json")
-        if not found:
-            raise DataError(f"dataset.params.path: {path} has no train.jsonl or train.txt (.xz, .gz, .bz2)")
-        return {part: ArticleFile(file, self._fields, config.skip_bad) for part, file in found.items()}
+        if config.path is not None:
+            return super().find()
+        sizes: dict[TextPart, int] = {
+            "train": config.train_size,
+            "validation": config.validation_size,
+            "test": config.test_size,
+        }
+        return {part: GeneratedArticles(config.seed, part, size) for part, size in sizes.items()}
 
-    def pack(self, folder: Path, sources: Mapping[str, Articles], tokenizer: Tokenizer) -> dict[str, Any]:
-        return pack_articles(folder, sources, tokenizer)
+    def articles(self, path: Path, *, labelled: bool = True) -> ArticleFile:
+        config = self.config
+        fields = config.source_field or "", config.target_field or "", config.titles_field or ""
+        return ArticleFile(path, fields, config.skip_bad, labelled)
+
+    def open(self, folder: Path, first: int, last: int) -> ArticleSplit:
+        return replace(
+            super().open(folder, first, last), max_titles=self.config.max_titles if self.config.titles else 0
+        )
 
     def describe(self) -> DataSpec:
-        train, stand_in = self.load("train"), "stand-in data: generated articles of invented words"
         if self.config.titles and not self.facts["train"]["titles"]:
             raise DataError("dataset.params.titles: no article of TRAIN has section titles; use titles=false")
-        notes = [] if self.config.path else [stand_in]
-        for part in ("train", "validation"):
-            notes += [*self.facts[part]["notes"], *self.load(part).clipped(part)]
-        names: tuple[SplitName, ...] = ("train", "validation", "trainval")
-        sizes = {name: len(self.load(name)) for name in names}
-        return article_spec(train, self.tokenizer, sizes=sizes, notes=tuple(notes))
+        return super().describe()
 
-    def load(self, name: SplitName) -> ArticleSplit:
-        """Open a split: "trainval" is TRAIN and the validation part.
-
-        Raises:
-            DataError: missing files, or articles that cannot be used.
-        """
-        if name == "test":
-            return self._apart("test", self.sources["test"])
-        train, validation = (self.facts[part]["articles"] for part in ("train", "validation"))
-        first, last = {"train": (0, train), "validation": (train, train + validation)}.get(
-            name, (0, train + validation)
-        )
-        return self._split(self.training, first, last)
-
-    def open_file(self, path: Path, *, labelled: bool) -> ArticleSplit:
-        """JSON lines with the same fields; without labels, the summaries are not looked at."""
-        return self._apart("file", ArticleFile(path, self._fields, labelled=labelled))
-
-    def reference_scores(self, split: Split) -> dict[str, Any]:
-        """`lead-3`: the article's first three sentences."""
-        assert isinstance(split, ArticleSplit)
-        return lead_3(split, self.tokenizer.text, self.root)
-
-    @property
-    def _fields(self) -> tuple[str, str, str]:
-        config = self.config
-        return config.source_field or "", config.target_field or "", config.titles_field or ""
-
-    def _apart(self, name: str, articles: Articles) -> ArticleSplit:
-        folder = self.prepared(name, articles)
-        facts = read_manifest(folder).facts[name]
-        split = self._split(folder, 0, facts["articles"])
-        return replace(split, notes=(*facts["notes"], *split.clipped(name)))
-
-    def _split(self, folder: Path, first: int, last: int) -> ArticleSplit:
-        config = self.config
-        titles = config.max_titles if config.titles else 0
-        return ArticleSplit(PackedColumn(folder, "texts"), first, last, config.max_source, config.max_target, titles)
+    def notes(self) -> tuple[str, ...]:
+        stand_in = () if self.config.path else ("stand-in data: generated articles of invented words",)
+        return (*stand_in, *super().notes())

@@ -92,7 +92,7 @@ def pack_articles(folder: Path, sources: Mapping[str, Articles], tokenizer: Toke
     """Encode articles into one column; what `TokenizedDataset.pack` does.
 
     Returns:
-        facts: {part: {"articles": N, "titles": tokens of all titles, "notes": [...], "sources": sha256 of files}}.
+        facts: {part: {"samples": N, "titles": tokens of all titles, "notes": [...], "sources": sha256 of files}}.
     """
     facts: dict[str, Any] = {}
     with PackedWriter(folder, "texts", tokenizer.dtype, labels=False) as writer:
@@ -103,7 +103,7 @@ def pack_articles(folder: Path, sources: Mapping[str, Articles], tokenizer: Toke
                 titles += int(lengths[(TITLES - rows) % 3 :: 3].sum())
                 rows += len(lengths)
             files = articles.files()
-            found = {"articles": rows // 3, "titles": titles, "notes": articles.notes()}
+            found = {"samples": rows // 3, "titles": titles, "notes": articles.notes()}
             facts[name] = {**found, "sources": sums(files) if files else {}}
     return facts
 
