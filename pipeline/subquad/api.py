@@ -21,6 +21,7 @@ def mixer(
     max_len: int = 0,
     causal: bool = False,
     role: Role = "self",
+    context_len: int = 0,
     **params: Any,
 ) -> TokenMixer:
     """Build one token mixer, to call as `mixer(x, keep=keep)` with x (B, L, dim) and keep (B, L) bool.
@@ -34,6 +35,7 @@ def mixer(
         max_len: longest sequence, for mixers bound to it.
         causal: position t sees positions <= t only.
         role: "cross" for one that lets x see another sequence: `mixer(x, context=..., context_keep=...)`.
+        context_len: longest other sequence, for such mixers that are bound to it.
         params: the plugin's parameters.
 
     Raises:
@@ -45,7 +47,7 @@ def mixer(
     from subquad.registry import make_mixer, resolve
 
     found = resolve("mixer", name)
-    site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, role=role)
+    site = Site(dim=dim, num_heads=num_heads, max_len=max_len, causal=causal, role=role, context_len=context_len)
     built = make_mixer(found, parameters(found, params), site)
     built.register_forward_hook(lambda module, given, result: as_output(result))  # type: ignore[arg-type]
     return built

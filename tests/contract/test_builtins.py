@@ -48,7 +48,8 @@ def ways(*names: str, without: set[str], **facts) -> Rows:
 
 def unordered(*variants: str, without: set[str] = LOSSES, **facts) -> Rows:
     """Token mixers that see all positions."""
-    return ways(*variants, without=TOKEN_MIXER | SEES_ALL | without, **facts)
+    across = {"cross", "cross-cache"} if facts.get("cross") else set()
+    return ways(*variants, without=(TOKEN_MIXER - across) | SEES_ALL | without, **facts)
 
 
 def causal(*variants: str, without: set[str] = LOSSES, **facts) -> Rows:
@@ -104,7 +105,7 @@ EXPECTED: dict[str, Rows] = {
     },
     "longformer": unordered("default", "narrow", "window-alone", **PADDED),
     "mdfwa": {
-        **both("default", "learned", "gated", "paper", "fourier", **BOUND, **L_LOG_L),
+        **both("default", "learned", "gated", "paper", "fourier", cross=True, **BOUND, **L_LOG_L),
         **unordered("hartley", **PADDED, **L_LOG_L),
         **both("wavelet", **PADDED),
     },

@@ -98,10 +98,12 @@ class CheckSubject:
             one = replace(self, stacked=False)
             layers = (one.build(max_len=max_len, dtype=dtype, seed=i, layer_index=i, **site) for i in (0, 1))
             return _Stack(*layers).eval()
+        longest = self.at_most(max_len)
         place = Site(
             dim=self.dim,
             num_heads=self.num_heads,
-            max_len=self.at_most(max_len),
+            max_len=longest,
+            context_len=longest if site.get("role") == "cross" else 0,
             causal=self.causal,
             seed=self._drawn(seed),
             num_layers=num_layers,

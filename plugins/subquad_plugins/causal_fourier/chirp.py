@@ -13,6 +13,7 @@ arXiv 2111.15473v2 (MDFWA), Sec. 3.2, which offers no algorithm below O(N^2).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -29,7 +30,9 @@ from subquad_plugins.numerics.tensors import wide
 Evaluation = Literal["auto", "dense", "chirp"]
 
 
-def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Evaluation = "auto") -> Tensor:
+def causal_fourier(
+    x: Tensor, period: int, norm: Norm = "paper", evaluation: Evaluation = "auto", first: int = 0
+) -> Tensor:
     """c_n sum_{k <= n} cos(2 pi n k / N) x_k.
 
     Args:
@@ -38,15 +41,16 @@ def causal_fourier(x: Tensor, period: int, norm: Norm = "paper", evaluation: Eva
         norm: c_n: "paper" 2 / N, "ortho" sqrt(2 / N), "causal_rms" 1 / sqrt((n + 1) / 2).
         evaluation: "dense": the matrix, exactly causal, O(T^2); "chirp": O(T log T), where later positions change
             earlier ones by the FFTs' rounding errors; "auto": dense up to 768 tokens.
+        first: n and k of the first token.
 
     Returns:
         (B, T, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
     z = wide(x)
     if is_dense(x.shape[1], evaluation, CROSSOVER):
-        return wide_product(causal_matrix(z, period, norm), z).to(x.dtype)
-    scale = row_scale(torch.arange(x.shape[1], device=x.device), period, norm)[:, None].to(z.dtype)
-    return (_CausalSum.apply(z, period, False) * scale).to(x.dtype).contiguous()  # pyright: ignore
+        return wide_product(causal_matrix(z, period, norm, first), z).to(x.dtype)
+    scale = row_scale(_places(x, first), period, norm)[:, None].to(z.dtype)
+    return (_CausalSum.apply(z, period, first, False) * scale).to(x.dtype).contiguous()  # pyright: ignore
 
 
 def learned_causal_fourier(
@@ -56,6 +60,7 @@ def learned_causal_fourier(
     terms: int = 8,
     norm: Norm = "paper",
     evaluation: Evaluation = "auto",
+    first: int = 0,
 ) -> Tensor:
     """c_n sum_{k <= n} cos(2 pi (n + delta_n) k / N) x_k.
 
@@ -69,38 +74,83 @@ def learned_causal_fourier(
         terms: P.
         norm: as in `causal_fourier`.
         evaluation: as in `causal_fourier`; "auto" is dense up to 2048 tokens.
+        first: n and k of the first token.
 
     Returns:
         (B, T, D), in the dtype of `x`; differentiable with respect to x and delta.
     """
-    z, positions = wide(x), torch.arange(x.shape[1], device=x.device)
-    scale = row_scale(positions, period, norm)[:, None].to(z.dtype)
+    z, places = wide(x), _places(x, first)
+    scale = row_scale(places, period, norm)[:, None].to(z.dtype)
     if is_dense(x.shape[1], evaluation, LEARNED_CROSSOVER):
-        weights = row_weights(positions, x.shape[1], period, z.dtype, delta)
+        weights = row_weights(places, x.shape[1], period, z.dtype, delta, first)
         return (wide_product(weights, z) * scale).to(x.dtype)
-    factors, total = node_factors(delta, terms, z.dtype), torch.zeros((), dtype=z.dtype, device=z.device)
-    polynomials = node_polynomials(positions.double() / period, terms, z.dtype)
-    for factor, polynomial in zip(factors, polynomials, strict=True):
-        y = chirp_sum(z * polynomial[:, None], period)
-        total = total + factor.real[:, None] * y.real - factor.imag[:, None] * y.imag
+    total = _interpolated(z, delta, places, period, terms, lambda part: chirp_sum(part, period, first))
     return (total * scale).to(x.dtype).contiguous()
 
 
-def chirp_sum(x: Tensor, period: int, *, transposed: bool = False) -> Tensor:
+def source_rows(
+    x: Tensor, period: int, first: int, norm: Norm = "paper", delta: Tensor | None = None, terms: int = 8
+) -> Tensor:
+    """What tokens 0 .. first - 1 give to those after them: c_n sum_{k < first} cos(2 pi (n + delta_n) k / N) x_k.
+
+    None of these is masked there, so it is a Fourier transform of the tokens with zeros behind them. Learned
+    frequencies are interpolated at any length.
+
+    Args:
+        x: (B, first or fewer, D).
+        period: N.
+        first: n of the first row.
+        norm: c_n, as in `causal_fourier`.
+        delta: (N - first,), each in -1/2..1/2; None for 0.
+        terms: P.
+
+    Returns:
+        (B, N - first, D), in the dtype of `x`.
+    """
+    z, places = wide(x), _places(x, 0)
+
+    def after(part: Tensor) -> Tensor:
+        return torch.fft.fft(part, n=period, dim=1)[:, first:]
+
+    total = after(z).real if delta is None else _interpolated(z, delta, places, period, terms, after)
+    scale = row_scale(torch.arange(first, period, device=x.device), period, norm)[:, None].to(z.dtype)
+    return (total * scale).to(x.dtype).contiguous()
+
+
+def _places(x: Tensor, first: int) -> Tensor:
+    """(T,): n of each token."""
+    return torch.arange(first, first + x.shape[1], device=x.device)
+
+
+def _interpolated(
+    z: Tensor, delta: Tensor, places: Tensor, period: int, terms: int, transform: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Real part of a transform at frequencies `delta` beside whole ones, from P transforms at whole ones."""
+    factors, total = node_factors(delta, terms, z.dtype), torch.zeros((), dtype=z.dtype, device=z.device)
+    polynomials = node_polynomials(places.double() / period, terms, z.dtype)
+    for factor, polynomial in zip(factors, polynomials, strict=True):
+        y = transform(z * polynomial[:, None])
+        total = total + factor.real[:, None] * y.real - factor.imag[:, None] * y.imag
+    return total
+
+
+def chirp_sum(x: Tensor, period: int, first: int = 0, *, transposed: bool = False) -> Tensor:
     """sum_{k <= n} exp(-2 pi i n k / N) x_k.
 
     Args:
         x: (B, T, D), real.
         period: N.
+        first: n and k of the first token.
         transposed: the sum over k >= n, which carries gradients back.
 
     Returns:
         (B, T, D) complex.
     """
     length = x.shape[1]
-    wave = chirp(torch.arange(length, device=x.device), period, x.dtype)
+    wave = chirp(_places(x, first), period, x.dtype)
     size = fast_length(2 * length - 1)
-    kernel = torch.cat([wave.conj(), wave.new_zeros(size - length)])
+    distances = chirp(_places(x, 0), period, x.dtype) if first else wave
+    kernel = torch.cat([distances.conj(), wave.new_zeros(size - length)])
     if transposed:
         kernel = kernel.flip(0).roll(1)
     spectrum = torch.fft.fft(x * wave[:, None], n=size, dim=1).mul_(torch.fft.fft(kernel)[:, None])
@@ -111,16 +161,16 @@ class _CausalSum(torch.autograd.Function):
     """Re of `chirp_sum`, linear: its gradient is its transpose, whose gradient is itself again."""
 
     @staticmethod
-    def forward(x: Tensor, period: int, transposed: bool) -> Tensor:
-        return chirp_sum(x, period, transposed=transposed).real
+    def forward(x: Tensor, period: int, first: int, transposed: bool) -> Tensor:
+        return chirp_sum(x, period, first, transposed=transposed).real
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, ctx.period, ctx.transposed = inputs
+        _, ctx.period, ctx.first, ctx.transposed = inputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _CausalSum.apply(grads[0], ctx.period, not ctx.transposed), None, None
+        return _CausalSum.apply(grads[0], ctx.period, ctx.first, not ctx.transposed), None, None, None
 
 
 def is_dense(length: int, evaluation: Evaluation, crossover: int) -> bool:

@@ -21,12 +21,12 @@ KEPT_LENGTH = 1024
 """Longest matrix that is kept between calls: 8 MiB in float64, four of them at most."""
 
 
-def causal_matrix(x: Tensor, period: int, norm: Norm) -> Tensor:
+def causal_matrix(x: Tensor, period: int, norm: Norm, first: int = 0) -> Tensor:
     """c_n cos(2 pi n k / N) for k <= n, 0 for later k: what x, (B, T, D), is multiplied by; (T, T), not to be changed.
 
-    The last few are kept, since all layers of a model, and all batches, use the same.
+    `first` is n and k of the first token. The last few are kept, since all layers and all batches use the same.
     """
-    size = (x.shape[1], period, norm, x.dtype, x.device)
+    size = (x.shape[1], period, norm, x.dtype, x.device, first)
     # What traces must not leave its tensors here, and what counts operations must see the same ones each time.
     watched = torch.compiler.is_compiling() or type(x) is not Tensor or is_in_torch_dispatch_mode()
     if watched or x.shape[1] > KEPT_LENGTH:
@@ -34,16 +34,17 @@ def causal_matrix(x: Tensor, period: int, norm: Norm) -> Tensor:
     return _kept_matrix(*size)
 
 
-def _matrix(length: int, period: int, norm: Norm, dtype: torch.dtype, device: torch.device) -> Tensor:
-    positions = torch.arange(length, device=device)
-    return row_scale(positions, period, norm)[:, None].to(dtype) * row_weights(positions, length, period, dtype)
+def _matrix(length: int, period: int, norm: Norm, dtype: torch.dtype, device: torch.device, first: int) -> Tensor:
+    places = torch.arange(first, first + length, device=device)
+    weights = row_weights(places, length, period, dtype, None, first)
+    return row_scale(places, period, norm)[:, None].to(dtype) * weights
 
 
 @lru_cache(maxsize=4)
-def _kept_matrix(length: int, period: int, norm: Norm, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _kept_matrix(length: int, period: int, norm: Norm, dtype: torch.dtype, device: torch.device, first: int) -> Tensor:
     # A tensor of inference mode could take no part in training later.
     with torch.inference_mode(False):
-        return _matrix(length, period, norm, dtype, device)
+        return _matrix(length, period, norm, dtype, device, first)
 
 
 def row_scale(positions: Tensor, period: int, norm: Norm) -> Tensor:
@@ -57,7 +58,9 @@ def row_scale(positions: Tensor, period: int, norm: Norm) -> Tensor:
     return torch.full_like(positions, constant, dtype=torch.float64)
 
 
-def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype, delta: Tensor | None = None) -> Tensor:
+def row_weights(
+    positions: Tensor, length: int, period: int, dtype: torch.dtype, delta: Tensor | None = None, first: int = 0
+) -> Tensor:
     """cos(2 pi (n + delta_n) k / N) for k <= n, 0 for later k.
 
     Args:
@@ -66,11 +69,12 @@ def row_weights(positions: Tensor, length: int, period: int, dtype: torch.dtype,
         period: N.
         dtype: of the result.
         delta: (R,), None for 0.
+        first: k of the first column.
 
     Returns:
         (R, T).
     """
-    k = torch.arange(length, device=positions.device)
+    k = torch.arange(first, first + length, device=positions.device)
     # A whole product is reduced mod N before it becomes a float, so that no digit of the phase is lost.
     turns = positions[..., None] * k % period
     if delta is None:
@@ -87,9 +91,11 @@ def _cosines(turns: Tensor, period: int, dtype: torch.dtype) -> Tensor:
     return values.cos().to(dtype) if few else values.cos().to(dtype)[turns]
 
 
-def interpolated_row_weights(positions: Tensor, length: int, period: int, delta: Tensor, terms: int) -> Tensor:
+def interpolated_row_weights(
+    positions: Tensor, length: int, period: int, delta: Tensor, terms: int, first: int = 0
+) -> Tensor:
     """`row_weights` in float64 as the chirp form with P terms has them, its error included."""
-    k = torch.arange(length, device=positions.device)
+    k = torch.arange(first, first + length, device=positions.device)
     angle = (positions[..., None] * k % period).double() * (-2 * math.pi / period)
     polynomials = node_polynomials(k.double() / period, terms, torch.float64)
     beside = node_factors(delta, terms, torch.float64).movedim(0, -1) @ polynomials.to(torch.complex128)

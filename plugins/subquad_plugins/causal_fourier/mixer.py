@@ -24,6 +24,7 @@ from subquad_plugins.causal_fourier.chirp import (
     causal_fourier,
     is_dense,
     learned_causal_fourier,
+    source_rows,
 )
 from subquad_plugins.causal_fourier.dense import interpolated_row_weights, row_scale, row_weights
 from subquad_plugins.causal_fourier.product import wide_product
@@ -37,15 +38,17 @@ class CausalFourier(TokenMixer):
     Args:
         config: see `Config`.
         site: where it stands; without a `period` in the config its `max_len` is the period.
+        first: places of another sequence in front, which the period then counts too; see `source`.
 
     Raises:
         PluginError: neither is known.
     """
 
-    def __init__(self, config: Config, site: Site):
+    def __init__(self, config: Config, site: Site, first: int = 0):
         super().__init__()
         self.config = config
-        self.turn = config.period or site.max_len
+        self.first = first
+        self.turn = config.period or (site.max_len and site.max_len + first)
         if not self.turn:
             raise PluginError("causal_fourier: set period, as the length of the longest sequence is not known")
         # In the state, since weights of another period load but compute something else.
@@ -53,7 +56,12 @@ class CausalFourier(TokenMixer):
         self.register_load_state_dict_pre_hook(_refuse_other_period)
         self.value = nn.Linear(site.dim, site.dim) if config.projections == "both" else None
         self.out = nn.Linear(site.dim, site.dim) if config.projections != "none" else None
-        self.offset = nn.Parameter(torch.zeros(self.turn)) if config.frequencies == "learned" else None
+        self.offset = nn.Parameter(torch.zeros(self.longest)) if config.frequencies == "learned" else None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that the period has room for."""
+        return self.turn - self.first
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         self._refuse_beyond_period(x.shape[1])
@@ -71,9 +79,14 @@ class CausalFourier(TokenMixer):
         return {} if self.offset is None else {"offset": ParameterRule(weight_decay=False)}
 
     def delta(self, positions: Tensor | slice = slice(None)) -> Tensor:
-        """How far each position's frequency is from the position, in -1/2..1/2; of all (N,) unless some are chosen."""
+        """How far each position's frequency is from the position, in -1/2..1/2; of all unless some are chosen."""
         assert self.offset is not None
         return 0.5 * torch.tanh(self.offset[positions])
+
+    def source(self, x: Tensor) -> Tensor:
+        """What a sequence in front, (B, `first` or fewer, D), adds to each token's sum: (B, `longest`, D)."""
+        delta = None if self.offset is None else self.delta()
+        return source_rows(x, self.turn, self.first, self.config.norm, delta, self.config.terms)
 
     @property
     def caches(self) -> bool:
@@ -102,36 +115,36 @@ class CausalFourier(TokenMixer):
     def _mix(self, x: Tensor) -> Tensor:
         config = self.config
         if self.offset is None:
-            return causal_fourier(x, self.turn, config.norm, config.evaluation)
+            return causal_fourier(x, self.turn, config.norm, config.evaluation, self.first)
         delta = self.delta(slice(x.shape[1]))
-        return learned_causal_fourier(x, delta, self.turn, config.terms, config.norm, config.evaluation)
+        return learned_causal_fourier(x, delta, self.turn, config.terms, config.norm, config.evaluation, self.first)
 
     def _weights(self, position: Tensor, length: int) -> Tensor:
         """Weights of the past tokens at each sample's position, c_n included; (B, C) float64."""
-        config, period = self.config, self.turn
-        scale = row_scale(position, period, config.norm)[:, None]
+        config, period, first, place = self.config, self.turn, self.first, position + self.first
+        scale = row_scale(place, period, config.norm)[:, None]
         if self.offset is None:
-            return scale * row_weights(position, length, period, torch.float64)
+            return scale * row_weights(place, length, period, torch.float64, first=first)
         delta = self.delta(position)
-        exact = row_weights(position, length, period, torch.float64, delta)
+        exact = row_weights(place, length, period, torch.float64, delta, first)
         if is_dense(length, config.evaluation, LEARNED_CROSSOVER):
             return scale * exact
         # As `forward` over the same tokens would: interpolated where that takes the chirp.
-        close = interpolated_row_weights(position, length, period, delta, config.terms)
+        close = interpolated_row_weights(place, length, period, delta, config.terms, first)
         through_chirp = position >= (LEARNED_CROSSOVER if config.evaluation == "auto" else 0)
         return scale * torch.where(through_chirp[:, None], close, exact)
 
     def _appended(self, token: Tensor, past: Tensor, position: Tensor) -> Tensor:
         """The cache with each sample's token at its position, one row longer unless it is as long as can be."""
-        if past.shape[1] < self.turn:
+        if past.shape[1] < self.longest:
             past = torch.cat([past, past.new_zeros(len(past), 1, past.shape[2])], 1)
-        elif bool((position >= self.turn).any()):
-            self._refuse_beyond_period(self.turn + 1)
+        elif bool((position >= self.longest).any()):
+            self._refuse_beyond_period(self.longest + 1)
         return past.scatter(1, position[:, None, None].expand(-1, 1, past.shape[2]), token[:, None].to(past.dtype))
 
     def _refuse_beyond_period(self, length: int) -> None:
-        if length > self.turn:
-            raise PluginError(f"causal_fourier: got {length} positions, and it was built for {self.turn}")
+        if length > self.longest:
+            raise PluginError(f"causal_fourier: got {length} positions, and it was built for {self.longest}")
 
 
 def _refuse_other_period(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:

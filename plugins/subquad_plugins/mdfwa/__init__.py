@@ -69,7 +69,8 @@ class Config(WaveletConfig):
     )
     gate: Literal["none", "sigmoid"] = param(
         "none",
-        meaning="none: the branches are added; sigmoid: a learned gate divides each channel between them",
+        meaning="none: the branches are added; sigmoid: a learned gate divides each channel between them. In a mixer "
+        "of role cross: a learned gate lets each channel through",
         symbol="G",
         search=("none", "sigmoid"),
     )
@@ -86,7 +87,7 @@ class Config(WaveletConfig):
         return self
 
     def check(self, site: Site) -> None:
-        super().check(site)
+        super().check(replace(site, causal=True) if site.role == "cross" else site)
         if self.period and site.max_len > self.period:
             raise ValueError(
                 f"period is {self.period}, and the longest sequence has {site.max_len} positions: "
@@ -95,6 +96,8 @@ class Config(WaveletConfig):
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
+        if self.branches == "wavelet" or self.period or self.encoder_only():
+            facts = replace(facts, cross=False)
         if self.branches == "wavelet":
             return replace(facts, max_length=None, leak=0.0, complexity="L")
         if not self.is_bound:
@@ -124,7 +127,14 @@ PLUGIN = MixerPlugin(
     summary="MDFWA: Fourier and wavelet mixing side by side, with an exactly causal form that decodes with a cache",
     paper="Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion, "
     "arXiv 2111.15473v2",
-    facts=Facts(causal="optional", padding_invariant=True, max_length="site", complexity="L log L", leak=ROUNDING),
+    facts=Facts(
+        causal="optional",
+        padding_invariant=True,
+        cross=True,
+        max_length="site",
+        complexity="L log L",
+        leak=ROUNDING,
+    ),
     variants={
         "hartley": {"form": "hartley", "include_approx": True},
         "learned": {"frequencies": "learned", "norm": "ortho"},

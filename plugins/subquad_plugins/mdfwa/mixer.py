@@ -3,9 +3,13 @@
 X' is a Fourier mixing of X, X~ a wavelet mixing. Where causal both are one-sided: a running Fourier sum of fixed
 period, undecimated wavelets. Both branches run in fp32 at least, also under autocast.
 
-Letters: B batch, L length, D model width, N period.
+Where one sequence sees another it is C = X' W_V, then LN(C): X' is the running Fourier sum over [E; Q], E the other
+sequence, and of it the rows of Q. What E adds does not depend on Q: it is computed once. Wavelets take no part.
+
+Letters: B batch, L length, T targets at most, D model width, N period.
 Reference: MDFWA, Sec. 3.2-3.4. Departures: X~, not X, meets F_W (Sec. 3.4 loses the tilde, Fig. 1 has it); the period
-of the causal branch is a constant; the causal wavelets, of which the paper says nothing, are one-sided.
+of the causal branch is a constant; the causal wavelets, of which the paper says nothing, are one-sided; in
+cross-mixing E comes first, as the paper's [Q; K] would hide the source behind its own mask.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from subquad_plugins import causal_fourier, fourier
 from subquad_plugins.causal_fourier.mixer import CausalFourier
 from subquad_plugins.fourier.mixer import Fourier
 from subquad_plugins.mdfwa import Config
+from subquad_plugins.numerics.places import places_of, take_tokens, to_front
 from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.wavelet.mixer import WaveletBranch
 
@@ -33,7 +38,8 @@ class MDFWA(TokenMixer):
 
     Args:
         config: see `Config`.
-        site: where it stands; the longest sequence is the causal Fourier branch's period unless the config has one.
+        site: where it stands; the longest sequence is the causal Fourier branch's period unless the config has one,
+            with the longest other sequence added at role "cross".
 
     Raises:
         PluginError: a setting needs the length of the longest sequence, and it is not known.
@@ -41,26 +47,37 @@ class MDFWA(TokenMixer):
 
     def __init__(self, config: Config, site: Site):
         super().__init__()
-        self.causal = site.causal
+        self.causal, self.crossing = site.causal, site.role == "cross"
         self.max_len = (config.period or site.max_len) if config.is_bound else 0
+        self.context_len = site.context_len
         self._need_length(config)
         self.fourier = None if config.branches == "wavelet" else _fourier_branch(config, site)
         self.bands = None
-        if config.branches != "fourier":
+        if config.branches != "fourier" and not self.crossing:
             self.bands = WaveletBranch(config, atrous=site.causal, include_approx=config.include_approx)
         # Only what takes part is built, so that every parameter has a gradient (DDP).
         self.from_fourier = None if self.fourier is None else nn.Linear(site.dim, site.dim, bias=False)
         self.project = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
         self.from_wavelet = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
-        self.bias = nn.Parameter(torch.zeros(site.dim))
+        self.bias = None if self.crossing else nn.Parameter(torch.zeros(site.dim))
         self.gate = nn.Linear(site.dim, site.dim) if config.gate == "sigmoid" else None
         self.dropout = nn.Dropout(config.dropout)
         self.norm = nn.LayerNorm(site.dim) if config.norm_output else nn.Identity()
 
-    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        keep: Tensor | None = None,
+        carry: Any = None,
+        context: Tensor | None = None,
+        context_keep: Tensor | None = None,
+    ) -> Tensor:
+        """As `TokenMixer.forward`; at role "cross" with `context` (B, Lk, D), the other sequence, and its mask."""
         self._refuse_beyond_length(x.shape[1])
+        memory = None if context is None else self.memory(context, keep=context_keep)
         with torch.autocast(x.device.type, enabled=False):
-            spectral = None if self.fourier is None else self.fourier(wide(x), keep=keep)
+            spectral = None if self.fourier is None else self._seeing(self.fourier(wide(x), keep=keep), memory, keep)
             banded = None if self.bands is None else self.bands(wide(x), keep)
         return self._fuse(x, spectral, banded)
 
@@ -70,9 +87,22 @@ class MDFWA(TokenMixer):
 
     @property
     def caches(self) -> bool:
-        return self.causal
+        return self.causal or self.crossing
 
-    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+    def memory(self, context: Tensor, *, keep: Tensor | None = None) -> Cache:
+        """What another sequence adds to each target's Fourier sum; its real tokens stand at the first places."""
+        if not isinstance(self.fourier, CausalFourier) or not self.crossing:
+            return super().memory(context, keep=keep)
+        if context.shape[1] > self.context_len:
+            raise PluginError(
+                f"mdfwa: got {context.shape[1]} positions to see, and it was built for {self.context_len}"
+            )
+        with torch.autocast(context.device.type, enabled=False):
+            z = wide(context)
+            return {"rows": self.fourier.source(z if keep is None else to_front(z, keep, places_of(keep)))}
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None, memory: Cache = None) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.prefill`; `memory` is that of another sequence, None for one sequence."""
         self._refuse_beyond_length(x.shape[1])
         lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
         spectral = banded = None
@@ -80,28 +110,47 @@ class MDFWA(TokenMixer):
         with torch.autocast(x.device.type, enabled=False):
             if self.fourier is not None:
                 spectral, cache["fourier"] = self.fourier.prefill(wide(x), keep=keep)
+                spectral = self._seeing(spectral, memory, keep)
             if self.bands is not None:
                 banded, cache["wavelet"] = self.bands(wide(x), keep), self.bands.remember(wide(x), lengths)
         return self._fuse(x, spectral, banded), cache
 
-    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+    def step(self, x: Tensor, cache: Cache, *, memory: Cache = None) -> tuple[Tensor, Cache]:
+        """As `TokenMixer.step`; `memory` is that of another sequence, None for one sequence."""
         spectral = banded = None
         grown: dict[str, Cache] = {}
         with torch.autocast(x.device.type, enabled=False):
             if self.fourier is not None:
                 spectral, grown["fourier"] = self.fourier.step(wide(x), cache["fourier"])
+                if memory is not None:
+                    spectral = spectral + take_tokens(memory["rows"], cache["fourier"]["position"][:, None])[:, 0]
             if self.bands is not None:
                 banded, grown["wavelet"] = self.bands.step(wide(x), cache["wavelet"])
         return self._fuse(x, spectral, banded), grown
 
+    def _seeing(self, spectral: Tensor, memory: Cache, keep: Tensor | None) -> Tensor:
+        """Sums (B, L, D) with what another sequence adds to them."""
+        if not self.crossing:
+            return spectral
+        if memory is None:
+            raise PluginError("mdfwa: built for a sequence that sees another, and there is none")
+        rows = memory["rows"]
+        return spectral + (rows[:, : spectral.shape[1]] if keep is None else take_tokens(rows, places_of(keep).rank))
+
     def _fuse(self, x: Tensor, spectral: Tensor | None, banded: Tensor | None) -> Tensor:
-        """LN(sigma(X' F_F + X~ F_W + b)), or with a gate G of X: G * X' F_F + (1 - G) * X~ F_W + b inside."""
+        """LN(sigma(X' F_F + X~ F_W + b)), or with a gate G of X: G * X' F_F + (1 - G) * X~ F_W + b inside.
+
+        Where it sees another sequence, LN(X' F_F), or LN(G * X' F_F).
+        """
         parts = []
         if self.from_fourier is not None and spectral is not None:
             parts.append(self.from_fourier(spectral.to(x.dtype)))
         if self.project is not None and self.from_wavelet is not None and banded is not None:
             # Two products rather than one with F_W P: so both modules are called at any size, and hooks on them.
             parts.append(self.from_wavelet(self.project(banded.to(x.dtype))))
+        if self.bias is None:
+            seen = parts[0] if self.gate is None else torch.sigmoid(self.gate(x)) * parts[0]
+            return self.norm(self.dropout(seen))
         if self.gate is not None:
             share = torch.sigmoid(self.gate(x))
             total = torch.lerp(parts[1], parts[0], share)
@@ -110,6 +159,8 @@ class MDFWA(TokenMixer):
         return self.norm(self.dropout(F.gelu(total + self.bias)))
 
     def _need_length(self, config: Config) -> None:
+        if self.crossing and not (self.max_len and self.context_len):
+            raise PluginError("mdfwa: role cross needs the lengths of both longest sequences, which are not known")
         if config.branches == "wavelet" or self.max_len or not (self.causal or config.frequencies == "learned"):
             return
         if self.causal:
@@ -125,12 +176,12 @@ class MDFWA(TokenMixer):
 
 def _fourier_branch(config: Config, site: Site) -> TokenMixer:
     """The Fourier mixing of tokens alone, without projections."""
-    if site.causal:
+    if site.causal or site.role == "cross":
         norm = "causal_rms" if config.norm == "auto" else config.norm
         chosen = causal_fourier.Config(
             period=config.period, norm=norm, frequencies=config.frequencies, terms=config.terms
         )
-        return CausalFourier(chosen, site)
+        return CausalFourier(chosen, site, first=site.context_len)
     norm = "ortho" if config.norm == "auto" else config.norm
     assert norm != "causal_rms"
     return Fourier(

@@ -82,6 +82,60 @@ def mdfwa(
     return Y if gain is None else F.layer_norm(Y, Y.shape[-1:], gain, bias)
 
 
+def cross_mixing(
+    Q: Tensor,
+    E: Tensor,
+    *,
+    W_V: Tensor,
+    N_s: int,
+    N_t: int,
+    norm: str = "causal_rms",
+    delta: Tensor | None = None,
+    W_q: Tensor | None = None,
+    b_q: Tensor | None = None,
+    gain: Tensor | None = None,
+    bias: Tensor | None = None,
+    keep: Tensor | None = None,
+    source_keep: Tensor | None = None,
+) -> Tensor:
+    """LN(C) with C = M^ W_V, M^ the rows of Q in the causal Fourier sum over M = [E; Q]; a layer is Q + LN(C).
+
+    E stands at the first N_s places, with zeros where it is shorter, and Q behind it, so that N = N_s + N_t is fixed.
+
+    Args:
+        Q: (B, L, D) float64, the targets.
+        E: (B, S, D), the encoded source.
+        W_V: (D, D), multiplied from the right.
+        N_s: longest source.
+        N_t: most targets.
+        norm: of the Fourier sum.
+        delta: (N_t,) learned distances of the targets' frequencies from their places.
+        W_q: (D, D), multiplied from the right: C is multiplied by sigmoid(Q W_q + b_q); no gate where None.
+        b_q: (D,).
+        gain: (D,) of the layer norm; no norm where None.
+        bias: (D,) of the layer norm.
+        keep: (B, L) bool, True = real target.
+        source_keep: (B, S) bool, True = real source token.
+
+    Returns:
+        (B, L, D), meaningless at padding.
+    """
+    out, distance = torch.zeros_like(Q), None
+    if delta is not None:
+        distance = torch.cat([delta.new_zeros(N_s), delta])
+    for i, (targets, sources) in enumerate(zip(Q, E, strict=True)):
+        real = torch.ones(len(targets), dtype=torch.bool) if keep is None else keep[i]
+        M = Q.new_zeros(N_s + N_t, Q.shape[2])
+        sources = sources if source_keep is None else sources[source_keep[i]]
+        M = torch.cat([sources, M[: N_s - len(sources)], targets[real], M[: N_t - int(real.sum())]])
+        rows = causal_oracle.causal_fourier(M[None], N_s + N_t, norm, distance)[0, N_s:]
+        out[i, real] = rows[: int(real.sum())]
+    C = out @ W_V
+    if W_q is not None and b_q is not None:
+        C = torch.sigmoid(Q @ W_q + b_q) * C
+    return C if gain is None else F.layer_norm(C, C.shape[-1:], gain, bias)
+
+
 def _fourier(
     X: Tensor,
     form: str,
