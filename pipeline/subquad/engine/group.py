@@ -113,3 +113,12 @@ class Group:
         for part in (*model.blocks, model):
             fully_shard(part, mesh=mesh)
         return model
+
+    def make_whole(self, model: nn.Module) -> None:
+        """Give each rank all parameters of a sharded model for good: only `forward` gathers them by itself."""
+        from torch.distributed.fsdp import FSDPModule
+
+        for part in model.modules():
+            if isinstance(part, FSDPModule):
+                part.set_reshard_after_forward(False)
+                part.unshard()

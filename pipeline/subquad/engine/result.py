@@ -25,6 +25,7 @@ from subquad.engine.state import Progress
 from subquad.engine.tensors import load_model
 from subquad.errors import DiskError, TrainingFailed, plain
 from subquad.experiment import Run
+from subquad.nn import Decoder
 from subquad.runs import PREDICTIONS, append_line, touching, write_result
 
 _FORMAT = 1
@@ -122,6 +123,8 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
         root = run.checkpoints
         load_model(parts.bare_model, parts.group.together(lambda: checkpoint.read_weights(root, step, run.digest)))
     split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
+    if isinstance(parts.bare_model, Decoder):  # which may be asked to write
+        parts.group.make_whole(parts.bare_model)
     metrics, arrays = evaluate(parts, split, per_sample=True)
     if first and arrays:
         path, kept = run.folder / PREDICTIONS, {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}

@@ -1,0 +1,65 @@
+"""Summaries through the engine: the final evaluation writes them, on one process, on two and with a sharded model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import cli
+from safetensors.numpy import load_file
+from small_run import only_run, run_here
+
+from subquad.drivers.verify import verify
+from subquad.runs import PREDICTIONS, read_result
+
+MODEL = (
+    "task={name: summarization, params: {label_smoothing: 0.1, beam_width: 3}}",
+    "backbone={name: encoder-decoder, params: {num_layers: 1, dim: 16, num_heads: 2, dropout: 0.0}}",
+    "mixer=softmax",
+    "mixers=[{name: longformer, params: {window: 8}, role: self}]",
+    "train.precision=fp64",
+    "train.epochs=16",
+    "train.batch_size=10",
+    "train.lr=0.02",
+)
+
+
+def articles(folder: Path) -> Path:
+    """Of numbers, which all have much the same summary."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 50), ("val", 6), ("test", 7)):
+        numbers = [rng.integers(0, 99, 6).astype(str) for _ in range(count)]
+        lines = [
+            {"article_text": [" ".join(one)], "abstract_text": [" ".join(["we saw", *one[: row % 4]])]}
+            for row, one in enumerate(numbers)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return folder
+
+
+@pytest.mark.ci
+def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_path):
+    params = f"{{path: {articles(tmp_path / 'data')}, max_source: 24, max_target: 16}}"
+    settings = (*MODEL, f"dataset={{name: pubmed-summarization, params: {params}}}")
+    whole, cut = ticket(*settings), ticket(*settings, "train.micro_batch=3", "train.eval_batch_size=2")
+    for run in (whole, cut):
+        assert run_here(run) == "finished"
+    metrics = read_result(whole.folder)["test"]["metrics"]
+    assert 0.3 < metrics["rougeL_low"] < metrics["rougeL"] < metrics["rougeL_high"] < 1.0
+    root, sharded = tmp_path / "two", ["resources.workers=2", "resources.strategy=fsdp2"]
+    cli(["train", str(small), "--local", "--root", str(root), *settings, *sharded], tmp_path)
+    folders = [whole.folder, cut.folder, only_run(root)]
+    results = [read_result(folder)["test"]["metrics"] for folder in folders]
+    kept = [load_file(folder / PREDICTIONS) for folder in folders]
+    for metrics, arrays in zip(results[1:], kept[1:], strict=True):
+        assert metrics == pytest.approx(results[0], abs=1e-9)
+        for name in ("rouge1", "rouge2", "rougeL", "rougeL_low", "rougeL_high"):
+            assert metrics[name] == results[0][name]
+        assert all(np.allclose(arrays[name], rows) for name, rows in kept[0].items())
+    assert results[0]["rougeL"] == pytest.approx(kept[0]["rougeL"].mean(), abs=1e-12)
+    (verified,) = verify(whole.folder)
+    assert not verified.faults
+    assert "rougeL_high" in verified.words
