@@ -146,7 +146,10 @@ def _write_program(model: Backbone, example: Mapping[str, np.ndarray], folder: P
     except ImportError as error:
         raise ConfigError(f"--format {form}: needs {error.name}: pip install 'subquad[onnx]'") from error
     except Exception as error:  # exporters raise anything
-        reason = plain(" ".join(f"{type(error).__name__}: {error}".split()), 300)
+        first: BaseException = error
+        while first.__cause__:  # the last ones are pages of advice
+            first = first.__cause__
+        reason = plain(" ".join(f"{type(first).__name__}: {first}".split()), 300)
         raise ConfigError(f"--format {form}: not possible with this model: {reason}") from error
     if not bool((found - wanted).abs().max() <= _TOLERANCE * wanted.abs().max()):
         raise ConfigError(f"--format {form}: not possible with this model: the program's outputs are others")

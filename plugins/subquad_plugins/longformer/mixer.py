@@ -36,7 +36,7 @@ class LocalToGlobal(AttentionCore):
     def seen(self, k: Tensor) -> Tensor | None:
         """(B, G), the global tokens' numbers among the real ones; None where there are none."""
         count = min(self.num_global, k.shape[-2])
-        return torch.arange(count, device=k.device).expand(len(k), -1) if count else None
+        return torch.arange(count, device=k.device).expand(k.shape[0], -1) if count else None
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None

@@ -34,7 +34,7 @@ def places_of(keep: Tensor) -> Places:
 
 def take_tokens(x: Tensor, index: Tensor) -> Tensor:
     """x[b, index[b, k]]: (B, L, C) and (B, K) to (B, K, C). Of whole rows, many times quicker than `gather`."""
-    offsets = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    offsets = torch.arange(x.shape[0], device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (index + offsets).flatten()).unflatten(0, index.shape)
 
 

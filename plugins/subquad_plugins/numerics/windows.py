@@ -105,5 +105,5 @@ def _blockwise(q: Tensor, k: Tensor, v: Tensor, window: Window, lengths: Tensor,
 
 def _taken(x: Tensor, seen: Tensor, blocks: int) -> Tensor:
     """Global tokens beside each block: (B, H, L, E) to (B, N, H, G, E)."""
-    index = seen.clamp_max(x.shape[2] - 1)[:, None, :, None]
-    return x.take_along_dim(index, 2)[:, None].expand(-1, blocks, -1, -1, -1)
+    index = seen.clamp_max(x.shape[2] - 1)[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+    return x.gather(2, index)[:, None].expand(-1, blocks, -1, -1, -1)
