@@ -38,6 +38,7 @@ from subquad.errors import DiskError, RunError
 
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
+DIAGNOSIS = "diagnosis.json"
 BEST, LAST, CHECKPOINTS, PREDICTIONS = "best.json", "last.json", "checkpoints", "predictions.safetensors"
 PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cells"
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"

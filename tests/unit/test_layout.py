@@ -39,6 +39,7 @@ HOMES = {
     "mlflow": ("pipeline/subquad/tracking/mlflow.py",),
     "optuna": ("pipeline/subquad/search/", "pipeline/subquad/space/"),
     "matplotlib": (
+        "pipeline/subquad/diagnose/draw.py",
         "pipeline/subquad/report/charts.py",
         "pipeline/subquad/tracking/plots.py",
         "pipeline/subquad/search/plots.py",
@@ -71,11 +72,24 @@ ARROWS = {
     "report": {*CONTRACTS} - {"space", "nn", "cost", "data"},
     "testing": {*CONTRACTS} - {"space", "runs"},
     "bench": {*CONTRACTS, "engine", "testing"} - {"space"},
+    "diagnose": {"errors", "nn"},
     "drivers": {*CONTRACTS, "engine", "tracking"} - {"space"},
     "search": {*CONTRACTS, "engine", "drivers", "tracking"},
     "ray": {*CONTRACTS, "engine", "drivers"} - {"space"},
     "api": {*CONTRACTS, "engine", "drivers", "tracking", "report", "search", "testing", "ray"},
-    "cli": {*CONTRACTS, "api", "engine", "drivers", "tracking", "report", "search", "testing", "ray", "bench"},
+    "cli": {
+        *CONTRACTS,
+        "api",
+        "engine",
+        "drivers",
+        "tracking",
+        "report",
+        "search",
+        "testing",
+        "ray",
+        "bench",
+        "diagnose",
+    },
     "__init__": {"api"},
 }
 """What each package or module of the core may import of the others: docs/architecture.md draws it."""

@@ -21,6 +21,7 @@ _VERBS = {
     "verify": ("report", "Check that a run, study or search still says what its training found."),
     "predict": ("trained", "Write a run's answers to a file of inputs."),
     "eval": ("trained", "Score a run on another labelled file."),
+    "diagnose": ("diagnose", "Measure what a model's mixers do to frequencies, and whether tokens become alike."),
     "export": ("trained", "Write a run's model as a folder of its own, or as a program."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),

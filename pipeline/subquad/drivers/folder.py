@@ -132,6 +132,9 @@ def reopen_one(folder: Path) -> Run:
         RunError: the folder is no run.
     """
     folder = folder.resolve()
+    if is_study(folder):
+        below = sorted(f"{CELLS}/{path.parent.name}" for path in folder.glob(f"{CELLS}/*/{EXPERIMENT}"))
+        raise RunError(f"{folder}: a study; give one of its runs: {', '.join(below[:9]) or 'there is none yet'}")
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     return load_study(str(folder / EXPERIMENT)).placed(folder).runs[0]

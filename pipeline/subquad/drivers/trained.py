@@ -20,8 +20,10 @@ from subquad.engine.checkpoint import trained_weights
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import CPU, Group
 from subquad.engine.parts import ModelParts, build_dataset, build_model, build_task
+from subquad.engine.start import start_from
 from subquad.engine.tensors import load_model
 from subquad.errors import PluginError, RunError
+from subquad.experiment import Run
 from subquad.nn.kernels import using
 
 
@@ -51,12 +53,23 @@ class Trained:
         weights = trained_weights(run.checkpoints, best=which == "best")
         if weights is None:
             raise RunError(f"{run.folder}: no checkpoint yet")
+        built = Trained._built(run, device)
+        load_model(built.parts.bare_model, weights)
+        return built
+
+    @staticmethod
+    def before(run: Run) -> Trained:
+        """A run's model as its training begins."""
+        built = Trained._built(run, CPU)
+        start_from(built.parts.bare_model, run.experiment)
+        return built
+
+    @staticmethod
+    def _built(run: Run, device: torch.device) -> Trained:
         dataset = build_dataset(run)
         spec = dataset.describe()
         task = build_task(run, spec)
-        model = build_model(run, spec, task.num_outputs)
-        load_model(model, weights)
-        model.to(device).eval()
+        model = build_model(run, spec, task.num_outputs).to(device).eval()
         group = Group(device=device)
         return Trained(dataset, ModelParts(run=run, group=group, task=task, model=model, bare_model=model))
 

@@ -21,7 +21,7 @@ from subquad.tracking.address import mask
 from subquad.tracking.plots import draw_run, draw_study
 from subquad.tracking.values import TAG_LIMIT, Point, points_under
 
-_REPORTS = ("report.md", "report.csv", "report.html")
+_REPORTS = ("report.md", "report.csv", "report.html", runs.DIAGNOSIS)
 _STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 """A trial that was ended early did what it was meant to do; the tag `subquad.status` tells it from others."""
 
@@ -145,7 +145,7 @@ def _run(folder: Path, final: bool) -> Mirror:
         },
         end=_end_of_run(folder, final),
         texts=(runs.EXPERIMENT, runs.ENVIRONMENT, runs.RESULT, *_REPORTS),
-        plots=partial(draw_run, folder),
+        plots=lambda out: [*draw_run(folder, out), *sorted(folder.glob(f"{Path(runs.DIAGNOSIS).stem}/*.png"))],
         data={"label": identity.get("dataset"), **(experiment.get("dataset") or {})},
     )
 
