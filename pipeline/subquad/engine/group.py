@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from subquad.errors import SubquadError
 from subquad.nn import Backbone
 
 CPU = torch.device("cpu")
 Result = TypeVar("Result")
+_DECODING = ("start", "prefill", "step")
+"""Methods of a `Decoder` and of its blocks that need whole weights, as `forward` does."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,15 @@ class Group:
         if self.world_size > 1:
             dist.barrier()
 
-    def wrap(self, model: Backbone, strategy: str, compile_blocks: bool) -> nn.Module:
-        """Compile each block where asked, then replicate (DDP) or shard (FSDP2) the model.
+    def wrap(self, model: Backbone, strategy: str, compile_blocks: bool, recompute: bool = False) -> nn.Module:
+        """Let each block be computed again in the backward pass, and compile it, where asked; then replicate or shard.
 
         FSDP2 works in place and returns the same module; its parameters become sharded tensors.
         """
-        if compile_blocks:
-            for block in model.blocks:
+        for block in model.blocks:
+            if recompute:
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            if compile_blocks:
                 block.compile()
         if self.world_size == 1:
             return model
@@ -107,11 +113,14 @@ class Group:
 
     def _sharded(self, model: Backbone) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(self.device.type, (self.world_size,))
         for part in (*model.blocks, model):
             fully_shard(part, mesh=mesh)
+            for name in _DECODING:
+                if hasattr(part, name):
+                    register_fsdp_forward_method(part, name)
         return model
 
     def make_whole(self, model: nn.Module) -> None:

@@ -226,7 +226,7 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
     strategy = experiment.resources.strategy
-    wrapped = group.wrap(model.to(group.device), strategy, train.compile)
+    wrapped = group.wrap(model.to(group.device), strategy, train.compile, train.activation_checkpointing)
     sharded = strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)

@@ -15,6 +15,7 @@ WITHOUT_EFFECT = (
     ("name",),
     ("resources",),
     ("tracking",),
+    ("train", "activation_checkpointing"),
     ("train", "checkpoint_every_steps"),
     ("train", "keep_checkpoints"),
     ("train", "loader_workers"),

@@ -164,6 +164,11 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Conflict]:
     entries: dict[KeyPath, MixerEntry] = {("mixers", number): one for number, one in enumerate(experiment.mixers)}
     for path in (("mixer",), *entries):
         yield from _mixer(path, entries.get(path), parts, backbone, names["backbone"])
+        if experiment.train.activation_checkpointing and _facts(*parts[path]).stateful:
+            message = (
+                f"got true, computes blocks twice, and mixer {parts[path][0].found.name!r} keeps state between calls"
+            )
+            yield ("train", "activation_checkpointing"), f"{message}; use false"
     depths = [_size(parts[("backbone",)][1], key) or 0 for key in ("num_layers", "decoder_layers")]
     yield from _entries(experiment.mixers, max(depths) or None)
     yield from _untrimmable(experiment.train, parts)

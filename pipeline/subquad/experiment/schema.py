@@ -98,6 +98,9 @@ class Train(Config):
     )
     tf32: bool = param(False, meaning="allow TF32 matrix products on GPUs that have them")
     compile: bool = param(False, meaning="torch.compile each block")
+    activation_checkpointing: bool = param(
+        False, meaning="keep each block's input alone and compute the rest again in the backward pass: less memory"
+    )
     kernels: dict[str, str] | Literal["reference"] = param(
         {},
         meaning="implementations that are forced, as {operation: implementation}, or reference for all; else the best",

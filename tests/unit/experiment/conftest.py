@@ -103,6 +103,7 @@ FAKES = {
     ),
     ("mixer", "block"): MixerPlugin(config=Block, **_COMMON),
     ("mixer", "broken"): MixerPlugin(config=Broken, **_COMMON),
+    ("mixer", "counter"): MixerPlugin(config=MixerConfig, facts=Facts(stateful=True), **_COMMON),
     ("mixer", "causal"): MixerPlugin(config=MixerConfig, facts=Facts(causal="always"), **_COMMON),
 }
 

@@ -205,6 +205,12 @@ ROWS = {
         "not; use a mixer that is causal (`subquad list mixers`)",
         ("dataset=any", "task=any", "backbone=decoder", "mixer=causal"),
     ),
+    "computing twice what keeps state": (
+        ("mixer=counter", "train.activation_checkpointing=true"),
+        "train.activation_checkpointing: got true, computes blocks twice, and mixer 'counter' keeps state between "
+        "calls; use false",
+        ("mixer=counter",),
+    ),
     "trimming under a head that divides by the padded length": (
         (BUCKETS, "backbone.params.head=mean_padded"),
         "train.bucket_batches: got 8, trims padding, and backbone 'encoder' depends on padding: head mean_padded "

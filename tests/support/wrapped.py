@@ -1,0 +1,59 @@
+"""Models that write, trained alone or by two processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from writing import documents, greedy, maker, model_of, prompts, sequence_spec, text_spec
+
+from subquad.engine.group import Group
+from subquad.engine.tensors import model_tensors
+
+SEQUENCE, TEXT = sequence_spec(), text_spec(24)
+
+
+def models(**params: Any) -> list[tuple[Any, dict[str, Tensor]]]:
+    """A model of each kind and a batch of four samples."""
+    read = documents((11, 6, 3, 8), (14, 9, 4, 11), SEQUENCE)
+    written = prompts((12, 7, 9, 3))
+    return [
+        (model_of("encoder-decoder", maker("mdfwa"), SEQUENCE, **params), read),
+        (model_of("decoder", maker("softmax"), TEXT, **params), written),
+    ]
+
+
+def trained(model: Any, wrapped: Any, batch: dict[str, Tensor], total: float) -> list[float]:
+    """Sums of the losses of three steps, each over a weight of `total`."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+    for _ in range(3):
+        loss = wrapped(batch).outputs.loss.sum()
+        optimizer.zero_grad()
+        (loss / total).backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def one_of_two(rank: int, rendezvous: str, expected: list[Any]) -> None:
+    """Train and write as one of two processes, and compare with what one alone gave."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    group = Group(rank, 2)
+    for strategy in ("ddp", "fsdp2"):
+        for (model, batch), one in zip(models(), expected, strict=True):
+            _compare(group, strategy, model, {name: value[rank::2] for name, value in batch.items()}, one)
+    dist.destroy_process_group()
+
+
+def _compare(group: Group, strategy: str, model: Any, share: dict[str, Tensor], expected: Any) -> None:
+    losses, weights, tokens = expected
+    wrapped = group.wrap(model, strategy, False, strategy == "fsdp2")
+    # Both average the gradients of two processes, each over half of the weight.
+    found = group.add(trained(model, wrapped, share, 2.0))
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(losses), rtol=1e-6, atol=0)
+    for name, weight in model_tensors(model).items():
+        torch.testing.assert_close(weight, weights[name], rtol=1e-9, atol=1e-12)
+    assert torch.equal(greedy(model, share, 6)[0], tokens[group.rank :: 2])

@@ -1,0 +1,53 @@
+"""What the engine does to a model before it trains: computing blocks again, replicas, shards. No number changes."""
+
+from __future__ import annotations
+
+import tempfile
+
+import pytest
+import torch
+from torch import multiprocessing
+from wrapped import models, one_of_two, trained
+from writing import greedy
+
+from subquad.engine.group import Group
+from subquad.engine.tensors import model_tensors
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["encoder-decoder", "decoder"])
+def test_computing_blocks_again_changes_no_number_and_keeps_less(kind):
+    found = []
+    for recompute in (False, True):
+        model, batch = models(dropout=0.2)[kind]
+        calls, kept = [], []
+        model.blocks[0].ffn.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        names = set(model.state_dict())
+        wrapped = Group().wrap(model.train(), "ddp", False, recompute)
+        assert set(model.state_dict()) == names
+        torch.manual_seed(3)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda one, kept=kept: kept.append(one.numel()) or one, lambda one: one
+        ):
+            wrapped(batch)
+        assert len(calls) == 1
+        torch.manual_seed(3)
+        losses = trained(model, wrapped, batch, 10.0)
+        assert len(calls) == 1 + 3 * (1 + recompute)
+        model.eval()
+        found.append((losses, greedy(model, batch, 4)[1], sum(kept)))
+    (plain, logits, all_kept), (again, other, less_kept) = found
+    assert plain == again
+    assert torch.equal(logits, other)
+    assert less_kept < 0.5 * all_kept
+
+
+@pytest.mark.ci
+def test_two_processes_score_train_and_write_as_one_does():
+    """DDP and FSDP2: losses of three steps, the weights after them, and the tokens that are then written."""
+    expected = []
+    for model, batch in models():
+        losses = trained(model, model, batch, 4.0)
+        tokens, _ = greedy(model, batch, 6)
+        expected.append((losses, model_tensors(model), tokens))
+    with tempfile.TemporaryDirectory() as scratch:
+        multiprocessing.spawn(one_of_two, (f"{scratch}/rendezvous", expected), nprocs=2)
