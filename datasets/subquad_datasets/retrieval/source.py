@@ -74,7 +74,7 @@ def need_pairs(config: Config, part: SplitPart) -> Source:
         name = _NAMES[part][0]
         raise DataError(
             f"dataset.params.path: {config.path} has none of new_aan_pairs.{name}.tsv, {name}.tsv, {name}.jsonl "
-            f"(.xz, .gz) and {name}/{config.first}/*.txt"
+            f"(.xz, .gz, .bz2) and {name}/{config.first}/*.txt"
         )
     return found
 

@@ -44,8 +44,8 @@ class Config(LengthConfig):
 
     path: str | None = param(
         None,
-        meaning="folder with <split>/<class>/*.txt (aclImdb as it comes) or <split>_<class>.jsonl (.xz, .gz) with a "
-        '"text" in each row; splits train and test; null: a generated stand-in',
+        meaning="folder with <split>/<class>/*.txt (aclImdb as it comes) or <split>_<class>.jsonl (.xz, .gz, .bz2) "
+        'with a "text" in each row; splits train and test; null: a generated stand-in',
         path=True,
         min_length=1,
     )

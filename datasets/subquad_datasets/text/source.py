@@ -16,7 +16,7 @@ from subquad_datasets.text.lines import check_utf8, json_rows
 UNLABELLED = "unsup"
 """aclImdb's folder of reviews without a rating; no class."""
 
-_PACKED = re.compile(r"(?P<split>train|test)_(?P<label>.+?)\.jsonl(\.xz|\.gz)?")
+_PACKED = re.compile(r"(?P<split>train|test)_(?P<label>.+?)\.jsonl(\.xz|\.gz|\.bz2)?")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def need_texts(path: Path, split: str) -> Source:
     found = find_texts(path, split)
     if found is None:
         raise DataError(
-            f"dataset.params.path: {path} has neither {split}/<class>/*.txt nor {split}_<class>.jsonl (.xz, .gz)"
+            f"dataset.params.path: {path} has neither {split}/<class>/*.txt nor {split}_<class>.jsonl (.xz, .gz, .bz2)"
         )
     return found
 

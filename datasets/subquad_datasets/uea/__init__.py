@@ -16,7 +16,7 @@ class UeaConfig(DatasetConfig):
     )
     path: str | None = param(
         None,
-        meaning="folder with <problem>/<problem>_TRAIN.ts or <problem>_TRAIN.ts (.ts, .ts.xz, .ts.gz); "
+        meaning="folder with <problem>/<problem>_TRAIN.ts or <problem>_TRAIN.ts (also .xz, .gz, .bz2); "
         "null: what ships with sktime or was downloaded",
         path=True,
         min_length=1,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
-from subquad_datasets.uea.lines import fault
+from subquad_datasets.text.lines import fault
 
 TAGS = (
     "problemName",

@@ -15,8 +15,8 @@ import numpy as np
 
 from subquad.data import NO_LABEL
 from subquad.suggest import did_you_mean
+from subquad_datasets.text.lines import fault
 from subquad_datasets.uea.header import Header
-from subquad_datasets.uea.lines import fault
 
 Missing = Literal["refuse", "interpolate"]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from subquad.data import hashed
+from subquad_datasets.text.lines import fault
 from subquad_datasets.uea.header import Header, parse_header
-from subquad_datasets.uea.lines import fault, read_lines
+from subquad_datasets.uea.lines import read_lines
 from subquad_datasets.uea.rows import Missing, Place, Row, parse_row
 
 
@@ -50,7 +51,7 @@ class Cases:
 
 
 def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -> Cases:
-    """Read a .ts, .ts.xz or .ts.gz file.
+    """Read a .ts file, plain or compressed.
 
     Args:
         path: the file.
