@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from command import cli
 from safetensors.numpy import load_file
 from small_run import only_run, run_here
 
+from subquad.cli.main import main
 from subquad.drivers.verify import verify
 from subquad.runs import PREDICTIONS, read_records, read_result
 
@@ -23,7 +26,7 @@ MODEL = (
 
 
 @pytest.mark.ci
-def test_results_do_not_depend_on_how_batches_are_cut(ticket, small, tmp_path):
+def test_results_do_not_depend_on_how_batches_are_cut(ticket, small, tmp_path, capsys):
     whole, cut = ticket(*MODEL), ticket(*MODEL, "train.micro_batch=2", "train.eval_batch_size=3")
     for run in (whole, cut):
         assert run_here(run) == "finished"
@@ -45,3 +48,17 @@ def test_results_do_not_depend_on_how_batches_are_cut(ticket, small, tmp_path):
     (verified,) = verify(whole.folder)
     assert not verified.faults
     assert "recomputed from" in verified.words
+
+    (tmp_path / "prompts.txt").write_text("once\nupon a time\n")
+
+    def predicted(*settings: str) -> list[str]:
+        assert main(["predict", str(whole.folder), str(tmp_path / "prompts.txt"), *settings]) == 0
+        return [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()]
+
+    capsys.readouterr()
+    assert [len(one.encode()) for one in predicted("task.params.max_new_tokens=5")] == [5, 5]
+    hot = ("task.params.temperature=3.0", "task.params.max_new_tokens=40")
+    assert predicted(*hot) == predicted(*hot) != predicted(*hot, "task.params.sampling_seed=1")
+    assert main(["predict", str(whole.folder), str(tmp_path / "prompts.txt"), "train.lr=1"]) == 2
+    message = "train.lr=1: only the task of a trained model can have other settings: task.params.KEY=VALUE"
+    assert message in capsys.readouterr().err

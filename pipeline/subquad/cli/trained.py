@@ -16,29 +16,34 @@ if TYPE_CHECKING:
 
 _WHICH = click.Choice(["best", "last"])
 _FILE = LocalPath(exists=True, dir_okay=False, path_type=Path)
+_settings = click.argument("settings", nargs=-1, metavar="[task.params.KEY=VALUE]...")
 _which = click.option("--which", type=_WHICH, default="best", show_default=True, help="Checkpoint.")
 
 
 @click.command("predict")
 @click.argument("run")
 @click.argument("file", type=_FILE)
+@_settings
 @click.option("--out", type=LocalPath(path_type=Path, dir_okay=False), help="File of the answers. Default: stdout.")
 @_which
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples at once. Default: as in evaluations.")
-def predict_command(run: str, file: Path, out: Path | None, which: str, batch_size: int | None) -> None:
+def predict_command(
+    run: str, file: Path, settings: tuple[str, ...], out: Path | None, which: str, batch_size: int | None
+) -> None:
     """Write RUN's answer to each sample of FILE.
 
     RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads; it needs
     no labels. There is one JSON object for each sample, in the order of the file: a class and the probability of each,
-    or a text.
+    or a text. Settings of the task may be others than in training, such as those of a search for texts.
 
     \b
     subquad predict runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 new.ts
     subquad predict runs/summaries/20260101-101500-ab12cd34 articles.jsonl --out summaries.jsonl
+    subquad predict runs/writer/20260101-101500-ab12cd34 prompts.txt task.params.temperature=0.8
     """
     from subquad.runs import json_value, write_text
 
-    trained, split = _opened(run, which, file, labelled=False)
+    trained, split = _opened(run, which, file, settings, labelled=False)
     rows = (json.dumps(json_value(row)) for row in trained.answers(split, batch_size))
     if out is None:
         for row in rows:
@@ -50,13 +55,15 @@ def predict_command(run: str, file: Path, out: Path | None, which: str, batch_si
 @click.command("eval")
 @click.argument("run")
 @click.argument("file", type=_FILE)
+@_settings
 @_which
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def eval_command(run: str, file: Path, which: str, as_json: bool) -> None:
+def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as_json: bool) -> None:
     """Score RUN on another labelled FILE.
 
     RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads. The scores
-    are no result of the run: FILE is not its test split, and no file of the run changes.
+    are no result of the run: FILE is not its test split, and no file of the run changes. Settings of the task may be
+    others than in training.
 
     \b
     subquad eval runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 other.ts
@@ -64,7 +71,7 @@ def eval_command(run: str, file: Path, which: str, as_json: bool) -> None:
     from subquad.report.text import metric_lines
     from subquad.runs import json_value
 
-    trained, split = _opened(run, which, file, labelled=True)
+    trained, split = _opened(run, which, file, settings, labelled=True)
     scores = trained.scores(split)
     if as_json:
         about = {"run": str(trained.parts.run.folder), "file": str(file), "is_test_split": False}
@@ -105,7 +112,7 @@ def export_command(run: str, folder: Path, form: str, which: str) -> None:
     print_line(folder)
 
 
-def _opened(run: str, which: str, file: Path, *, labelled: bool) -> tuple[Trained, Split]:
+def _opened(run: str, which: str, file: Path, settings: tuple[str, ...], *, labelled: bool) -> tuple[Trained, Split]:
     """On a GPU where there is one. What a reader of the answers must know goes to stderr."""
     import torch
 
@@ -113,7 +120,7 @@ def _opened(run: str, which: str, file: Path, *, labelled: bool) -> tuple[Traine
     from subquad.drivers.trained import Trained
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trained = Trained.of(found(run), which, device)
+    trained = Trained.of(found(run), which, device, settings)
     split = trained.dataset.open_file(file, labelled=labelled)
     for note in getattr(split, "notes", ()):
         click.echo(note, err=True)

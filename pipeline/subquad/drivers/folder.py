@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,8 +125,12 @@ def changes(run: Run) -> list[str]:
     return []
 
 
-def reopen_one(folder: Path) -> Run:
+def reopen_one(folder: Path, overrides: Sequence[str] = ()) -> Run:
     """One run, also where it is a cell of a study.
+
+    Args:
+        folder: the run's.
+        overrides: KEY=VALUE, of what may be another than when it was trained.
 
     Raises:
         RunError: the folder is no run.
@@ -137,7 +141,7 @@ def reopen_one(folder: Path) -> Run:
         raise RunError(f"{folder}: a study; give one of its runs: {', '.join(below[:9]) or 'there is none yet'}")
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
-    return load_study(str(folder / EXPERIMENT)).placed(folder).runs[0]
+    return load_study(str(folder / EXPERIMENT), overrides).placed(folder).runs[0]
 
 
 def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:

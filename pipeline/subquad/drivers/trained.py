@@ -5,7 +5,7 @@ Letters: B batch, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from subquad.engine.group import CPU, Group
 from subquad.engine.parts import ModelParts, build_dataset, build_model, build_task
 from subquad.engine.start import start_from
 from subquad.engine.tensors import load_model
-from subquad.errors import PluginError, RunError
+from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
 from subquad.nn.kernels import using
+
+_OF_TASK = "task.params."
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,27 @@ class Trained:
     parts: ModelParts
 
     @staticmethod
-    def of(folder: Path, which: str, device: torch.device = CPU) -> Trained:
+    def of(folder: Path, which: str, device: torch.device = CPU, settings: Sequence[str] = ()) -> Trained:
         """From a run's folder.
 
         Args:
             folder: the run's.
             which: "best" or "last" checkpoint.
             device: where the model is to compute.
+            settings: task.params.KEY=VALUE, others of the task than in training.
 
         Raises:
+            ConfigError: a setting is none of the task.
             RunError: there is no such run or checkpoint.
             CheckpointError: the checkpoint is damaged.
         """
         if which not in ("best", "last"):
             raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
-        run = reopen_one(folder)
+        if wrong := [one for one in settings if not one.startswith(_OF_TASK)]:
+            raise ConfigError(
+                f"{wrong[0]}: only the task of a trained model can have other settings: {_OF_TASK}KEY=VALUE"
+            )
+        run = reopen_one(folder, settings)
         weights = trained_weights(run.checkpoints, best=which == "best")
         if weights is None:
             raise RunError(f"{run.folder}: no checkpoint yet")
