@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import time
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from writing import documents, greedy, maker, model_of, prompts, sequence_spec, text_spec
 
+from subquad.data import DataSpec
 from subquad.engine.group import Group
 from subquad.engine.tensors import model_tensors
 
@@ -56,4 +59,30 @@ def _compare(group: Group, strategy: str, model: Any, share: dict[str, Tensor], 
     torch.testing.assert_close(torch.tensor(found), torch.tensor(losses), rtol=1e-6, atol=0)
     for name, weight in model_tensors(model).items():
         torch.testing.assert_close(weight, weights[name], rtol=1e-9, atol=1e-12)
+    if strategy == "fsdp2":
+        group.make_whole(model)
     assert torch.equal(greedy(model, share, 6)[0], tokens[group.rank :: 2])
+
+
+def train_long_document(rank: int, mixer: str, recompute: bool, limit: float) -> None:
+    """One step at the paper's size: 4,096 source tokens, 256 targets, width 512, twice 12 layers, 50,257 tokens.
+
+    Args:
+        limit: GiB of memory that this process may take.
+    """
+    torch.set_num_threads(1)
+    spec = DataSpec.tokens(4096, 50_257, target="sequence", end_token=1, lengths={"target": 256})
+    size = {"num_layers": 12, "dim": 512, "num_heads": 8, "dropout": 0.1}
+    model = model_of("encoder-decoder", maker(mixer), spec, torch.float32, **size).train()
+    wrapped = Group().wrap(model, "ddp", False, recompute)
+    keep = torch.arange(4096)[None] < 4000
+    batch = {"inputs": torch.randint(2, 50_257, keep.shape) * keep, "keep": keep}
+    batch["labels"] = torch.randint(2, 50_257, (1, 256))
+    start, optimizer = time.process_time(), torch.optim.AdamW(model.parameters())
+    loss = wrapped(batch).outputs.loss.mean()
+    loss.backward()
+    optimizer.step()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{mixer}, recompute {recompute}: {peak:.1f} GiB, {time.process_time() - start:.0f} s")
+    assert loss.isfinite()
+    assert peak < limit

@@ -18,8 +18,6 @@ from subquad.nn import Backbone
 
 CPU = torch.device("cpu")
 Result = TypeVar("Result")
-_DECODING = ("start", "prefill", "step")
-"""Methods of a `Decoder` and of its blocks that need whole weights, as `forward` does."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +111,11 @@ class Group:
 
     def _sharded(self, model: Backbone) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+        from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.world_size,))
         for part in (*model.blocks, model):
             fully_shard(part, mesh=mesh)
-            for name in _DECODING:
-                if hasattr(part, name):
-                    register_fsdp_forward_method(part, name)
         return model
 
     def make_whole(self, model: nn.Module) -> None:

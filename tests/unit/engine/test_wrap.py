@@ -7,7 +7,7 @@ import tempfile
 import pytest
 import torch
 from torch import multiprocessing
-from wrapped import models, one_of_two, trained
+from wrapped import models, one_of_two, train_long_document, trained
 from writing import greedy
 
 from subquad.engine.group import Group
@@ -51,3 +51,10 @@ def test_two_processes_score_train_and_write_as_one_does():
         expected.append((losses, model_tensors(model), tokens))
     with tempfile.TemporaryDirectory() as scratch:
         multiprocessing.spawn(one_of_two, (f"{scratch}/rendezvous", expected), nprocs=2)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("mixer", ["mdfwa", "softmax"])
+def test_a_long_document_trains_within_24_gb(mixer):
+    """With room to spare; `pytest -s` shows the figures of docs/measurements.md."""
+    multiprocessing.spawn(train_long_document, (mixer, True, 6.0), nprocs=1)
