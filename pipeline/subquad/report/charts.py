@@ -257,7 +257,7 @@ def score_charts(report: Report) -> list[ScoreChart]:
             bar = _Bar(row.name, colours[row.name], mean, low, high, len(row.seeds) > 1)
             found.setdefault((*row.family, row.metric), []).append(bar)
     for guess in report.references:
-        mean, low, high = map(Metric(guess.metric).scaled, (guess.value, *guess.interval))
+        mean, low, high = map(Metric(guess.metric).scaled, (guess.value, *guess.reach))
         bar = _Bar(guess.name, _BASELINE_COLOUR, mean, low, high, is_full=False)
         own = found.get((*guess.family, guess.metric), [])
         own += [bar] if _is_near(bar, own) else []

@@ -12,7 +12,7 @@ from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
 from subquad.report.published import Beside, published_beside, published_faults, source_title
 from subquad.report.ranks import RANK_METHOD, p_text, rank_cells
-from subquad.report.references import REFERENCE_MEANING, WILSON_MEANING, Reference
+from subquad.report.references import REFERENCE_MEANING, Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
@@ -194,7 +194,7 @@ def _row_cells(row: TableRow, score: str, named: bool, besides: Sequence[str]) -
         "seeds": str(len(row.counted)),
         score: _score(row, named),
         "last epoch": Metric(row.metric).score(row.last_score),
-        **{Metric(name).with_unit: _with_interval(row, name, row.besides.get(name)) for name in besides},
+        **{Metric(name).with_unit: _ended(name, row.besides.get(name), row.interval(name)) for name in besides},
         "published": DASH,
         "status": row.status(reasons=False),
         "parameters": DASH if row.parameters is None else f"{row.parameters:,}",
@@ -210,12 +210,11 @@ def _named(row: TableRow | Reference) -> dict[str, str]:
 
 
 def _reference_cells(one: Reference, score: str, named: bool, besides: Sequence[str]) -> dict[str, str]:
-    metric = Metric(one.metric)
-    shown = metric.score(one.value) + (f" {metric.interval(*one.interval)}" if one.is_accuracy else "")
+    metric, shown = Metric(one.metric), _ended(one.metric, one.value, one.interval)
     return {
         **_named(one),
         score: f"{shown} {metric.with_unit}" if named else shown,
-        **{Metric(name).with_unit: Metric(name).score(one.score(name)) for name in besides},
+        **{Metric(name).with_unit: _ended(name, one.score(name), one.given(name)) for name in besides},
         "status": f"n = {one.samples:,}",
     }
 
@@ -224,13 +223,12 @@ def _score(row: TableRow, named: bool = False) -> str:
     metric = Metric(row.metric)
     label = f" {metric.with_unit}" if named else ""
     best = " best on test" if row.protocol == "paper" else ""
-    return _with_interval(row, row.metric, row.score) + (f"{label}{best}" if row.score else "")
+    return _ended(row.metric, row.score, row.interval(row.metric)) + (f"{label}{best}" if row.score else "")
 
 
-def _with_interval(row: TableRow, name: str, score: Spread | None) -> str:
-    """A metric of the test split, with the runs' interval over its samples if they give one."""
-    ends, metric = row.interval(name), Metric(name)
-    return metric.score(score) + (f" {metric.interval(*ends)}" if ends else "")
+def _ended(metric: str, value: Spread | float | None, ends: tuple[float, float] | None) -> str:
+    """`22.31 ± 0.20 [21.4, 23.1]`, with the ends of an interval over the test samples where they are known."""
+    return Metric(metric).score(value) + (f" {Metric(metric).interval(*ends)}" if ends else "")
 
 
 def _in_short(beside: Iterable[Beside]) -> str:
@@ -241,10 +239,13 @@ def _notes(report: Report) -> Iterator[str]:
     """What each protocol means, and what runs say a reader of their numbers must know, with the rows it is said of."""
     yield from sorted({f"{row.protocol}: {row.protocol_label}" for row in report.rows})
     if report.references:
-        known = any(one.is_accuracy for one in report.references)
-        yield f"reference: {REFERENCE_MEANING}" + (f": {WILSON_MEANING}" if known else "")
+        whose = {
+            one.metric: ", Wilson's" if one.metric == "accuracy" else "" for one in report.references if one.interval
+        }
+        told = [f"{Metric(name).word} [95 % interval over the test samples{end}]" for name, end in whose.items()]
+        yield ": ".join((f"reference: {REFERENCE_MEANING}", *filter(None, [", ".join(told)])))
     for name in dict.fromkeys(row.metric for row in report.rows if row.interval(row.metric)):
-        yield f"{Metric(name).word} [95 % interval over the test samples, mean over the seeds]"
+        yield f"{Metric(name).word} of a mixer [95 % interval over the test samples, mean over the seeds]"
     found: dict[tuple[str, str], list[str]] = {}
     for row in report.rows:
         for note in row.notes:

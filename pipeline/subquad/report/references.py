@@ -15,8 +15,7 @@ from subquad.report.rows import TableRow, short_setting, varying
 from subquad.report.run import ReportedRun
 from subquad.report.text import Spread, printable
 
-REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN"
-WILSON_MEANING = "accuracy [95 % interval over the test samples, Wilson's]"
+REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +55,19 @@ class Reference:
         return f"reference: {self.words}"
 
     @property
-    def is_accuracy(self) -> bool:
-        """Whether it is a share of the test samples, which has an interval."""
-        return self.metric == "accuracy"
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval over the test samples: of an accuracy Wilson's, of another metric what the data set gives."""
+        return stats.wilson(self.value, self.samples) if self.metric == "accuracy" else self.given(self.metric)
+
+    def given(self, metric: str) -> tuple[float, float] | None:
+        """The interval of a metric that the data set gives."""
+        low, high = (self.score(f"{metric}_{end}") for end in ("low", "high"))
+        return None if low is None or high is None else (low, high)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval over the test samples; of another metric the value twice."""
-        return stats.wilson(self.value, self.samples) if self.is_accuracy else (self.value, self.value)
+    def reach(self) -> tuple[float, float]:
+        """The interval; the value twice where there is none."""
+        return self.interval or (self.value, self.value)
 
     def score(self, metric: str) -> float | None:
         """What the guess scores by another metric."""

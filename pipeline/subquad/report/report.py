@@ -165,9 +165,10 @@ def _names(pairs: Sequence[Comparison]) -> str:
 def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
     """For the rows and references of one data set and protocol; empty where there is nothing to say.
 
-    Only accuracies are judged: of other guesses no interval is known.
+    Judged are metrics of which more is better, where the intervals over the test samples are known on both sides.
     """
-    judged = [row for row in rows if row.metric == "accuracy" and row.score is not None]
+    known = [row for row in rows if row.metric == "accuracy" or row.interval(row.metric)]
+    judged = [row for row in known if row.score is not None and row.mode == "max"]
     pairs = [(row, _best_of(row, references)) for row in judged]
     parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
     if parts and (missing := [row.name for row, found in pairs if found is None]):
@@ -181,13 +182,14 @@ def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None
     """The reference with the highest upper end among those of the row's own runs."""
     own = {run.folder for run in row.counted}
     found = [one for one in references if one.metric == row.metric and own & {run.folder for run in one.runs}]
-    return max(found, key=lambda one: one.interval[1], default=None)
+    return max((one for one in found if one.interval), key=lambda one: one.reach[1], default=None)
 
 
 def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
     metric = Metric(reference.metric)
-    share, ends = metric.points(reference.value), metric.interval(*reference.interval)
-    what, parts = f"the best reference score ({reference.words} {share} % {ends})", list[str]()
+    share = f"{metric.points(reference.value)}{' %' if metric.is_percent else ''}"
+    ends = metric.interval(*reference.reach)
+    what, parts = f"the best reference score ({reference.words} {share} {ends})", list[str]()
     for verdict, start, end in (
         ("above", "above", ""),
         ("not above", "not shown to be above", " (scores up to it need no trained model)"),
@@ -200,19 +202,21 @@ def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
 
 def _judge(row: TableRow, reference: Reference) -> Literal["above", "not above", "few seeds"]:
     """Above: the lower end of the row's 95 % interval lies over the upper end of the reference's."""
-    high = reference.interval[1]
+    high = reference.reach[1]
     if row.score is None or row.score.mean <= high:
         return "not above"
-    low = _lower_end(row.score, reference.samples)
+    ends = row.interval(row.metric) or stats.wilson(row.score.mean, reference.samples)
+    low = _lower_end(row.score, ends[0])
     return "few seeds" if low is None else "above" if low > high else "not above"
 
 
-def _lower_end(score: Spread, samples: int) -> float | None:
-    """Lower end of an accuracy's 95 % interval over seeds and test samples, None with one seed.
+def _lower_end(score: Spread, low: float) -> float | None:
+    """Lower end of a 95 % interval over seeds and test samples, None with one seed.
 
-    The distances of Student's t over the seeds and Wilson's over the samples, added in squares (Newcombe, 1998).
+    The distances of Student's t over the seeds and of `low`, the lower end over the samples, added in squares
+    (Newcombe, 1998).
     """
     if score.std is None:
         return None
     of_seeds = stats.t_quantile(score.count - 1.0) * score.std / sqrt(score.count)
-    return score.mean - hypot(of_seeds, score.mean - stats.wilson(score.mean, samples)[0])
+    return score.mean - hypot(of_seeds, score.mean - low)

@@ -70,12 +70,11 @@ def _row(row: TableRow) -> dict[str, Any]:
 
 
 def _reference(one: Reference) -> dict[str, Any]:
-    low, high = one.interval
     return {
         "kind": "reference",
         "mixer": one.name,
         "reference": one.key,
-        "score": {"mean": one.value, **({"low": low, "high": high} if one.is_accuracy else {})},
+        "score": {"mean": one.value, **dict(zip(("low", "high"), one.interval or (), strict=False))},
         **_picked(one, ("dataset", "protocol", "metric", "samples")),
         "runs": [{"name": run.name} for run in one.runs],
     }

@@ -50,7 +50,8 @@ def test_rows_compare_the_first_tested_metric_and_show_the_others(report):
     assert line["test ROUGE-L"] == "23.10 [20.0, 26.0]"
     assert (line["ROUGE-1"], line["ROUGE-2"]) == ("40.00", "15.00")
     assert not {"rougeL_low", "macro-F1 (%)", "loss"} & set(table.columns)
-    assert "ROUGE-L [95 % interval over the test samples, mean over the seeds]" in document_of(report).sections[0].notes
+    told = "ROUGE-L of a mixer [95 % interval over the test samples, mean over the seeds]"
+    assert told in document_of(report).sections[0].notes
 
 
 def test_references_of_the_compared_metric_stand_in_the_table_without_an_interval(report, as_text):
@@ -67,6 +68,22 @@ def test_references_of_the_compared_metric_stand_in_the_table_without_an_interva
     assert "score_low" not in records[-1]
     assert records[0]["besides_rouge2_mean"] == "0.15"
     assert report.headlines == ()
+
+
+def test_references_with_an_interval_are_what_mixers_are_held_against(factory, as_text):
+    guess = {**GUESS, "rougeL_low": {"lead-3": 0.19}, "rougeL_high": {"lead-3": 0.21}}
+    study = factory.study()
+    for mixer, rouge in {"identity": 0.2, "mdfwa": 0.24, "led": 0.22}.items():
+        for seed in range(2):
+            ends = {"rougeL_low": rouge - 0.015, "rougeL_high": rouge + 0.015}
+            scores = {"rougeL": rouge + 1e-4 * seed, **ends}
+            summaries(study, factory, mixer=mixer, seed=seed, rouge=rouge, scores=scores, reference_scores=guess)
+    report = read_report([study])
+    assert report.headlines[-1] == (
+        "pubmed (honest): above the best reference score (lead-3 20.0 [19.0, 21.0]): mdfwa; not shown to be above it: "
+        "identity, led (scores up to it need no trained model)"
+    )
+    assert r"20.00 \[19.0, 21.0\]" in as_text(report, "md")
 
 
 def test_charts_while_training_show_what_selects_and_those_of_scores_what_is_compared(report):
