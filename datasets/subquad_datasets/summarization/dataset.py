@@ -134,7 +134,7 @@ class PubmedSummarization(ArticleDataset):
     def describe(self) -> DataSpec:
         if self.config.titles and not self.facts["train"]["titles"]:
             raise DataError("dataset.params.titles: no article of TRAIN has section titles; use titles=false")
-        return super().describe()
+        return replace(super().describe(), benchmark="PubMed" if self.config.path else "")
 
     def notes(self) -> tuple[str, ...]:
         stand_in = () if self.config.path else ("stand-in data: generated articles of invented words",)

@@ -54,7 +54,7 @@ class _Conditions(_Strict):
     protocols: dict[str, tuple[str, str]] = Field({})
     expect: dict[str, tuple[str, Any]] = Field({})
     exceptions: dict[str, dict[str, tuple[str, Any]]] = Field({}, alias="except")
-    samples: dict[str, int]
+    samples: dict[str, int | None]
     mixer: dict[str, dict[str, list[dict[str, Any]]]] = Field({})
     seeds: int | None = None
     never: str = ""
@@ -130,13 +130,13 @@ class _PublishedTable(_Strict):
     cautions: list[_Caution] = Field([])
     rows: tuple[_PublishedRow, ...]
 
-    def find(self, mixer: str, benchmark: str, metric: str) -> list[_PublishedRow]:
-        """Rows of a mixer on a benchmark, from the tables that report results."""
+    def find(self, mixer: str, benchmark: str, metric: str, label: str = "") -> list[_PublishedRow]:
+        """Rows of a mixer on a benchmark, from the tables that report results; those of a label, where it has some."""
         return [
             row
             for row in self.rows
             if (row.benchmark, row.metric) == (benchmark, metric)
-            and row.model in self.models.get(mixer, [])
+            and row.model in self.models.get(label, self.models.get(mixer, []))
             and row.table in self.tables.get(row.source, [])
         ]
 
@@ -187,7 +187,7 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
         key: a setting: from the tables that change it alone, the rows for its value in `row`.
     """
     if not key:
-        where = (row.mixer, row.benchmark, row.metric)
+        where = (row.mixer, row.benchmark, row.metric, row.label)
         return [table.beside(row, one) for table in published_tables() for one in table.find(*where)]
     name, value = key.removeprefix("mixer.params."), row.first.leaves.get(key)
     return [
@@ -275,7 +275,7 @@ def _differences(
     yield from _unlike(leaves, expect)
     params = [{f"mixer.params.{key}": (key, value) for key, value in one.items()} for one in variants]
     yield from min((list(_unlike(leaves, one)) for one in params), key=len, default=[])
-    if samples is not None and samples != printed:
+    if None not in (samples, printed) and samples != printed:
         yield f"{samples} test samples, published {printed}"
     if row.counted and rule.seeds is not None and len(row.seeds) < rule.seeds:
         yield f"{len(row.seeds)} of the {rule.seeds} seeds that the published mean has"

@@ -47,6 +47,13 @@ def test_published_rows_of_a_mixer():
     assert find("agf", "JapaneseVowels", "perplexity") == []
 
 
+def test_a_label_with_rows_of_its_own_comes_before_the_mixer():
+    (full,) = find("mdfwa", "PubMed", "rougeL", "MDFWA")
+    (ablation,) = find("mdfwa", "PubMed", "rougeL", "MDFWA-fixed-scales")
+    assert (full.value, full.table, ablation.value, ablation.table) == (21.9, "Table 1", 21.2, "Table 2")
+    assert find("mdfwa", "PubMed", "rougeL", "mine") == []
+
+
 def test_the_perfect_score_is_never_a_target():
     (row,) = find("agf", "SpokenArabicDigits", "accuracy")
     assert (row.value, row.target) == (100.0, False)
