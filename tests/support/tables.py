@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from subquad.nn import Batch, Decoder, ModelOutput
 
 
 class TableDecoder(Decoder):
-    """The next token's logits follow from the sample's document, the position and the token before.
+    """The next token's logits follow from the sample's document, the position and the sum of the two tokens before.
 
     Args:
         logits: (documents, positions, V, V); `inputs` (B, 1) are numbers of documents.
@@ -31,10 +31,9 @@ class TableDecoder(Decoder):
         return self.logits[documents, 0, 0], {"position": nothing, "text": [nothing[:, None]]}, {"document": documents}
 
     def step(self, tokens: Tensor, state, memory):
-        """The text travels with the state, so that a state of another beam would show."""
         position, (text,) = state["position"] + 1, state["text"]
-        last = tokens + 0 * text[:, -1]
-        logits = self.logits[memory["document"], position.clamp_max(self.logits.shape[1] - 1), last]
+        before = (tokens + text[:, -1]) % self.logits.shape[2]
+        logits = self.logits[memory["document"], position.clamp_max(self.logits.shape[1] - 1), before]
         return logits, {"position": position, "text": [torch.cat([text, tokens[:, None]], 1)]}
 
 
@@ -47,7 +46,8 @@ def exhaustive(logits: Tensor, end: int, longest: int, penalty: float, least: in
             over = text[-1] == end or length == longest
             if not over or end in text[:-1] or (text[-1] == end and length <= least):
                 continue
-            before = (0, *text[:-1])
+            padded = (0, 0, *text)
+            before = [(one + other) % len(allowed[0]) for one, other in pairwise(padded)]
             total = sum(float(allowed[place, before[place], token]) for place, token in enumerate(text))
             found[text] = total / length**penalty
     return found

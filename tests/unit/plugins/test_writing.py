@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,9 +15,10 @@ from subquad_plugins.language_modeling.search import Rules, beam_search, drawing
 VOCABULARY, END, LONGEST = 4, 3, 4
 
 
-def tables(seed: int, documents: int = 3, vocabulary: int = VOCABULARY, longest: int = LONGEST) -> torch.Tensor:
+def tables(seed: int, vocabulary: int = VOCABULARY, longest: int = LONGEST, scale: float = 2.0) -> torch.Tensor:
+    """Of three documents."""
     generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(documents, longest, vocabulary, vocabulary, generator=generator)
+    return scale * torch.randn(3, longest, vocabulary, vocabulary, generator=generator)
 
 
 def batch_of(*documents: int) -> dict[str, torch.Tensor]:
@@ -26,15 +29,16 @@ def ids(text: torch.Tensor) -> tuple[int, ...]:
     return tuple(one for one in text.tolist() if one)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
+    scale=st.sampled_from([0.5, 2.0, 6.0]),
     penalty=st.sampled_from([-1.0, 0.0, 0.5, 1.0, 3.0]),
     longest=st.integers(1, LONGEST),
     least=st.integers(0, 2),
 )
-def test_a_wide_beam_finds_the_best_of_all_texts(seed, penalty, longest, least):
-    logits = tables(seed)
+def test_a_wide_beam_finds_the_best_of_all_texts(seed, scale, penalty, longest, least):
+    logits = tables(seed, scale=scale)
     rules = Rules(END, longest, least)
     found = beam_search(TableDecoder(logits), batch_of(0, 1, 2), rules, width=27, length_penalty=penalty)
     assert found.text.shape == (3, longest)
@@ -58,10 +62,10 @@ def test_documents_of_a_batch_do_not_see_each_other(seed, width, penalty):
 
 
 def greedily(logits: torch.Tensor, longest: int) -> tuple[int, ...]:
-    text = [0]
-    while len(text) <= longest and text[-1] != END:
-        text.append(1 + int(logits[len(text) - 1, text[-1], 1:].argmax()))
-    return tuple(text[1:])
+    text = [0, 0]
+    while len(text) - 2 < longest and text[-1] != END:
+        text.append(1 + int(logits[len(text) - 2, (text[-1] + text[-2]) % VOCABULARY, 1:].argmax()))
+    return tuple(text[2:])
 
 
 def test_a_beam_of_one_is_greedy():
@@ -104,14 +108,16 @@ def test_of_equals_the_smaller_tokens_and_the_shorter_text_are_taken():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_run_of_tokens_comes_twice(size):
-    model = TableDecoder(tables(3, vocabulary=5, longest=12))
+    logits = tables(3, vocabulary=5, longest=12)
+    model = TableDecoder(logits)
     free = beam_search(model, batch_of(0, 1, 2), Rules(0, 12), width=3).text
-    held = beam_search(model, batch_of(0, 1, 2), Rules(0, 12, 0, size), width=3).text
+    held, scores = beam_search(model, batch_of(0, 1, 2), Rules(0, 12, 0, size), width=3)
     runs = [[ids(one)[start : start + size] for start in range(len(ids(one)) - size + 1)] for one in held]
     assert all(len(set(one)) == len(one) for one in runs)
     assert not torch.equal(free, held)
     if size == 1:  # four tokens, then nothing is allowed
         assert sorted(ids(held[0])) == [1, 2, 3, 4]
+        assert float(scores[0]) == pytest.approx(exhaustive(logits[0], 0, 4, 1.0)[ids(held[0])], abs=1e-12)
 
 
 def test_draws_follow_temperature_top_k_and_seed():
@@ -129,3 +135,19 @@ def test_draws_follow_temperature_top_k_and_seed():
     assert drawn(1.0, top_k=2)[2] == pytest.approx(1 / (1 + torch.e), abs=0.03)
     assert torch.equal(drawn(1.0), drawn(1.0))
     assert not torch.equal(drawn(1.0), drawn(1.0, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("penalty", "first", "then", "best"), [(3.0, -0.1, -0.05, (1, 1, 1, END)), (-1.0, -1.22, -0.02, (1, END))]
+)
+def test_a_beam_is_kept_as_long_as_it_may_win(penalty, first, then, best):
+    """The end at once, of log p `first`, is beaten by 1 with the rest of the chance and what comes after it."""
+    logits = torch.full((1, 4, 4, 4), -40.0)
+    end = math.exp(first)
+    logits[0, 0, 0, [1, END]] = torch.tensor([math.log(1 - end), first])
+    chosen = [1, 1, END] if penalty > 0 else [END, END, END]
+    for place, token in enumerate(chosen, 1):
+        logits[0, place, :, token] = then
+        logits[0, place, :, 3 - token if token == 1 else 1] = math.log(1 - math.exp(then))
+    found = beam_search(TableDecoder(logits), batch_of(0), Rules(END, 4), width=4, length_penalty=penalty)
+    assert ids(found.text[0]) == best
