@@ -27,7 +27,7 @@ class TokenTask(Task):
         spec: of a data set of tokens.
 
     Raises:
-        DataError: it has no vocabulary.
+        DataError: it has no vocabulary, or other labels.
     """
 
     counts_tokens = True
@@ -40,6 +40,11 @@ class TokenTask(Task):
         self.rules = Rules(spec.end_token, longest, config.min_new_tokens, config.no_repeat_ngram)
         if spec.vocab_size < 2:
             raise DataError(f"labels are tokens, which this data set has none of: its vocab_size is {spec.vocab_size}")
+        if spec.target not in ("next-token", "sequence"):
+            raise DataError(
+                f"labels are to be tokens, and this data set's are of target {spec.target!r}: use one that gives them, "
+                "such as text-lm"
+            )
 
     @property
     def num_outputs(self) -> int:

@@ -149,6 +149,10 @@ def test_a_long_continuation_goes_on_from_the_newer_half():
 def test_refusals():
     with pytest.raises(DataError, match="labels are tokens, which this data set has none of: its vocab_size is 0"):
         LanguageModeling(Config(), DataSpec.series(4, 1))
+    with pytest.raises(
+        DataError, match="labels are to be tokens, and this data set's are of target 'class': use one that"
+    ):
+        LanguageModeling(Config(), DataSpec.tokens(4, 9))
     with pytest.raises(ValidationError, match="top_k has no effect with temperature 0: leave it at 0"):
         Config(top_k=3)
     with pytest.raises(PluginError, match=r"outputs must be TokenScores of labels of shape \(2, 3\), got Tensor"):
