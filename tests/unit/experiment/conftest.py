@@ -93,6 +93,7 @@ FAKES = {
     ("dataset", "words"): DatasetPlugin(config=Empty, inputs="tokens", targets=("class",), **_COMMON),
     ("dataset", "files"): DatasetPlugin(config=Files, inputs="series", targets=("class",), **_COMMON),
     ("dataset", "stories"): DatasetPlugin(config=Empty, inputs="series", targets=("sequence",), **_COMMON),
+    ("dataset", "letters"): DatasetPlugin(config=Empty, inputs="tokens", targets=("sequence",), **_COMMON),
     ("task", "summarisation"): TaskPlugin(config=Empty, targets=("sequence",), metric="rouge", **_COMMON),
     ("task", "any"): TaskPlugin(config=Empty, targets=("class", "sequence"), metric="loss", mode="min", **_COMMON),
     ("dataset", "any"): DatasetPlugin(config=Empty, inputs="series", targets=("class",), **_COMMON),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from subquad.errors import ConfigError
 from subquad.experiment import differences, digest
 from subquad.experiment.schema import MixerEntry
 from subquad.plugin import Site
@@ -80,6 +81,17 @@ def test_paths_in_entries_are_absolute_also_in_a_study(loaded, base_text, tmp_pa
     study = loaded(text, "matrix.seed=[0]")
     assert f"name: {tmp_path}/own.py:Half" in study.text
     assert loaded(study.text).runs == study.runs
+
+
+def test_layers_are_counted_in_the_longer_of_two_stacks(loaded, base_text):
+    size = "backbone={name: encoder-decoder, params: {num_layers: 2, decoder_layers: 4}}"
+    given = ("dataset=letters", "task=summarisation", size, "mixer=softmax")
+    entry = "{name: mdfwa, role: decoder, layers: [LAYER]}"
+    run = made(loaded(base_text, *given, f"mixers=[{entry.replace('LAYER', '3')}]"))
+    site = Site(dim=8, role="decoder", layer_index=3, num_layers=4)
+    assert run.mixer_at(site)[0].found.name == "mdfwa"
+    with pytest.raises(ConfigError, match=r"names a layer that is not there, as the backbone has 4"):
+        loaded(base_text, *given, f"mixers=[{entry.replace('LAYER', '4')}]")
 
 
 def test_the_digest_knows_them(loaded, base_text):
