@@ -98,12 +98,7 @@ def find_lines(config: Config) -> dict[TextPart, Lines]:
         DataError: no such file or folder, a split without a file, or no text file.
     """
     if config.path is None:
-        sizes: dict[TextPart, int] = {
-            "train": config.train_size,
-            "validation": config.validation_size,
-            "test": config.test_size,
-        }
-        return {part: GeneratedLines(config.seed, part, size) for part, size in sizes.items()}
+        return {part: GeneratedLines(config.seed, part, getattr(config, f"{part}_size")) for part in PART_NAMES}
     path = Path(config.path)
     if not path.exists():
         raise DataError(f"dataset.params.path: {path} is not there")

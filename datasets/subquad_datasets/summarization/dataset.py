@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from subquad.data import DataSpec, Split, SplitName
 from subquad.errors import DataError
-from subquad_datasets.lm.source import TextPart, find_parts
+from subquad_datasets.lm.source import PART_NAMES, TextPart, find_parts
 from subquad_datasets.packed import PackedColumn
 from subquad_datasets.prepared import read_manifest
 from subquad_datasets.summarization import Config, SourceTargetConfig
@@ -114,12 +114,7 @@ class PubmedSummarization(ArticleDataset):
         config = self.config
         if config.path is not None:
             return super().find()
-        sizes: dict[TextPart, int] = {
-            "train": config.train_size,
-            "validation": config.validation_size,
-            "test": config.test_size,
-        }
-        return {part: GeneratedArticles(config.seed, part, size) for part, size in sizes.items()}
+        return {part: GeneratedArticles(config.seed, part, getattr(config, f"{part}_size")) for part in PART_NAMES}
 
     def articles(self, path: Path, *, labelled: bool = True) -> ArticleFile:
         config = self.config

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from subquad.data import Dataset, DataSpec, Split, SplitName, stratified_validation
+from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
 from subquad_datasets.guesses import majority
 from subquad_datasets.packed import PackedSplit, PackedWriter
 from subquad_datasets.prepared import check_prepared, prepare_once, read_manifest
 from subquad_datasets.text import Config
 from subquad_datasets.text.generate import GeneratedTexts
-from subquad_datasets.text.source import Source, need_texts, sums
+from subquad_datasets.text.lines import fault, json_rows
+from subquad_datasets.text.source import Source, fingerprint, need_texts, sums
 from subquad_datasets.text.split import CutSplit
 
 VOCAB_SIZE = 257
@@ -68,6 +69,14 @@ class Text(Dataset):
             return CutSplit(self._train, self.config.cut)
         part = self._cut[("train", "validation").index(name)]
         return CutSplit(self._train.subset(part), self.config.cut)
+
+    def open_file(self, path: Path, *, labelled: bool) -> CutSplit:
+        """JSON lines with a "text" in each, and where labelled with a "label", the name of a class."""
+        classes = self._facts["classes"] if labelled else []
+        key = {"set": "text", "version": VERSION, "file": fingerprint([path]), "labels": classes}
+        folder = prepare_once(self.root / "lra-text", key, lambda folder: _pack_file(folder, path, classes))
+        split = PackedSplit(folder, "texts", self.config.max_len, shift=1)
+        return CutSplit(split, self.config.cut, tuple(self._clipped(split.uncut_lengths, path.name)))
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
@@ -147,6 +156,20 @@ def _pack(folder: Path, source: Texts, utf8: bool) -> dict[str, Any]:
     if isinstance(source, Source):
         facts["sources"] = sums([path for paths in source.files for path in paths])
     return facts
+
+
+def _pack_file(folder: Path, path: Path, classes: Sequence[str]) -> dict[str, Any]:
+    """Pack the texts of a user's file, with their labels where there are classes."""
+    number = 0
+    with PackedWriter(folder, "texts") as writer:
+        for number, (text, *label) in json_rows(path, *("text", "label")[: 2 if classes else 1]):
+            name = label[0].decode() if label else ""
+            if classes and name not in classes:
+                raise fault(path, number, f"label {name!r} is no class of TRAIN: {', '.join(classes)}")
+            writer.append(text, classes.index(name) if classes else NO_LABEL)
+    if not number:
+        raise fault(path, 1, "the file is empty")
+    return {}
 
 
 def _blank(facts: Mapping[str, Any], name: str) -> list[str]:

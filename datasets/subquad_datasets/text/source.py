@@ -74,10 +74,17 @@ def need_texts(path: Path, split: str) -> Source:
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """One hash of the names, sizes and times of files: cheap, and another one where a file was changed."""
+    """One hash of the names, sizes and times of files: cheap, and another one where a file was changed.
+
+    Raises:
+        DataError: a file is not there.
+    """
     found = hashlib.sha256()
     for path in map(str, paths):
-        stat = os.stat(path)
+        try:
+            stat = os.stat(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
         found.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return found.hexdigest()
 

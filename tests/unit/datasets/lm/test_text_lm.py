@@ -186,8 +186,8 @@ def test_files_of_a_user(make: Make, tmp_path: Path):
     for labelled in (True, False):
         with pytest.raises(DataError, match=r"bad\.txt:2: byte 0xff .*is not UTF-8"):
             dataset.open_file(tmp_path / "bad.txt", labelled=labelled)
-    with pytest.raises(DataError, match=r"no\.txt: cannot be read: No such file"):
-        dataset.open_file(tmp_path / "no.txt", labelled=False)
+        with pytest.raises(DataError, match=r"no\.txt: cannot be read: No such file"):
+            dataset.open_file(tmp_path / "no.txt", labelled=labelled)
 
 
 def test_bad_input(make: Make, tmp_path: Path):

@@ -289,6 +289,28 @@ def test_an_empty_text(make: Make, reviews: Path):
         make().prepare()
 
 
+def test_files_of_a_user(make: Make, reviews: Path, tmp_path: Path):
+    dataset, path = make(), tmp_path / "new.jsonl"
+    path.write_text('{"text": "good", "label": "pos"}\n{"text": "bad"}\n')
+    batch = dataset.open_file(path, labelled=False).fetch(np.array([0, 1]), epoch=0, seed=0)
+    assert batch["labels"].tolist() == [-1, -1]
+    assert bytes(batch["inputs"][1][:3].tolist()) == bytes(byte + 1 for byte in b"bad")
+    with pytest.raises(DataError, match=r"new\.jsonl:2: no text under 'label'"):
+        dataset.open_file(path, labelled=True)
+    path.write_text('{"text": "good", "label": "pos"}\n{"text": "bad", "label": "neg"}\n')
+    split = dataset.open_file(path, labelled=True)
+    assert split.labels.tolist() == [1, 0]
+    assert dataset.reference_scores(split).keys() == {"majority"}
+    path.write_text('{"text": "good", "label": "fine"}\n')
+    with pytest.raises(DataError, match=r"new\.jsonl:1: label 'fine' is no class of TRAIN: neg, pos"):
+        dataset.open_file(path, labelled=True)
+    path.write_text("")
+    with pytest.raises(DataError, match=r"new\.jsonl:1: the file is empty"):
+        dataset.open_file(path, labelled=False)
+    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read: No such file"):
+        dataset.open_file(tmp_path / "none.jsonl", labelled=False)
+
+
 def test_parameters():
     with pytest.raises(ValidationError, match="max_tokens 20 is more than max_len 16: use max_tokens 16 or less"):
         Config(path="x", max_len=16, max_tokens=20)
