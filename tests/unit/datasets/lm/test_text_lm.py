@@ -282,6 +282,31 @@ def test_another_process_makes_the_same_bytes(make: Make, tmp_path: Path):
     assert len(first) == 4
 
 
+GROWTH = """
+import resource, sys
+from pathlib import Path
+from subquad_datasets.lm import Config
+from subquad_datasets.lm.dataset import TextLm
+dataset = TextLm(Config(path=sys.argv[1]), Path(sys.argv[2]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+dataset.prepare()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, dataset.facts["train"]["tokens"])
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is counted in KiB on Linux")
+def test_memory_does_not_grow_with_the_text(tmp_path: Path):
+    line = TEXT.replace("\n", " ")[:999] + "\n"
+    with (tmp_path / "large.txt").open("w") as stream:
+        stream.writelines(line for _ in range(64_000))
+    given = [sys.executable, "-c", GROWTH, tmp_path / "large.txt", tmp_path / "root"]
+    done = subprocess.run(given, check=True, capture_output=True, text=True)
+    grown, tokens = map(int, done.stdout.split())
+    assert tokens == 57_600_000
+    assert grown < 32
+
+
 DATA = os.environ.get("SUBQUAD_REAL_DATA")
 
 
