@@ -97,9 +97,10 @@ class Group:
         FSDP2 works in place and returns the same module; its parameters become sharded tensors.
         """
         for block in model.blocks:
-            if recompute:
-                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-            if compile_blocks:
+            if recompute:  # around what is compiled: inside, torch would leave the block as it is
+                forward = torch.compile(block.forward) if compile_blocks else block.forward
+                block.forward = partial(checkpoint, forward, use_reentrant=False)
+            elif compile_blocks:
                 block.compile()
         if self.world_size == 1:
             return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 
 import pytest
 import torch
@@ -39,6 +40,18 @@ def test_computing_blocks_again_changes_no_number_and_keeps_less(kind):
     assert plain == again
     assert torch.equal(logits, other)
     assert less_kept < 0.5 * all_kept
+
+
+@pytest.mark.ci
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler's own
+def test_compiled_blocks_are_computed_again_too(monkeypatch):
+    """In one graph for each block, or the compiler would refuse."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
+    model, batch = models()[1]
+    expected = trained(model, model, batch, 10.0)
+    again, _ = models()[1]
+    found = trained(again, Group().wrap(again, "ddp", True, True), batch, 10.0)
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.ci
