@@ -64,7 +64,7 @@ def _compare(group: Group, strategy: str, model: Any, share: dict[str, Tensor], 
     assert torch.equal(greedy(model, share, 6)[0], tokens[group.rank :: 2])
 
 
-def train_long_document(rank: int, mixer: str, recompute: bool, limit: float) -> None:
+def train_long_document(rank: int, mixer: str, params: dict[str, Any], recompute: bool, limit: float) -> None:
     """One step at the paper's size: 4,096 source tokens, 256 targets, width 512, twice 12 layers, 50,257 tokens.
 
     Args:
@@ -73,7 +73,7 @@ def train_long_document(rank: int, mixer: str, recompute: bool, limit: float) ->
     torch.set_num_threads(1)
     spec = DataSpec.tokens(4096, 50_257, target="sequence", end_token=1, lengths={"target": 256})
     size = {"num_layers": 12, "dim": 512, "num_heads": 8, "dropout": 0.1}
-    model = model_of("encoder-decoder", maker(mixer), spec, torch.float32, **size).train()
+    model = model_of("encoder-decoder", maker(mixer, **params), spec, torch.float32, **size).train()
     wrapped = Group().wrap(model, "ddp", False, recompute)
     keep = torch.arange(4096)[None] < 4000
     batch = {"inputs": torch.randint(2, 50_257, keep.shape) * keep, "keep": keep}
@@ -83,6 +83,6 @@ def train_long_document(rank: int, mixer: str, recompute: bool, limit: float) ->
     loss.backward()
     optimizer.step()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{mixer}, recompute {recompute}: {peak:.1f} GiB, {time.process_time() - start:.0f} s")
+    print(f"{mixer} {params}, recompute {recompute}: {peak:.1f} GiB, {time.process_time() - start:.0f} s")
     assert loss.isfinite()
     assert peak < limit

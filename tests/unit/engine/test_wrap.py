@@ -67,7 +67,10 @@ def test_two_processes_score_train_and_write_as_one_does():
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("mixer", ["mdfwa", "softmax"])
-def test_a_long_document_trains_within_24_gb(mixer):
-    """With room to spare; `pytest -s` shows the figures of docs/measurements.md."""
-    multiprocessing.spawn(train_long_document, (mixer, True, 6.0), nprocs=1)
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize(
+    ("mixer", "params"), [("mdfwa", {}), ("mdfwa", {"frequencies": "learned"}), ("softmax", {})], ids=str
+)
+def test_a_long_document_trains_within_24_gb(mixer, params, recompute):
+    """`pytest -s` shows the figures of docs/measurements.md."""
+    multiprocessing.spawn(train_long_document, (mixer, params, recompute, 8.0 if recompute else 24.0), nprocs=1)
