@@ -27,6 +27,7 @@ from subquad.cli.tune import search_options, tune_command
 from subquad.errors import ConfigError, Interrupted, RunError, UserError
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages, leave_results, pack
 from subquad.runs import OWNER, flatten, read_json
+from subquad.storage import root_of
 
 if TYPE_CHECKING:
     from subquad.experiment import Study
@@ -66,11 +67,10 @@ _SUBMITTING = [
     click.Option(["--detach"], is_flag=True, help="Return when the job is accepted. Default: follow it to its end."),
     click.Option(
         ["--root"],
-        type=LocalPath(),
         default=_ROOT,
         show_default=True,
         metavar="DIR",
-        help="Folder for runs/ on the head node.",
+        help="Folder for runs/ on the head node; or an address of storage, which also gets checkpoints and a copy.",
     ),
     _INTO,
     *_ADDRESS,
@@ -122,6 +122,7 @@ def _submitted(
 ) -> int:
     """Hand a command in as a job, and follow it. Returns the job's exit code."""
     again = f" --address {address}" * bool(address) + " --insecure" * insecure
+    root, given = _placed(root, given)
     if not root.startswith(("/", "~")):
         raise UserError(f"--root {root}: must be a whole path on the head node, as in /data/subquad or {_ROOT}")
     with tempfile.TemporaryDirectory(prefix="subquad-job-") as scratch:
@@ -147,6 +148,14 @@ def _submitted(
         return 0
     info = _followed(jobs, job, again, as_json)
     return _told(jobs, job, info, into, as_json)
+
+
+def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The folder on the head node, and the options with the storage that an address stands for."""
+    storage = root_of(root)[1]
+    if storage and "overrides" not in given:
+        raise UserError(f"--root {root}: a run goes on where its own storage is; leave it out")
+    return (_ROOT, given | {"overrides": (*given["overrides"], *storage)}) if storage else (root, given)
 
 
 @contextmanager
