@@ -119,6 +119,11 @@ EXPECTED: dict[str, Rows] = {
         **unordered("default", "laplace", "different", "random", **BOUND, **L_LOG_L),
         **unordered("chunk", "rotary", **PADDED, **L_LOG_L),
     },
+    "nystrom": {
+        **core("default", "few", without={"cross", "cross-cache"}, **PADDED),
+        **core("landmarks-alone", without={"cross-cache", "cross-refused"}, **PADDED, cross=True),
+        **core("published", without={"cross", "cross-cache"} | PADDING),
+    },
     "sfpc": {
         **unordered("default", "dirichlet", "periodic", "jacobi, gated", "cyclic", "recurrence", **PADDED),
         **unordered("transform", **PADDED, **L_LOG_L),

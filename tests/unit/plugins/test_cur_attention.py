@@ -15,9 +15,10 @@ from torch.utils._pytree import tree_leaves
 from subquad.plugin import Site
 from subquad_plugins.cur import Config
 from subquad_plugins.cur import naive as oracle
-from subquad_plugins.cur.attention import cur_attention, landmark_attention, put_rows
+from subquad_plugins.cur.attention import cur_attention, put_rows
 from subquad_plugins.cur.core import CUR
 from subquad_plugins.cur.selection import select_indices
+from subquad_plugins.numerics.landmarks import landmark_attention
 from subquad_plugins.numerics.pinv import exact_inverse, pseudo_inverse
 from subquad_plugins.numerics.tensors import laplace, take_rows
 

@@ -19,6 +19,7 @@ LIGHT = [
     "subquad_plugins.mdfwa",
     "subquad_plugins.mega",
     "subquad_plugins.megacur",
+    "subquad_plugins.nystrom",
     "subquad_plugins.sfpc",
     "subquad_plugins.softmax",
     "subquad_plugins.wavelet",

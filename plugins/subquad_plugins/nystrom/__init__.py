@@ -1,0 +1,66 @@
+"""Nystromformer: attention through means of segments, and a convolution of the values. Light half."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import model_validator
+
+from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
+
+
+class Config(AttentionConfig):
+    """Parameters of Nystrom attention."""
+
+    num_landmarks: int = param(
+        64,
+        meaning="segments of the queries and of the keys, whose means are the landmarks; a sample with fewer tokens "
+        "gives all it has",
+        symbol="m",
+        ge=1,
+        search=(16, 32, 64, 128, 256),
+    )
+    iterations: int = param(6, meaning="steps of the iterative pseudo-inverse", ge=1, le=32, search=(2, 4, 6, 8))
+    conv_kernel: int = param(
+        35,
+        meaning="width, an odd number, of each head's convolution of the values that is added; 0: none",
+        symbol="k",
+        ge=0,
+        search=(0, 3, 35),
+    )
+    as_published: bool = param(
+        False, meaning="segments of the padded length, whose means count padding as zeros, as in the authors' code"
+    )
+
+    @model_validator(mode="after")
+    def _a_convolution_has_a_middle(self) -> Config:
+        if self.conv_kernel and self.conv_kernel % 2 == 0:
+            raise ValueError(f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none")
+        return self
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.causal:
+            raise ValueError("Nystrom attention cannot be causal: its landmarks are means of early and late tokens")
+        if site.max_len and self.num_landmarks > site.max_len:
+            raise ValueError(
+                f"num_landmarks {self.num_landmarks} is more than the longest sequence has: use {site.max_len} or less"
+            )
+
+    def narrow(self, facts: Facts) -> Facts:
+        facts = replace(facts, cross=not self.conv_kernel, padding_invariant=not self.as_published)
+        return super().narrow(facts)
+
+
+PLUGIN = MixerPlugin(
+    config=Config,
+    build="subquad_plugins.nystrom.core:Nystrom",
+    summary="Nystromformer: attention through means of segments",
+    paper="Xiong et al. 2021, Nystromformer: a Nystrom-based algorithm for approximating self-attention",
+    facts=Facts(complexity="L"),
+    variants={
+        "few": {"num_landmarks": 5, "conv_kernel": 3},
+        "landmarks-alone": {"num_landmarks": 5, "conv_kernel": 0},
+        "published": {"num_landmarks": 5, "conv_kernel": 3, "as_published": True},
+    },
+)

@@ -1,0 +1,83 @@
+"""Nystrom attention: out = C U+ (R V) with means of segments as landmarks, and a convolution of the values.
+
+Letters: B batch, H heads, Lq and Lk query and key length, E head width, r landmarks.
+Reference: Xiong et al. 2021, Eq. 7, 11 and Algorithm 1. Departures from the authors' code: segments of a sample's own
+length; the inverse starts from each matrix's own norm, as in the paper, and not from the largest of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subquad.errors import PluginError
+from subquad.nn import AttentionCore
+from subquad.plugin import Site
+from subquad_plugins.numerics.landmarks import landmark_attention, segment_means
+from subquad_plugins.numerics.pinv import pseudo_inverse
+from subquad_plugins.nystrom import Config
+
+
+class Nystrom(AttentionCore):
+    """Nystrom attention.
+
+    Args:
+        config: see `Config`.
+        site: where it stands.
+    """
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        self.count, self.published, width = config.num_landmarks, config.as_published, config.conv_kernel
+        self.invert: Callable[[Tensor], Tensor] = partial(pseudo_inverse, iterations=config.iterations, start="rows")
+        self.conv: nn.Conv2d | None = None  # for its weights alone, by name and shape those of the authors
+        if width:
+            heads = site.num_heads
+            self.conv = nn.Conv2d(heads, heads, (width, 1), groups=heads, bias=False)
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+    ) -> Tensor:
+        if self.conv is not None and q.shape[2] != k.shape[2]:
+            raise PluginError(
+                f"nystrom: the convolution needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}; "
+                "use conv_kernel 0"
+            )
+        q_hat, q_there = self._landmarks(q, query_keep)
+        k_hat, k_there = self._landmarks(k, key_keep)
+        out, _ = landmark_attention(
+            q, k, v, q_hat, k_hat, self.invert, key_keep=key_keep, q_hat_keep=q_there, k_hat_keep=k_there
+        )
+        if self.conv is None:
+            return out
+        v = v if key_keep is None else v.masked_fill(~key_keep[:, None, :, None], 0)
+        return out + head_convolution(v, self.conv.weight[:, 0, :, 0])
+
+    def _landmarks(self, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Means of segments (B, H, r, E), and which are there."""
+        if not self.published:
+            return segment_means(x, self.count, keep)
+        x = x if keep is None else x.masked_fill(~keep[:, None, :, None], 0)
+        return segment_means(F.pad(x, (0, 0, 0, -x.shape[2] % self.count)), self.count)
+
+
+_TOGETHER = 64
+"""Outputs of a convolution that are made by one product."""
+
+
+def head_convolution(x: Tensor, weights: Tensor) -> Tensor:
+    """Each head convolved along its tokens, (B, H, L, E), with (H, K) weights, K odd, the middle one the token's own.
+
+    By products with banded matrices: in both passes six times as fast as a grouped convolution of torch on a CPU.
+    """
+    width, length = weights.shape[1], x.shape[2]
+    rest = -length % _TOGETHER
+    near = F.pad(x, (0, 0, width // 2, rest + width // 2)).unfold(2, _TOGETHER + width - 1, _TOGETHER)
+    place = torch.arange(_TOGETHER + width - 1, device=x.device)
+    lag = place - place[:_TOGETHER, None]
+    band = torch.where((lag >= 0) & (lag < width), weights[:, lag.clamp(0, width - 1)], 0.0)
+    return torch.einsum("bhnes,hts->bhnte", near, band).flatten(2, 3)[:, :, :length]

@@ -1,0 +1,90 @@
+"""Mixers that pack tokens into a few: outputs of the authors' code, or of the library that most people use."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from golden_files import golden_files, load_golden
+from torch import Tensor
+
+from subquad.plugin import Site
+from subquad_plugins.numerics.landmarks import landmark_attention, segment_means
+from subquad_plugins.numerics.pinv import pseudo_inverse
+from subquad_plugins.nystrom import Config as NystromConfig
+from subquad_plugins.nystrom.core import Nystrom, head_convolution
+
+
+def split(x: Tensor, heads: int = 2) -> Tensor:
+    """(B, L, D) to (B, H, L, E)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def joined(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).flatten(2)
+
+
+def linear(golden: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return F.linear(x, golden[f"{name}.weight"], golden.get(f"{name}.bias"))
+
+
+def whole_batch_inverse(u: Tensor) -> Tensor:
+    return pseudo_inverse(u, 6, start="batch")
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_nystrom_mlpen*"))
+def test_nystrom_as_published_gives_the_authors_outputs(name, assert_close):
+    golden = load_golden(name)
+    width, landmarks = golden["conv_w"].shape[2], golden["pinv_in"].shape[-1]
+    assert_close(whole_batch_inverse(golden["pinv_in"]), golden["pinv_out"], 1e-10)
+    q, k, v = (golden[one] for one in "qkv")
+    site = Site(dim=16, num_heads=2, max_len=q.shape[2])
+    for conv, suffix in ((0, ""), (width, "_conv")):
+        core = Nystrom(NystromConfig(num_landmarks=landmarks, conv_kernel=conv, as_published=True), site).double()
+        core.invert = whole_batch_inverse
+        if conv:
+            core.load_state_dict({"conv.weight": golden["conv_w"]})
+        for keep, masked in ((None, ""), (golden["mask"], "_masked")):
+            found = core(q, k, v, query_keep=keep, key_keep=keep)
+            at = slice(None) if keep is None else keep
+            assert_close(joined(found)[at], joined(golden[f"y{suffix}{masked}"])[at], 1e-10)
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_nystrom_hf_exact*"))
+def test_nystrom_without_padding_gives_the_outputs_of_the_library(name, assert_close):
+    """Where there is padding, the library's landmarks are means with the padding's own values."""
+    golden = load_golden(name)
+    q, k, v = (split(linear(golden, f"w.{one}", golden["x"])) for one in ("query", "key", "value"))
+    weights, landmarks = golden["w.conv.weight"], 6
+    config = NystromConfig(num_landmarks=landmarks, conv_kernel=weights.shape[2])
+    core = Nystrom(config, Site(dim=16, num_heads=2, max_len=24)).double()
+    core.load_state_dict({"conv.weight": weights})
+    assert_close(joined(core(q, k, v)), golden["y"], 1e-10)
+    q_hat, k_hat = (segment_means(one, landmarks)[0] for one in (q, k))
+    keep = golden["add_mask"][:, 0, 0] == 0
+    mixed, _ = landmark_attention(q, k, v, q_hat, k_hat, core.invert, key_keep=keep)
+    assert_close(joined(mixed + head_convolution(v, weights[:, 0, :, 0])), golden["y_masked"], 1e-10)
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_nystrom_lucid*"))
+def test_nystrom_of_a_length_that_is_no_multiple_gives_the_outputs_of_nystrom_attention(name, assert_close):
+    """With its mask of ones: without a mask the library attends to its own padding."""
+    golden = load_golden(name)
+
+    def invert(u: Tensor) -> Tensor:
+        z = u.mT / (u.abs().sum(-1).amax() * u.abs().sum(-2).amax())
+        for _ in range(6):
+            uz, one = u @ z, torch.eye(u.shape[-1], dtype=u.dtype)
+            z = z @ (13 * one - uz @ (15 * one - uz @ (7 * one - uz))) / 4
+        return z
+
+    assert_close(invert(golden["pinv_in"]), golden["pinv_out"], 1e-10)
+    weights, landmarks = golden["w.res_conv.weight"], golden["pinv_in"].shape[-1]
+    q, k, v = map(split, linear(golden, "w.to_qkv", golden["x"]).chunk(3, -1))
+    config = NystromConfig(num_landmarks=landmarks, conv_kernel=weights.shape[2])
+    core = Nystrom(config, Site(dim=16, num_heads=2, max_len=23)).double()
+    core.load_state_dict({"conv.weight": weights})
+    core.invert = invert
+    sizes = torch.tensor([23 * (i + 1) // landmarks - 23 * i // landmarks for i in range(landmarks)])[:, None].double()
+    core._landmarks = lambda x, keep: (segment_means(x, landmarks)[0] * sizes / (sizes + 1e-8), None)  # its epsilon
+    assert_close(linear(golden, "w.to_out.0", joined(core(q, k, v))), golden["y_allmask"], 1e-10)

@@ -1,0 +1,75 @@
+"""Mixers that pack tokens into a few: against plain matrices, a sample at a time; refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from subquad.plugin import Site
+from subquad_plugins.numerics.landmarks import segment_means
+from subquad_plugins.nystrom import Config as NystromConfig
+from subquad_plugins.nystrom.core import Nystrom, head_convolution
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_segments_are_cut_among_real_tokens(data):
+    length, count = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 12))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    x = torch.randn(2, 2, length, 3, generator=generator, dtype=torch.float64)
+    keep = torch.rand(2, length, generator=generator) < 0.7
+    keep[:, 0] = True
+    found, there = segment_means(x, count, keep)
+    assert there is not None
+    for sample in range(2):
+        real = x[sample][:, keep[sample]]
+        n = real.shape[1]
+        for i in range(count):
+            part = real[:, i * n // count : (i + 1) * n // count]
+            assert bool(there[sample, 0, i]) == (part.shape[1] > 0)
+            expected = part.mean(1) if part.shape[1] else torch.zeros(2, 3, dtype=torch.float64)
+            torch.testing.assert_close(found[sample, :, i], expected, rtol=0, atol=1e-14)
+    assert torch.allclose(segment_means(x, count)[0], segment_means(x, count, torch.ones_like(keep))[0], atol=1e-14)
+
+
+@pytest.mark.parametrize(("heads", "width", "length"), [(2, 5, 3), (3, 35, 64), (1, 1, 65), (2, 35, 200)])
+def test_head_convolution_is_a_grouped_convolution(heads, width, length):
+    torch.manual_seed(0)
+    plain = torch.nn.Conv2d(heads, heads, (width, 1), padding=(width // 2, 0), groups=heads, bias=False).double()
+    x = torch.randn(2, heads, length, 4, dtype=torch.float64, requires_grad=True)
+    out = torch.randn(2, heads, length, 4, dtype=torch.float64)
+    results = []
+    for found in (plain(x), head_convolution(x, plain.weight[:, 0, :, 0])):
+        results.append((found, *torch.autograd.grad((found * out).sum(), (x, plain.weight))))
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+def test_nystrom_is_three_softmax_matrices_for_each_sample():
+    torch.manual_seed(0)
+    core = Nystrom(NystromConfig(num_landmarks=4, conv_kernel=3), Site(dim=8, num_heads=2, max_len=11)).double()
+    q, k, v = torch.randn(3, 2, 2, 11, 4, dtype=torch.float64)
+    keep = torch.arange(11) < torch.tensor([11, 6])[:, None]
+    found = core(q, k, v, query_keep=keep, key_keep=keep)
+    assert core.conv is not None
+    for sample, n in enumerate((11, 6)):
+        one, two, three = (x[sample, :, :n] for x in (q, k, v))
+        q_hat, k_hat = (
+            torch.stack([x[:, i * n // 4 : (i + 1) * n // 4].mean(1) for i in range(4)], 1) for x in (one, two)
+        )
+        left, middle, right = (torch.softmax(a @ b.mT / 2, -1) for a, b in ((one, k_hat), (q_hat, k_hat), (q_hat, two)))
+        expected = left @ core.invert(middle) @ right @ three
+        around = torch.nn.functional.conv2d(three[None], core.conv.weight, padding=(1, 0), groups=2)[0]
+        torch.testing.assert_close(found[sample, :, :n], expected + around, rtol=0, atol=1e-12)
+
+
+def test_refusals():
+    with pytest.raises(ValidationError, match="conv_kernel 4 has no middle: use an odd number, or 0 for none"):
+        NystromConfig(conv_kernel=4)
+    with pytest.raises(ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"):
+        NystromConfig(num_landmarks=9).check(Site(dim=8, max_len=8))
+    with pytest.raises(ValueError, match="Nystrom attention cannot be causal"):
+        NystromConfig().check(Site(dim=8, causal=True))
