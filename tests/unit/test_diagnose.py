@@ -1,13 +1,15 @@
 """The passport of mixers whose operator is known: identity, mean, shift, a fixed matrix; and of real ones."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 import subquad
-from subquad.diagnose.measure import passport
+from subquad.cli.diagnose import print_passports
+from subquad.diagnose.measure import Operator, Passport, passport
 from subquad.errors import PluginError
 from subquad.nn import Backbone, ModelOutput, TokenMixer, as_output
 
@@ -122,3 +124,12 @@ def test_a_model_without_mixers_is_refused():
 
     with pytest.raises(PluginError, match="no token mixer"):
         passport(Plain(nn.Linear(WIDTH, WIDTH)).double(), batch())
+
+
+def test_the_table_gives_each_layer_its_likeness_also_where_a_layer_has_two_mixers(capsys):
+    one = Operator(layer="", response=(1.0, 1.0), singular_values=(1.0,), effective_rank=1.0)
+    names = ("blocks.0.mixer", "blocks.1.mixer", "blocks.1.cross", "blocks.2.mixer")
+    operators = tuple(replace(one, layer=name) for name in names)
+    print_passports({"m": Passport(operators=operators, similarity=(0.0, 0.1, 0.2, 0.3))})
+    found = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row[1], row[-1]) for row in found] == list(zip(names, ("0.100", "0.200", "0.200", "0.300"), strict=True))

@@ -12,7 +12,7 @@ from subquad.errors import DataError
 from subquad_datasets.invented import Stream
 from subquad_datasets.lm import Config
 from subquad_datasets.text.generate import GeneratedTexts
-from subquad_datasets.text.lines import COMPRESSED, find_file, text_lines
+from subquad_datasets.text.lines import COMPRESSED, fault, find_file, text_lines
 from subquad_datasets.text.source import fingerprint, list_files
 from subquad_datasets.tokenized import TextSource
 
@@ -56,6 +56,8 @@ class TextFiles:
             yield from map(text_lines, self.files)
             return
         sizes = [_size(path) for path in self.files]
+        if 0 in sizes:
+            raise fault(self.files[sizes.index(0)], 1, "the file is empty")
         low, high = round(self.start * sum(sizes)), round(self.stop * sum(sizes))
         for path, size in zip(self.files, sizes, strict=True):
             if low < size and high > 0:

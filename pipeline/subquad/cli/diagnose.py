@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,20 +51,23 @@ def diagnose_command(targets: tuple[str, ...], samples: int, tokens: int, out: P
         sync(where)
     if as_json:
         return print_json({name: asdict(one) for name, one in found.items()})
-    _print(found)
+    print_passports(found)
     for path in written:
         print_line(path)
 
 
-def _print(found: dict[str, Passport]) -> None:
-    columns = ("model", "mixer", "gain at frequency 0", "gain at pi", "effective rank (%)", "tokens alike after it")
+def print_passports(found: dict[str, Passport]) -> None:
+    """A line for the embedded tokens of each model, then one for each mixer."""
+    columns = ("model", "mixer", "gain at frequency 0", "gain at pi", "effective rank (%)", "tokens alike after layer")
     rows = []
     for name, one in found.items():
         rows.append((name, "none", "", "", "", f"{one.similarity[0]:.3f}"))
-        for operator, alike in zip(one.operators, (*one.similarity[1:], *[None] * len(one.operators)), strict=False):
-            gains = (f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}")
-            rank = f"{100 * operator.effective_rank:.1f}"
-            rows.append((name, operator.layer, *gains, rank, "" if alike is None else f"{alike:.3f}"))
+        layers = groupby(one.operators, lambda operator: operator.layer.rpartition(".")[0])
+        for (_, operators), alike in zip(layers, chain(one.similarity[1:], repeat(math.nan)), strict=False):
+            for operator in operators:
+                gains = (f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}")
+                rank = f"{100 * operator.effective_rank:.1f}"
+                rows.append((name, operator.layer, *gains, rank, f"{alike:.3f}"))
     print_table(columns, rows)
 
 

@@ -202,6 +202,8 @@ def test_bad_input(make: Make, tmp_path: Path):
     write(data, test_txt="")
     with pytest.raises(DataError, match=r"test\.txt:1: the file is empty"):
         make(context=2).prepare()
+    with pytest.raises(DataError, match=r"test\.txt:1: the file is empty"):
+        make(path=str(data / "test.txt")).prepare()
     with pytest.raises(DataError, match=r"dataset\.params\.context: validation has 4 tokens, fewer than a window of 8"):
         make().describe()
     (data / "train.txt").write_bytes(b"\xef\xbb\xbfa\n")
