@@ -94,6 +94,7 @@ EXPECTED: dict[str, Rows] = {
         **unordered("learned-sample", **BOUND, **L_LOG_L),
     },
     "identity": causal("default", causal="always", **SET),
+    "linformer": core("default", "few", "apart", "shared", without={"cross-refused"}, cross=True, **BOUND),
     "local": {
         **core(*LOCAL, without={"cross", "cross-cache"}, causal="optional", **PADDED),
         **ways(

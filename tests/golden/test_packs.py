@@ -9,6 +9,8 @@ from golden_files import golden_files, load_golden
 from torch import Tensor
 
 from subquad.plugin import Site
+from subquad_plugins.linformer import Config as LinformerConfig
+from subquad_plugins.linformer.core import Linformer
 from subquad_plugins.numerics.landmarks import landmark_attention, segment_means
 from subquad_plugins.numerics.pinv import pseudo_inverse
 from subquad_plugins.nystrom import Config as NystromConfig
@@ -88,3 +90,25 @@ def test_nystrom_of_a_length_that_is_no_multiple_gives_the_outputs_of_nystrom_at
     sizes = torch.tensor([23 * (i + 1) // landmarks - 23 * i // landmarks for i in range(landmarks)])[:, None].double()
     core._landmarks = lambda x, keep: (segment_means(x, landmarks)[0] * sizes / (sizes + 1e-8), None)  # its epsilon
     assert_close(linear(golden, "w.to_out.0", joined(core(q, k, v))), golden["y_allmask"], 1e-10)
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_linformer*"))
+def test_linformer_gives_the_outputs_of_the_library(name, assert_close):
+    golden = load_golden(name)
+
+    def found(kind: str, x: Tensor, share_values: bool) -> Tensor:
+        weights = {one: golden[f"{kind}.{one}"] for one in ("proj_k", "proj_v") if f"{kind}.{one}" in golden}
+        longest, rank = weights["proj_k"].shape
+        config = LinformerConfig(rank=rank, share_heads=True, share_values=share_values)
+        core = Linformer(config, Site(dim=16, num_heads=2, max_len=longest)).double()
+        core.load_state_dict({name: weights[old][None] for name, old in zip(("keys", "values"), weights, strict=False)})
+        to_k = golden[f"{kind}.to_k.weight"]
+        to_v = golden.get(f"{kind}.to_v.weight", to_k)
+        q = split(linear(golden, f"{kind}.to_q", x))
+        k, v = (split(F.linear(x, one), len(one) // q.shape[-1]).expand_as(q) for one in (to_k, to_v))
+        return linear(golden, f"{kind}.to_out", joined(core(q, k, v)))
+
+    short = golden["y_short"].shape[1]
+    assert_close(found("w", golden["x"], share_values=False), golden["y"], 1e-12)
+    assert_close(found("w", golden["x"][:, :short], share_values=False), golden["y_short"], 1e-12)
+    assert_close(found("ws", golden["x"], share_values=True), golden["ys"], 1e-12)

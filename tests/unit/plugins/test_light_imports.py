@@ -14,6 +14,7 @@ LIGHT = [
     "subquad_plugins.cur",
     "subquad_plugins.fourier",
     "subquad_plugins.identity",
+    "subquad_plugins.linformer",
     "subquad_plugins.local",
     "subquad_plugins.longformer",
     "subquad_plugins.mdfwa",

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from subquad.errors import PluginError
 from subquad.plugin import Site
+from subquad_plugins.linformer import Config as LinformerConfig
+from subquad_plugins.linformer.core import Linformer
 from subquad_plugins.numerics.landmarks import segment_means
 from subquad_plugins.nystrom import Config as NystromConfig
 from subquad_plugins.nystrom.core import Nystrom, head_convolution
@@ -66,7 +69,29 @@ def test_nystrom_is_three_softmax_matrices_for_each_sample():
         torch.testing.assert_close(found[sample, :, :n], expected + around, rtol=0, atol=1e-12)
 
 
+def test_linformer_packs_real_tokens_by_their_place():
+    torch.manual_seed(0)
+    core = Linformer(LinformerConfig(rank=3, share_values=False), Site(dim=8, num_heads=2, max_len=9)).double()
+    q, k, v = torch.randn(3, 2, 2, 9, 4, dtype=torch.float64)
+    keep = torch.tensor([9 * [True], [False, True, False, True, True, True, False, True, False]])
+    found = core(q, k, v, query_keep=keep, key_keep=keep)
+    assert core.values is not None
+    for sample in range(2):
+        keys, values = (x[sample][:, keep[sample]] for x in (k, v))
+        packed = core.keys[:, : keys.shape[1]].mT @ keys, core.values[:, : keys.shape[1]].mT @ values
+        expected = torch.softmax(q[sample] @ packed[0].mT / 2, -1) @ packed[1]
+        torch.testing.assert_close(found[sample], expected, rtol=0, atol=1e-12)
+
+
 def test_refusals():
+    with pytest.raises(ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"):
+        LinformerConfig(rank=9).check(Site(dim=8, max_len=8))
+    with pytest.raises(ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"):
+        LinformerConfig(rank=9).check(Site(dim=8, max_len=20, context_len=8, role="cross"))
+    with pytest.raises(PluginError, match="linformer: the length of the longest sequence is not known"):
+        Linformer(LinformerConfig(), Site(dim=8))
+    with pytest.raises(ValueError, match="Linformer attention cannot be causal"):
+        LinformerConfig(rank=2).check(Site(dim=8, causal=True))
     with pytest.raises(ValidationError, match="conv_kernel 4 has no middle: use an odd number, or 0 for none"):
         NystromConfig(conv_kernel=4)
     with pytest.raises(ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"):
