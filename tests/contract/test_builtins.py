@@ -68,6 +68,20 @@ def core(*variants: str, without: set[str], **facts) -> Rows:
     return ways(*variants, without=NEITHER | LOSSES | SEES_ALL | without, **facts)
 
 
+def features(*variants: str, across: bool = True, **facts) -> Rows:
+    """Attention cores that are causal where the site asks, and else let one sequence see another.
+
+    Args:
+        across: whether they offer decoding across two sequences.
+    """
+    facts = {"causal": "optional", "cross": True, **facts}
+    apart = {"cross-refused"} if across else {"cross-refused", "cross-cache"}
+    running = ways(
+        *(f"{one}, causal" for one in variants), without=NEITHER | LOSSES | {"cross", "cross-cache"}, **facts
+    )
+    return core(*variants, without=apart, **facts) | running
+
+
 PADDED = {"padding_invariant": True}
 SET = {"padding_invariant": True, "permutation_equivariant": True}
 BOUND = {**PADDED, "max_length": "site"}
@@ -82,11 +96,17 @@ EXPECTED: dict[str, Rows] = {
         **causal("default", "paper", "chirp", "learned", "learned-chirp", causal="always", **BOUND, **L_LOG_L),
         **causal("dense", causal="always", **BOUND, complexity="L^2"),
     },
+    "cosformer": {
+        **features("default", across=False, max_length="site", **PADDED),
+        **features("far", across=False, max_length=2048, **PADDED),
+    },
     "cur": {
         **core("default", "few", "laplace", "exact", "ridge", without={"cross", "cross-cache"}, **SET),
         **core("step", "linspace", "embed", without={"cross", "cross-cache"}, **PADDED),
         **core("random", without={"cross-cache", "cross-refused"}, **PADDED, cross=True),
     },
+    "efficient": features("default", **SET),
+    "flowformer": features("default", across=False, **SET),
     "fourier": {
         **unordered("default", "re_2d", "hartley", **PADDED, **L_LOG_L),
         **unordered("fnet", without=LOSSES | PADDING, complexity="L log L"),
@@ -95,6 +115,12 @@ EXPECTED: dict[str, Rows] = {
     },
     "identity": causal("default", causal="always", **SET),
     "linformer": core("default", "few", "apart", "shared", without={"cross-refused"}, cross=True, **BOUND),
+    "linear": {
+        **features("default", **SET),
+        **core(
+            "as-published", without=PADDING | {"cross-cache", "cross-refused"}, permutation_equivariant=True, cross=True
+        ),
+    },
     "local": {
         **core(*LOCAL, without={"cross", "cross-cache"}, causal="optional", **PADDED),
         **ways(

@@ -14,8 +14,8 @@ from subquad.registry import describe_config, find_plugins, resolve
 from subquad.registry.loaded import check_site
 
 OWN = sorted(row.name for row in find_plugins("mixer") if row.distribution == "subquad")
-WITHOUT = {"identity", "softmax"}
-"""Controls and references: there is nothing of the method to search."""
+WITHOUT = {"identity", "softmax", "linear", "efficient", "cosformer", "flowformer"}
+"""Controls, and methods without numbers of their own: there is nothing to search."""
 
 
 def ends(search: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,142 @@
+"""Attention by features against a sum over all pairs: outputs, gradients, masks, chunks, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subquad.errors import PluginError
+from subquad.nn import AttentionCore
+from subquad.plugin import Site
+from subquad_plugins.cosformer import Config as CosformerConfig
+from subquad_plugins.cosformer.core import Cosformer
+from subquad_plugins.efficient import Config as EfficientConfig
+from subquad_plugins.efficient.core import Efficient
+from subquad_plugins.flowformer import Config as FlowformerConfig
+from subquad_plugins.flowformer.core import Flowformer
+from subquad_plugins.linear import Config as LinearConfig
+from subquad_plugins.linear.core import Linear
+from subquad_plugins.numerics.features import causal_product
+
+SITE, CAUSAL = (Site(dim=8, num_heads=2, max_len=200, causal=causal) for causal in (False, True))
+
+
+def pairs(weights: torch.Tensor, v: torch.Tensor, keep: torch.Tensor, causal: bool, eps: float) -> torch.Tensor:
+    """The definition: weights of all pairs of a query and a key, (B, H, L, L), and their weighted mean of v."""
+    seen = keep[:, None, None, :].expand_as(weights)
+    weights = torch.where(seen.tril() if causal else seen, weights, 0.0)
+    return weights @ v / (weights.sum(-1, keepdim=True) + eps)
+
+
+def elu_features(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.elu(x) + 1
+
+
+def drawn(length: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, k, v and a mask with padding anywhere but at the end."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = torch.randn(3, 2, 2, length, 4, generator=generator, dtype=torch.float64)
+    keep = torch.rand(2, length, generator=generator) < 0.7
+    keep[:, -1] = True
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), keep
+
+
+LENGTHS = {"length": st.integers(1, 150), "causal": st.booleans(), "seed": st.integers(0, 99)}
+
+
+@settings(max_examples=8, deadline=None)
+@given(**LENGTHS)
+def test_linear_is_a_sum_over_all_pairs(length, causal, seed):
+    q, k, v, keep = drawn(length, seed)
+    weights = elu_features(q) @ elu_features(k).mT
+    core = Linear(LinearConfig(), CAUSAL if causal else SITE)
+    agree(core, q, k, v, keep, pairs(weights, v, keep, causal, 1e-6))
+
+
+@settings(max_examples=8, deadline=None)
+@given(**LENGTHS)
+def test_cosformer_weighs_by_the_cosine_of_the_distance(length, causal, seed):
+    q, k, v, keep = drawn(length, seed)
+    place = keep.cumsum(1)
+    apart = (place[:, None, :, None] - place[:, None, None, :]).double()
+    weights = q.relu() @ k.relu().mT * torch.cos(math.pi / 2 / 200 * apart)
+    core = Cosformer(CosformerConfig(), CAUSAL if causal else SITE)
+    seen = keep[:, None, None, :].expand_as(weights)
+    weights = torch.where(seen.tril() if causal else seen, weights, 0.0)
+    agree(core, q, k, v, keep, weights @ v / weights.sum(-1, keepdim=True).clamp_min(1e-6))
+
+
+@settings(max_examples=8, deadline=None)
+@given(**LENGTHS)
+def test_efficient_has_a_softmax_over_tokens_in_each_channel(length, causal, seed):
+    """Of those so far, where it is causal."""
+    q, k, v, keep = drawn(length, seed)
+    seen = keep[:, None, :].expand(2, length, length)
+    seen = (seen.tril() if causal else seen)[:, None, ..., None]
+    shares = k[:, :, None].masked_fill(~seen, -math.inf).softmax(3).nan_to_num()  # B H L(query) L(key) E
+    expected = torch.einsum("bhie,bhije,bhjf->bhif", q.softmax(-1), shares, v)
+    agree(Efficient(EfficientConfig(), CAUSAL if causal else SITE), q, k, v, keep, expected)
+
+
+def test_efficient_is_finite_whatever_the_keys_range():
+    q, k, v = torch.randn(3, 1, 1, 100, 4)
+    k = k * 1000
+    found = Efficient(EfficientConfig(), CAUSAL)(q, k, v)
+    assert found.isfinite().all()
+    assert float(found.abs().max()) <= float(v.abs().max()) * 1.001
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_flow_knows_only_real_tokens(causal):
+    """Padding anywhere: as the real tokens alone, in both directions."""
+    q, k, v, keep = drawn(90, 3)
+    core, real = Flowformer(FlowformerConfig(), CAUSAL if causal else SITE), keep[0].nonzero()[:, 0]
+    alone = core(q[:1, :, real], k[:1, :, real], v[:1, :, real])
+    found = core(q, k, v, query_keep=keep, key_keep=keep)[:1, :, real]
+    torch.testing.assert_close(found, alone, rtol=1e-11, atol=1e-12)
+
+
+def agree(core: AttentionCore, q, k, v, keep: torch.Tensor, expected: torch.Tensor) -> None:
+    """Outputs at real tokens, and all gradients of them."""
+    found = core(q, k, v, query_keep=keep, key_keep=keep)
+    real = keep[:, None, :, None]
+    torch.testing.assert_close(found * real, expected * real, rtol=1e-11, atol=1e-12)
+    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * real
+    mine, theirs = (torch.autograd.grad((one * weight).sum(), (q, k, v)) for one in (found, expected))
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-11)
+
+
+def test_causal_sums_go_on_from_those_before():
+    queries, keys, v = torch.rand(3, 2, 2, 150, 4, dtype=torch.float64)
+    whole, end = causal_product(queries, keys, v)
+    first, state = causal_product(queries[:, :, :70], keys[:, :, :70], v[:, :, :70])
+    rest, after = causal_product(queries[:, :, 70:], keys[:, :, 70:], v[:, :, 70:], state)
+    torch.testing.assert_close(torch.cat([first, rest], 2), whole, rtol=1e-13, atol=1e-12)
+    torch.testing.assert_close(after, end, rtol=1e-13, atol=1e-12)
+
+
+def test_elu_features_keep_their_digits_far_below_zero():
+    x = torch.tensor([-17.0, -80.0, 0.0, 3.0])
+    found = Linear(LinearConfig(), SITE).query_features(x[None, None, :, None]).flatten()
+    expected = [math.exp(-17), math.exp(-80), 1.0, 4.0]
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_causal_core_takes_as_many_queries_as_keys():
+    q, k = torch.zeros(1, 2, 7, 4), torch.zeros(1, 2, 11, 4)
+    with pytest.raises(PluginError, match="linear: causal attention needs as many queries as keys, got 7 and 11"):
+        Linear(LinearConfig(), CAUSAL)(q, k, k)
+
+
+def test_cosformer_refuses_what_is_beyond_its_horizon():
+    q = torch.zeros(1, 2, 9, 4)
+    with pytest.raises(PluginError, match="cosformer: got 9 positions, and its horizon is 8"):
+        Cosformer(CosformerConfig(horizon=8), SITE)(q, q, q)
+    with pytest.raises(PluginError, match="cosformer: set horizon, as the length"):
+        Cosformer(CosformerConfig(), Site(dim=8))
+    with pytest.raises(ValueError, match="horizon 8 is less than the longest sequence has: 200"):
+        CosformerConfig(horizon=8).check(SITE)
