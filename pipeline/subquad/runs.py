@@ -206,7 +206,8 @@ def write_text(path: Path, text: str) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with touching(path):
-        if not isinstance(path, Path):  # of another machine, which replaces it whole
+        # Another machine replaces a file whole; a device or a pipe (/dev/stdout) cannot be replaced.
+        if not isinstance(path, Path) or (path.exists() and not path.is_file()):
             path.write_bytes(text.encode())
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from subquad.drivers.trained import _rows
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import Backbone, ModelOutput
 from subquad.report.text import metric_lines
+from subquad.runs import write_text
 
 SPEC = DataSpec.tokens(4, 9, class_names=("a", "b"), num_classes=2, text=lambda ids: "-".join(map(str, ids)))
 
@@ -75,3 +77,13 @@ def test_what_is_no_program_is_refused_in_one_line(model, reason, tmp_path: Path
 def test_scores_with_their_intervals():
     scores = {"rougeL": 0.2231, "rougeL_low": 0.21, "rougeL_high": 0.235, "loss": 2.5, "loss_low": 1.0}
     assert metric_lines(scores) == ["ROUGE-L 22.31 [21.0, 23.5]", "loss 2.5", "loss_low 1"]
+
+
+def test_answers_go_into_a_pipe_which_stays_one(tmp_path: Path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(path, "{}\n")
+    assert os.read(end, 9) == b"{}\n"
+    assert path.is_fifo()
+    os.close(end)
