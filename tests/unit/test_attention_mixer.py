@@ -167,7 +167,9 @@ def test_queries_that_depend_on_each_other_are_not_cached():
 
 
 def test_a_mixer_of_one_sequence_cannot_stand_where_two_meet():
-    with pytest.raises(ConfigError, match=r"mixer agf .* mixes one sequence and cannot let it see another"):
+    with pytest.raises(
+        ConfigError, match=r"mixer agf .* mixes one sequence and cannot let it see another \(role cross\); `mixers` can"
+    ):
         subquad.mixer("agf", dim=8, num_heads=2, role="cross")
     with pytest.raises(PluginError, match="Identity sees no other sequence"):
         subquad.mixer("identity", dim=8).memory(draw(1, 2, 8))

@@ -122,10 +122,11 @@ def check_site(resolved: Resolved, config: Config, site: Site) -> None:
     facts, name = resolved.plugin.facts_of(config), resolved.found.name
     if site.dim % site.num_heads:
         raise ConfigError(f"mixer {name}: {site.num_heads} heads do not divide the width {site.dim}")
+    why, other = f"mixer {name} with these parameters", f"(role {site.role}); `mixers` can name another for this role"
     if site.causal and facts.causal == "never":
-        raise ConfigError(f"mixer {name} with these parameters sees later positions and cannot be causal")
+        raise ConfigError(f"{why} sees later positions and cannot be causal {other}")
     if site.role == "cross" and not facts.cross:
-        raise ConfigError(f"mixer {name} with these parameters mixes one sequence and cannot let it see another")
+        raise ConfigError(f"{why} mixes one sequence and cannot let it see another {other}")
     if isinstance(facts.max_length, int) and site.max_len > facts.max_length:
         raise ConfigError(f"mixer {name} takes at most {facts.max_length} positions, got {site.max_len}")
     if isinstance(config, MixerConfig):
