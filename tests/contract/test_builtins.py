@@ -22,7 +22,7 @@ CACHE = {"cache-prefill", "cache-step", "cache-functional", "cache-beams"}
 PADDING = {"padding-content", "padding-gradients", "padding-amount"}
 LOSSES = {"losses", "batch-losses"}
 NEITHER = {"state-declared", "carry"}
-"""No built-in keeps state or hands anything on."""
+"""No built-in keeps state, and few hand anything on."""
 
 TOKEN_MIXER = NEITHER | {"cross", "cross-cache", "cross-refused", "softmax-weights"}
 SEES_ALL = CAUSALITY | CACHE
@@ -55,6 +55,11 @@ def unordered(*variants: str, without: set[str] = LOSSES, **facts) -> Rows:
 def causal(*variants: str, without: set[str] = LOSSES, **facts) -> Rows:
     """Token mixers that are causal, with a decode cache."""
     return ways(*(f"{one}, causal" for one in variants), without=TOKEN_MIXER | without, **facts)
+
+
+def handing_on(*variants: str, **facts) -> Rows:
+    """Token mixers that see all positions and give the next layer something."""
+    return ways(*variants, without=(TOKEN_MIXER - {"carry"}) | SEES_ALL | LOSSES, **facts)
 
 
 def both(*variants: str, **facts) -> Rows:
@@ -105,6 +110,7 @@ EXPECTED: dict[str, Rows] = {
         **core("step", "linspace", "embed", without={"cross", "cross-cache"}, **PADDED),
         **core("random", without={"cross-cache", "cross-refused"}, **PADDED, cross=True),
     },
+    "dba": handing_on("default", "few", **SET),
     "efficient": features("default", **SET),
     "flowformer": features("default", across=False, **SET),
     "fourier": {
@@ -131,6 +137,7 @@ EXPECTED: dict[str, Rows] = {
         ),
     },
     "longformer": unordered("default", "narrow", "window-alone", **PADDED),
+    "luna": handing_on("default", "few", "apart", **SET),
     "mdfwa": {
         **both("default", "learned", "gated", "paper", "fourier", cross=True, **BOUND, **L_LOG_L),
         **unordered("hartley", **PADDED, **L_LOG_L),

@@ -9,8 +9,12 @@ from golden_files import golden_files, load_golden
 from torch import Tensor
 
 from subquad.plugin import Site
+from subquad_plugins.dba import Config as DBAConfig
+from subquad_plugins.dba.mixer import DBA
 from subquad_plugins.linformer import Config as LinformerConfig
 from subquad_plugins.linformer.core import Linformer
+from subquad_plugins.luna import Config as LunaConfig
+from subquad_plugins.luna.mixer import Luna
 from subquad_plugins.numerics.landmarks import landmark_attention, segment_means
 from subquad_plugins.numerics.pinv import pseudo_inverse
 from subquad_plugins.nystrom import Config as NystromConfig
@@ -112,3 +116,38 @@ def test_linformer_gives_the_outputs_of_the_library(name, assert_close):
     assert_close(found("w", golden["x"], share_values=False), golden["y"], 1e-12)
     assert_close(found("w", golden["x"][:, :short], share_values=False), golden["y_short"], 1e-12)
     assert_close(found("ws", golden["x"], share_values=True), golden["ys"], 1e-12)
+
+
+LUNA = {"pq_proj": "pack_query", "pc_proj": "pack_key", "q_proj": "query", "c_proj": "key", "out_proj": "out"}
+DBA_NAMES = {
+    **{"pq_proj": "pack_query", "pk_proj": "pack_key", "pv_proj": "pack_value", "q_len_proj": "unpack"},
+    **{"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out", "self_attn_layer_norm1": "norm"},
+}
+
+
+def replay(mixer: Luna | DBA, golden: dict[str, Tensor], names: dict[str, str], readers: Tensor, assert_close) -> None:
+    """Outputs and packed tokens, without and with padding."""
+    mixer = mixer.double()
+    state = {f"{new}.{end}": golden[f"w.{old}.{end}"] for old, new in names.items() for end in ("weight", "bias")}
+    mixer.load_state_dict(state)
+    packed: list[Tensor] = []
+    object.__setattr__(mixer.readers, "after", lambda _, found: packed.append(found))
+    for keep, suffix in ((None, ""), (golden["mask"], "_masked")):
+        out = mixer(golden["x"], keep=keep, carry=readers).out
+        at = torch.ones_like(golden["mask"]) if keep is None else keep
+        assert_close(out[at], golden[f"y{suffix}"][at], 1e-12)
+        assert_close(packed.pop(), golden[f"pc{suffix}"], 1e-12)
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_luna*"))
+def test_luna_gives_the_authors_outputs(name, assert_close):
+    golden = load_golden(name)
+    above = Site(dim=16, num_heads=2, max_len=24, layer_index=1, num_layers=2)
+    replay(Luna(LunaConfig(rank=golden["p"].shape[1]), above), golden, LUNA, golden["p"], assert_close)
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_dba*"))
+def test_dba_gives_the_authors_outputs(name, assert_close):
+    golden = load_golden(name)
+    above = Site(dim=16, num_heads=2, max_len=24, layer_index=1, num_layers=2)
+    replay(DBA(DBAConfig(rank=golden["px"].shape[1]), above), golden, DBA_NAMES, golden["px"], assert_close)

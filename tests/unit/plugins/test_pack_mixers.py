@@ -10,8 +10,12 @@ from pydantic import ValidationError
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
+from subquad_plugins.dba import Config as DBAConfig
+from subquad_plugins.dba.mixer import DBA
 from subquad_plugins.linformer import Config as LinformerConfig
 from subquad_plugins.linformer.core import Linformer
+from subquad_plugins.luna import Config as LunaConfig
+from subquad_plugins.luna.mixer import Luna
 from subquad_plugins.numerics.landmarks import segment_means
 from subquad_plugins.nystrom import Config as NystromConfig
 from subquad_plugins.nystrom.core import Nystrom, head_convolution
@@ -83,7 +87,48 @@ def test_linformer_packs_real_tokens_by_their_place():
         torch.testing.assert_close(found[sample], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("config", "build"), [(LunaConfig(rank=3), Luna), (DBAConfig(rank=3, inner_dim=4), DBA)])
+def test_packed_tokens_pass_from_layer_to_layer(config, build):
+    torch.manual_seed(0)
+    sites = [Site(dim=8, num_heads=2, max_len=9, layer_index=i, num_layers=3) for i in range(3)]
+    first, middle, last = (build(config, site).double() for site in sites)
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    keep = torch.arange(9) < torch.tensor([9, 0])[:, None]
+    handed = first(x, keep=keep).carry
+    assert handed.shape == (2, 3, 8)
+    above = middle(x, keep=keep, carry=handed)
+    moved = middle(x, keep=keep, carry=handed.roll(1, 2))
+    assert not torch.allclose(above.out, moved.out)
+    out, _, nothing = last(x, keep=keep, carry=above.carry)
+    assert nothing is None
+    assert out.isfinite().all()
+    assert first.readers.start is not None
+    (grad,) = torch.autograd.grad(out.sum(), first.readers.start)
+    assert grad.isfinite().all()
+    assert grad.any()
+    with pytest.raises(PluginError, match="the packed tokens of the layer below are missing: use the same mixer"):
+        middle(x)
+
+
+def test_luna_reads_by_softmax_twice():
+    torch.manual_seed(0)
+    mixer = Luna(LunaConfig(rank=3, share_values=False), Site(dim=4, max_len=9)).double()
+    x = torch.randn(1, 9, 4, dtype=torch.float64)
+    assert mixer.readers.start is not None
+    assert mixer.pack_value is not None
+    assert mixer.value is not None
+    packed = torch.softmax(mixer.pack_query(mixer.readers.start) @ mixer.pack_key(x).mT / 2, -1) @ mixer.pack_value(x)
+    expected = torch.softmax(mixer.query(x) @ mixer.key(packed).mT / 2, -1) @ mixer.value(packed)
+    torch.testing.assert_close(mixer(x).out, mixer.out(expected), rtol=0, atol=1e-12)
+
+
 def test_refusals():
+    with pytest.raises(ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"):
+        LunaConfig(rank=9).check(Site(dim=8, max_len=8))
+    with pytest.raises(ValueError, match="packed tokens cannot be causal: each has read early and late tokens"):
+        DBAConfig().check(Site(dim=8, causal=True))
+    with pytest.raises(ValueError, match="inner_dim 24 is no multiple of the number of heads, 5"):
+        DBAConfig().check(Site(dim=40, num_heads=5))
     with pytest.raises(ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"):
         LinformerConfig(rank=9).check(Site(dim=8, max_len=8))
     with pytest.raises(ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"):
