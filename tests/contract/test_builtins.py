@@ -158,6 +158,14 @@ EXPECTED: dict[str, Rows] = {
         **core("landmarks-alone", without={"cross-cache", "cross-refused"}, **PADDED, cross=True),
         **core("published", without={"cross", "cross-cache"} | PADDING),
     },
+    "performer": {
+        **features("default", "relu", **SET),
+        **{
+            name: replace(row, excluded=row.excluded - {"state-declared"} | {"state-hidden"})
+            for name, row in features("redraw", stateful=True, **SET).items()
+        },
+        **core("as-published", without=PADDING | {"cross-refused"}, permutation_equivariant=True, cross=True),
+    },
     "sfpc": {
         **unordered("default", "dirichlet", "periodic", "jacobi, gated", "cyclic", "recurrence", **PADDED),
         **unordered("transform", **PADDED, **L_LOG_L),

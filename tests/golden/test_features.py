@@ -16,6 +16,9 @@ from subquad_plugins.flowformer import Config as FlowformerConfig
 from subquad_plugins.flowformer.core import Flowformer
 from subquad_plugins.linear import Config as LinearConfig
 from subquad_plugins.linear.core import Linear
+from subquad_plugins.numerics.features import causal_product, with_ones
+from subquad_plugins.performer import Config as PerformerConfig
+from subquad_plugins.performer.core import Performer
 
 HERE, CAUSAL = (Site(dim=16, num_heads=2, max_len=24, causal=causal) for causal in (False, True))
 
@@ -95,3 +98,38 @@ def test_flow_attention_of_other_widths(name):
     close(projected(core, golden, "x", *names), golden["out"])
     if "mem" in golden:
         close(projected(core, golden, "x", *names, "mem"), golden["out_cross"])
+
+
+def performer(projection: torch.Tensor, site: Site = HERE, **params) -> Performer:
+    core = Performer(PerformerConfig(num_features=len(projection), **params), site).double()
+    core.projection = projection
+    return core
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_performer*"))
+def test_performer(name):
+    """Its causal outputs take the largest exponent of all keys, and add 1e-6 to their sum: as one may build it here."""
+    golden = load_golden(name)
+    q, k, v, keep = (golden[key] for key in ("q", "k", "v", "mask"))
+    core = performer(golden["projection"])
+    queries, keys = core.query_features(q), core.key_features(k, None)
+    close(queries, golden["phi_q"])
+    close(keys, golden["phi_k"])
+    close(core(q, k, v), golden["y"])
+    close(performer(golden["projection"], features="relu")(q, k, v), golden["y_relu"])
+    close(Efficient(EfficientConfig(), HERE)(q, k, v), golden["y_noproj"])
+    sums = causal_product(queries, keys, with_ones(v))[0]
+    close(sums[..., :-1] / (sums[..., -1:] + 1e-6 * queries.sum(-1, keepdim=True)), golden["y_causal"])
+    wrapper = performer(golden["projection"], as_published=True)
+    close(wrapper(q, k, v, query_keep=keep, key_keep=keep), golden["y_mlpen"])
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_favor_*"))
+def test_features_of_another_library(name):
+    """Each w is there with both signs, nothing is subtracted, and no 1e-4 is added."""
+    golden = load_golden(name)
+    projection = torch.cat([golden["omega"], -golden["omega"]], 1).mT
+    core = performer(projection, CAUSAL)
+    for key in ("q", "k"):
+        found = core.key_features(golden[key].transpose(1, 2), None) - 1e-4 * len(projection) ** -0.5
+        close(found.transpose(1, 2), golden[f"phi_{key}"])

@@ -21,6 +21,8 @@ from subquad_plugins.flowformer.core import Flowformer
 from subquad_plugins.linear import Config as LinearConfig
 from subquad_plugins.linear.core import Linear
 from subquad_plugins.numerics.features import causal_product
+from subquad_plugins.performer import Config as PerformerConfig
+from subquad_plugins.performer.core import Performer, orthogonal_features
 
 SITE, CAUSAL = (Site(dim=8, num_heads=2, max_len=200, causal=causal) for causal in (False, True))
 
@@ -108,6 +110,38 @@ def agree(core: AttentionCore, q, k, v, keep: torch.Tensor, expected: torch.Tens
     weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * real
     mine, theirs = (torch.autograd.grad((one * weight).sum(), (q, k, v)) for one in (found, expected))
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_many_features_estimate_softmax_attention(causal):
+    """Of small queries and keys: the variance grows with exp of their sizes."""
+    q, k, v, keep = drawn(40, 5)
+    site = CAUSAL if causal else SITE
+    q, k, v = 0.5 * q.detach(), 0.5 * k.detach(), v.detach()
+    found = Performer(PerformerConfig(num_features=10_000), site).double()(q, k, v, query_keep=keep, key_keep=keep)
+    expected = pairs((q @ k.mT / 2).exp(), v, keep, causal, 0.0)
+    real = keep[:, None, :, None]
+    assert float(((found - expected) * real).norm() / (expected * real).norm()) < 0.03
+
+
+def test_features_of_a_block_are_orthogonal_and_belong_to_seed_and_layer():
+    drawn = orthogonal_features(10, 4, 7).double()
+    for block in (drawn[:4], drawn[4:8]):
+        torch.testing.assert_close(block @ block.T, torch.diag(block.square().sum(1)), rtol=0, atol=1e-5)
+    cores = [
+        Performer(PerformerConfig(), Site(dim=8, seed=seed, layer_index=i)) for seed, i in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert len({tuple(core.projection.flatten().tolist()) for core in cores}) == 3
+    assert torch.equal(cores[0].projection, Performer(PerformerConfig(), Site(dim=8)).projection)
+
+
+def test_features_are_drawn_anew_in_training_only():
+    core, x = Performer(PerformerConfig(redraw=2), Site(dim=4)), torch.randn(1, 1, 5, 4)
+    seen = []
+    for training in (True, True, True, False, False, True):
+        core.train(training)(x, x, x)
+        seen.append(tuple(core.projection.flatten().tolist()))
+    assert [seen.index(one) for one in seen] == [0, 1, 1, 1, 1, 5]
 
 
 def test_causal_sums_go_on_from_those_before():

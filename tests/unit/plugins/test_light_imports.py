@@ -20,6 +20,7 @@ LIGHT = [
     "subquad_plugins.efficient",
     "subquad_plugins.cosformer",
     "subquad_plugins.flowformer",
+    "subquad_plugins.performer",
     "subquad_plugins.local",
     "subquad_plugins.longformer",
     "subquad_plugins.luna",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from subquad.nn import AttentionCore, AttentionMixer, Cache, TokenMixer
 from subquad.plugin import AttentionConfig, Site
 from subquad.registry import build_class
 from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, finite, shows
-from subquad.testing.subject import FAR, CheckSubject, call, modes, outputs, padded, weighted
+from subquad.testing.subject import FAR, CheckSubject, afresh, call, modes, outputs, padded, weighted
 
 STARTS, STEPS, MANY = (9, 4, 1), 6, 290
 """Real tokens of each sample before decoding, and tokens decoded; also many of them."""
@@ -225,7 +226,8 @@ def _cross_refused(subject: CheckSubject) -> Finding:
 
 def _across(mixer: TokenMixer, x: Tensor, context: Tensor, keep: Tensor | None, context_keep: Tensor | None) -> Tensor:
     """The output (B, Lq, D) of a mixer that sees another sequence."""
-    return call(lambda x, **masks: mixer(x, context=context, context_keep=context_keep, **masks), x, keep).out
+    across = partial(afresh(mixer), context=context, context_keep=context_keep)
+    return call(across, x, keep).out
 
 
 def _mask(length: int) -> Tensor:
