@@ -69,7 +69,7 @@ class ArticleDataset(TokenizedDataset[Articles]):
 
     def open_file(self, path: Path, *, labelled: bool) -> Any:
         """A file in the layout of the given ones; without labels, summaries are not looked at."""
-        return self._apart("file", self.articles(path, labelled=labelled))
+        return self._apart("file", self.articles(path, labelled=labelled), path.name)
 
     def describe(self) -> DataSpec:
         return article_spec(self.load("train"), self.tokenizer, sizes=self.sizes(), notes=self.notes())
@@ -91,11 +91,11 @@ class ArticleDataset(TokenizedDataset[Articles]):
         assert isinstance(split, ArticleSplit)
         return lead_3(split, self.tokenizer.text, self.root)
 
-    def _apart(self, name: str, articles: Articles) -> Any:
+    def _apart(self, name: str, articles: Articles, called: str = "") -> Any:
         folder = self.prepared(name, articles)
         facts = read_manifest(folder).facts[name]
         split = self.open(folder, 0, facts["samples"])
-        return replace(split, notes=(*facts["notes"], *self.clipped(split, name)))
+        return replace(split, notes=(*facts["notes"], *self.clipped(split, called or name)))
 
 
 class PubmedSummarization(ArticleDataset):

@@ -252,8 +252,10 @@ def test_files_of_a_user(make: Make, tmp_path: Path):
     with pytest.raises(DataError, match=r"new\.jsonl:1: no field 'abstract'; the row holds \['article'\]"):
         dataset.open_file(tmp_path / "new.jsonl", labelled=True)
     write(tmp_path, SUMPUBMED, names=("new.jsonl",))
-    assert (all_of(dataset.open_file(tmp_path / "new.jsonl", labelled=True))["labels"] == 1).sum() == 0
-    assert len(dataset.open_file(tmp_path / "new.jsonl", labelled=True)) == 1
+    split = dataset.open_file(tmp_path / "new.jsonl", labelled=True)
+    assert (all_of(split)["labels"] == 1).sum() == 0
+    assert len(split) == 1
+    assert "1 of 1 new.jsonl summaries cut" in " ".join(split.notes)
 
 
 def test_copies_are_told(make: Make, tmp_path: Path):
