@@ -174,6 +174,7 @@ EXPECTED: dict[str, Rows] = {
         **causal("shift", causal="always", **PADDED),
         **causal("shift by FFT", causal="always", **PADDED, **L_LOG_L),
     },
+    "soft": unordered("default", "few", "landmarks-alone", **BOUND),
     "softmax": {
         **core("default", without={"cross-refused"}, causal="optional", **SET, cross=True, complexity="L^2"),
         **ways(

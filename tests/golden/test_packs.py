@@ -16,9 +16,11 @@ from subquad_plugins.linformer.core import Linformer
 from subquad_plugins.luna import Config as LunaConfig
 from subquad_plugins.luna.mixer import Luna
 from subquad_plugins.numerics.landmarks import landmark_attention, segment_means
-from subquad_plugins.numerics.pinv import pseudo_inverse
+from subquad_plugins.numerics.pinv import newton_inverse, pseudo_inverse
+from subquad_plugins.numerics.tensors import head_convolution
 from subquad_plugins.nystrom import Config as NystromConfig
-from subquad_plugins.nystrom.core import Nystrom, head_convolution
+from subquad_plugins.nystrom.core import Nystrom
+from subquad_plugins.soft.mixer import gaussian_attention
 
 
 def split(x: Tensor, heads: int = 2) -> Tensor:
@@ -32,6 +34,10 @@ def joined(x: Tensor) -> Tensor:
 
 def linear(golden: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
     return F.linear(x, golden[f"{name}.weight"], golden.get(f"{name}.bias"))
+
+
+def layer_norm(golden: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], golden[f"{name}.weight"], golden[f"{name}.bias"])
 
 
 def whole_batch_inverse(u: Tensor) -> Tensor:
@@ -116,6 +122,28 @@ def test_linformer_gives_the_outputs_of_the_library(name, assert_close):
     assert_close(found("w", golden["x"], share_values=False), golden["y"], 1e-12)
     assert_close(found("w", golden["x"][:, :short], share_values=False), golden["y_short"], 1e-12)
     assert_close(found("ws", golden["x"], share_values=True), golden["ys"], 1e-12)
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_soft"))
+def test_soft_attention_gives_the_authors_outputs(name, assert_close):
+    """With landmarks and convolution of the authors' grid of 6 x 6 patches; those of the mixer are of sequences."""
+    golden = load_golden(name)
+    x, width = golden["x"], golden["w.attn.Qnorm_act.0.weight"].shape[0]
+    side = round(x.shape[1] ** 0.5)
+    middle = golden["newton_in"]
+    assert_close(newton_inverse(middle + 0.01 * torch.eye(middle.shape[-1]).double(), 20), golden["newton_out"], 1e-12)
+    q, v = (split(linear(golden, f"w.{one}", x)) for one in ("W_q", "W_v"))
+    q = q * width**-0.25
+
+    def as_grid(one: Tensor) -> Tensor:
+        return one.mT.unflatten(-1, (side, side))
+
+    packed = F.conv2d(as_grid(q).flatten(0, 1), golden["w.attn.Qlandmark_op.weight"], stride=2).flatten(2).mT
+    landmarks = F.gelu(layer_norm(golden, "w.attn.Qnorm_act.0", packed)).unflatten(0, q.shape[:2])
+    near = F.conv2d(as_grid(v).transpose(1, 2).flatten(0, 1), golden["w.attn.conv.weight"], padding=1, groups=2)
+    near = near.flatten(2).unflatten(0, (len(x), -1)).permute(0, 2, 3, 1)
+    mixed = gaussian_attention(q, landmarks, v, ridge=0.01, iterations=20) + near
+    assert_close(linear(golden, "w.ff", joined(mixed)), golden["y"], 1e-12)
 
 
 LUNA = {"pq_proj": "pack_query", "pc_proj": "pack_key", "q_proj": "query", "c_proj": "key", "out_proj": "out"}

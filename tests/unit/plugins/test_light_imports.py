@@ -29,6 +29,7 @@ LIGHT = [
     "subquad_plugins.megacur",
     "subquad_plugins.nystrom",
     "subquad_plugins.sfpc",
+    "subquad_plugins.soft",
     "subquad_plugins.softmax",
     "subquad_plugins.wavelet",
     "subquad_plugins.decoder",

@@ -17,8 +17,11 @@ from subquad_plugins.linformer.core import Linformer
 from subquad_plugins.luna import Config as LunaConfig
 from subquad_plugins.luna.mixer import Luna
 from subquad_plugins.numerics.landmarks import segment_means
+from subquad_plugins.numerics.tensors import head_convolution
 from subquad_plugins.nystrom import Config as NystromConfig
-from subquad_plugins.nystrom.core import Nystrom, head_convolution
+from subquad_plugins.nystrom.core import Nystrom
+from subquad_plugins.soft import Config as SOFTConfig
+from subquad_plugins.soft.mixer import SOFT
 
 
 @settings(max_examples=20, deadline=None)
@@ -122,7 +125,30 @@ def test_luna_reads_by_softmax_twice():
     torch.testing.assert_close(mixer(x).out, mixer.out(expected), rtol=0, atol=1e-12)
 
 
+def test_soft_is_a_gaussian_of_distances_to_landmarks():
+    torch.manual_seed(0)
+    mixer = SOFT(SOFTConfig(num_landmarks=4, conv_kernel=0, iterations=40), Site(dim=4, max_len=8)).double()
+    x = torch.randn(2, 8, 4, dtype=torch.float64)
+    keep = torch.tensor([8 * [True], [False, True, True, False, True, False, False, False]])
+    found = mixer(x, keep=keep)
+    for sample, real in ((0, x[:1]), (1, x[1:, [1, 2, 4]])):
+        q, v = mixer.query(real)[0] * 4**-0.25, mixer.value(real)[0]
+        parts = torch.nn.functional.pad(q, (0, 0, 0, len(q) % 2)).view(-1, 8)
+        packed = torch.nn.functional.gelu(mixer.norm(mixer.pack(parts)))
+        sides, middle = (torch.exp(-(torch.cdist(one, packed) ** 2) / 2) for one in (q, packed))
+        mixed = sides @ torch.linalg.inv(middle + 0.01 * torch.eye(len(packed), dtype=x.dtype)) @ sides.mT @ v
+        torch.testing.assert_close(found[sample][keep[sample]], mixer.out(mixed), rtol=1e-8, atol=1e-8)
+
+
 def test_refusals():
+    with pytest.raises(PluginError, match="soft: the length of the longest sequence is not known"):
+        SOFT(SOFTConfig(), Site(dim=8))
+    with pytest.raises(ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"):
+        SOFTConfig(num_landmarks=9).check(Site(dim=8, max_len=8))
+    with pytest.raises(ValueError, match="SOFT cannot be causal"):
+        SOFTConfig().check(Site(dim=8, causal=True))
+    with pytest.raises(ValidationError, match="conv_kernel 2 has no middle"):
+        SOFTConfig(conv_kernel=2)
     with pytest.raises(ValueError, match="rank 9 is more than the longest sequence has: use 8 or less"):
         LunaConfig(rank=9).check(Site(dim=8, max_len=8))
     with pytest.raises(ValueError, match="packed tokens cannot be causal: each has read early and late tokens"):

@@ -1,0 +1,52 @@
+"""SOFT: attention by a Gaussian of distances, without softmax, through packed tokens. Light half."""
+
+from __future__ import annotations
+
+from pydantic import model_validator
+
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
+
+
+class Config(MixerConfig):
+    """Parameters of SOFT."""
+
+    num_landmarks: int = param(
+        64,
+        meaning="landmarks of the longest sequence; a shorter one has fewer, each of as many tokens",
+        symbol="m",
+        ge=1,
+        search=(16, 32, 64, 128),
+    )
+    iterations: int = param(20, meaning="steps of the inverse by Newton's iteration", ge=1, le=64, search=(6, 10, 20))
+    ridge: float = param(0.01, meaning="added to the diagonal of the matrix that is inverted", ge=1e-4, le=1)
+    conv_kernel: int = param(
+        3,
+        meaning="width, an odd number, of each head's convolution of the values that is added; 0: none",
+        ge=0,
+        search=(0, 3, 9),
+    )
+
+    @model_validator(mode="after")
+    def _a_kernel_has_a_middle(self) -> Config:
+        if self.conv_kernel and self.conv_kernel % 2 == 0:
+            raise ValueError(f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none")
+        return self
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.causal:
+            raise ValueError("SOFT cannot be causal: the inverse mixes early and late landmarks")
+        if site.max_len and self.num_landmarks > site.max_len:
+            raise ValueError(
+                f"num_landmarks {self.num_landmarks} is more than the longest sequence has: use {site.max_len} or less"
+            )
+
+
+PLUGIN = MixerPlugin(
+    config=Config,
+    build="subquad_plugins.soft.mixer:SOFT",
+    summary="SOFT: Gaussian attention without softmax, through landmarks",
+    paper="Lu et al. 2021, SOFT: softmax-free transformer with linear complexity",
+    facts=Facts(padding_invariant=True, max_length="site", complexity="L"),
+    variants={"few": {"num_landmarks": 5}, "landmarks-alone": {"num_landmarks": 5, "conv_kernel": 0}},
+)
