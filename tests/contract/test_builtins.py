@@ -101,10 +101,7 @@ EXPECTED: dict[str, Rows] = {
         **causal("default", "paper", "chirp", "learned", "learned-chirp", causal="always", **BOUND, **L_LOG_L),
         **causal("dense", causal="always", **BOUND, complexity="L^2"),
     },
-    "cosformer": {
-        **features("default", across=False, max_length="site", **PADDED),
-        **features("far", across=False, max_length=2048, **PADDED),
-    },
+    "cosformer": features("default", "far", across=False, max_length="site", **PADDED),
     "cur": {
         **core("default", "few", "laplace", "exact", "ridge", without={"cross", "cross-cache"}, **SET),
         **core("step", "linspace", "embed", without={"cross", "cross-cache"}, **PADDED),

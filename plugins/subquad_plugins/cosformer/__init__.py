@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
 
 
@@ -19,10 +17,6 @@ class Config(AttentionConfig):
         if self.horizon and (longest := max(site.max_len, site.context_len)) > self.horizon:
             raise ValueError(f"horizon {self.horizon} is less than the longest sequence has: {longest}")
 
-    def narrow(self, facts: Facts) -> Facts:
-        facts = super().narrow(facts)
-        return replace(facts, max_length=self.horizon) if self.horizon else facts
-
 
 PLUGIN = MixerPlugin(
     config=Config,
@@ -30,5 +24,5 @@ PLUGIN = MixerPlugin(
     summary="cosFormer: linear attention with ReLU features and weights that fall with the distance",
     paper="Qin et al. 2022, cosFormer: Rethinking Softmax in Attention",
     facts=Facts(causal="optional", padding_invariant=True, cross=True, max_length="site", complexity="L"),
-    variants={"far": {"horizon": 2048}},
+    variants={"far": {"horizon": 100_000}},
 )

@@ -34,7 +34,8 @@ class Cosformer(RunningCore):
 
     def __init__(self, config: Config, site: Site):
         super().__init__(site)
-        self.horizon = config.horizon or max(site.max_len, site.context_len)
+        self.longest = max(site.max_len, site.context_len) or config.horizon
+        self.horizon = config.horizon or self.longest
         if not self.horizon:
             raise PluginError("cosformer: set horizon, as the length of the longest sequence is not known")
 
@@ -51,8 +52,8 @@ class Cosformer(RunningCore):
 
     def _features(self, x: Tensor, numbers: Tensor) -> Tensor:
         """(B, H, L, E) with tokens' numbers from 1, (B or 1, L), to (B, H, L, 2 E)."""
-        if x.shape[2] > self.horizon:
-            raise PluginError(f"cosformer: got {x.shape[2]} positions, and its horizon is {self.horizon}")
+        if x.shape[2] > self.longest:
+            raise PluginError(f"cosformer: got {x.shape[2]} positions, and it was built for {self.longest}")
         angles = (math.pi / 2 / self.horizon * numbers.clamp_max(self.horizon).to(x.dtype))[:, None, :, None]
         return torch.cat([x.relu() * angles.sin(), x.relu() * angles.cos()], -1)
 
