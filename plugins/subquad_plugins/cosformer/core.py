@@ -34,7 +34,7 @@ class Cosformer(RunningCore):
 
     def __init__(self, config: Config, site: Site):
         super().__init__(site)
-        self.longest = max(site.max_len, site.context_len) or config.horizon
+        self.longest = max(site.max_len, site.context_len) or config.horizon or 0
         self.horizon = config.horizon or self.longest
         if not self.horizon:
             raise PluginError("cosformer: set horizon, as the length of the longest sequence is not known")
