@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from command import cli
 from safetensors.numpy import load_file
-from small_run import only_run, run_here
+from small_run import only_run, run_here, stop_ranks_at
 
 from subquad.drivers.verify import verify
-from subquad.runs import PREDICTIONS, read_result
+from subquad.runs import OPENINGS, PREDICTIONS, read_result
 
 MODEL = (
     "task={name: summarization, params: {label_smoothing: 0.1, beam_width: 3}}",
@@ -63,3 +63,22 @@ def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_p
     (verified,) = verify(whole.folder)
     assert not verified.faults
     assert "rougeL_high" in verified.words
+
+
+@pytest.mark.ci
+def test_a_final_evaluation_stops_between_batches_and_is_done_again(ticket, tmp_path):
+    """Ten steps of training, then the second batch of texts: on two processes with a sharded model."""
+    params = f"{{path: {articles(tmp_path / 'data')}, max_source: 24, max_target: 16}}"
+    shorter = [one.replace("epochs=16", "epochs=2") for one in MODEL]
+    settings = (*shorter, f"dataset={{name: pubmed-summarization, params: {params}}}")
+    whole, stopped = (
+        ticket(*settings),
+        ticket(*settings, "train.eval_batch_size=2", "resources={workers: 2, strategy: fsdp2}"),
+    )
+    assert run_here(whole) == "finished"
+    stop_ranks_at(12, stopped.plain(), world_size=2)
+    assert read_result(stopped.folder) is None
+    assert (stopped.folder / OPENINGS).exists()
+    assert run_here(stopped) == "finished"
+    expected = read_result(whole.folder)["test"]["metrics"]
+    assert read_result(stopped.folder)["test"]["metrics"] == pytest.approx(expected, abs=1e-9)

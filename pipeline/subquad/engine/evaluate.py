@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,14 +14,28 @@ from subquad.engine.group import Group
 from subquad.engine.parts import ModelParts
 
 
+class EvaluationStopped(Exception):
+    """A final evaluation was asked to stop; its run begins it anew when it goes on."""
+
+
 @torch.no_grad()
 def evaluate(
-    parts: ModelParts, split: Split, *, per_sample: bool = False
+    parts: ModelParts, split: Split, *, per_sample: bool = False, asked_to_stop: Callable[[], int] = lambda: 0
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Evaluate the model as it stands; every rank must call it, every rank gets the result.
 
+    Args:
+        parts: the model, and what it is evaluated with.
+        split: what it is evaluated on.
+        per_sample: it is the final evaluation.
+        asked_to_stop: looked at between batches of a final evaluation; not where a sharded model's forward passes are
+            collective calls, which all ranks must make.
+
     Returns:
-        metrics by name; and, where they were asked for, per-sample arrays in the split's order.
+        metrics by name; and, of a final evaluation, per-sample arrays in the split's order.
+
+    Raises:
+        EvaluationStopped: on every rank, where one was asked to stop.
     """
     model, group = parts.bare_model, parts.group
     group.share_buffers(model)
@@ -27,7 +43,10 @@ def evaluate(
     rows: list[dict[str, np.ndarray]] = []
     seen: list[np.ndarray] = []
     model.eval()
+    stopped = False
     for batch, request in evaluation_batches(parts, split):
+        if stopped := asked_to_stop() > 0:
+            break
         with parts.autocast():
             found, kept = parts.task.evaluate(model, batch, final=per_sample)
         for name, value in found.items():
@@ -36,6 +55,8 @@ def evaluate(
             seen.append(request.indices)
             rows.append({name: value.cpu().numpy() for name, value in kept.items()})
     model.train()
+    if per_sample and any(group.gather(stopped)):  # before other collective calls
+        raise EvaluationStopped
     metrics = dict(parts.task.metrics(_complete(group, sums)))
     arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}
     more = parts.task.rescore({name: torch.from_numpy(one) for name, one in arrays.items()}) if arrays else {}

@@ -6,7 +6,7 @@ The keys of result.json are described in docs/reference/run-directory.md.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,7 @@ def _is_score(metric: str, value: Any) -> bool:
     return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(low <= value <= high)
 
 
-def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
+def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Callable[[], int]) -> dict[str, Any]:
     """Load the checkpoint the protocol chooses, open the test split, evaluate, keep the predictions.
 
     Raises:
@@ -123,9 +123,10 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
         root = run.checkpoints
         load_model(parts.bare_model, parts.group.together(lambda: checkpoint.read_weights(root, step, run.digest)))
     split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
-    if isinstance(parts.bare_model, Decoder):  # which may be asked to write
+    if writes := isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
         parts.group.make_whole(parts.bare_model)
-    metrics, arrays = evaluate(parts, split, per_sample=True)
+    stop = {"asked_to_stop": asked_to_stop} if writes else {}
+    metrics, arrays = evaluate(parts, split, per_sample=True, **stop)
     if first and arrays:
         path, kept = run.folder / PREDICTIONS, {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
         with touching(path):
@@ -138,13 +139,18 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress) -> dict[str, Any]:
     }
 
 
-def result_of(parts: Parts, seal: Seal, cost: Cost, progress: Progress) -> dict[str, Any]:
+def result_of(
+    parts: Parts, seal: Seal, cost: Cost, progress: Progress, asked_to_stop: Callable[[], int]
+) -> dict[str, Any]:
     """The result of a run whose training is over, with its final evaluation, which a trial has none of.
 
     Every rank must call it.
+
+    Raises:
+        EvaluationStopped: on every rank, where one was asked to stop.
     """
     spec, nothing = seal.dataset.describe(), {"test": None, "reference_scores": None, "notes": []}
-    final = nothing if parts.run.is_trial else _conclude(parts, seal, progress)
+    final = nothing if parts.run.is_trial else _conclude(parts, seal, progress, asked_to_stop)
     return {
         **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",

@@ -13,6 +13,7 @@ from subquad.cost import Cost
 from subquad.data import Dataset
 from subquad.engine import attempts, checkpoint
 from subquad.engine.checkpoint import Checkpoint
+from subquad.engine.evaluate import EvaluationStopped
 from subquad.engine.group import Group
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
@@ -78,7 +79,9 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
         with using(parts.train.kernels) as kernels:
             if not progress.done and not train_loop(parts, signals, progress, log, usage):
                 return "stopped"
-            result = result_of(parts, seal, cost, progress)
+            result = result_of(parts, seal, cost, progress, signals.asked_to_stop)
+    except EvaluationStopped:
+        return "stopped"
     finally:
         log.close()
     whole = result | {"kernels": kernels, **usage.to_json(tokens=parts.task.counts_tokens)}
