@@ -40,7 +40,7 @@ REFUSED = {
     "backbone.params.num_heads=3": "dim 16 is not divisible by num_heads 3",
 }
 MIXERS = sorted(one.name for one in entry_points(group="subquad.mixers") if one.dist and one.dist.name == "subquad")
-BOUND = {"causal_fourier", "mega", "megacur", "mdfwa", "cur"}
+BOUND = {"causal_fourier", "cosformer", "cur", "linformer", "mdfwa", "mega", "megacur", "soft"}
 """Mixers that want to know the longest sequence."""
 
 
@@ -77,7 +77,12 @@ def test_a_mixer_mixes_and_learns(name):
     assert all(one.grad is not None for one in (x, *mixer.parameters()) if one.requires_grad)
 
 
-PARAMS = {"cur": {"num_indices": 4}, "megacur": {"num_indices": 4}}
+PARAMS = {
+    "cur": {"num_indices": 4},
+    "linformer": {"rank": 4},
+    "megacur": {"num_indices": 4},
+    "soft": {"num_landmarks": 4},
+}
 
 
 @pytest.mark.parametrize("name", ["agf", "softmax"])

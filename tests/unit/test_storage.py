@@ -116,7 +116,7 @@ def test_addresses_that_cannot_be_used_are_refused(address, said):
         ("ui", "--root"),
         ("sync",),
         ("resume", "a", "--root"),
-        ("submit", "train", "a", "--root"),
+        ("submit", "train", "a", "--into"),
     ],
 )
 def test_an_address_is_no_folder_of_this_machine(words, tmp_path, monkeypatch, capsys):

@@ -14,9 +14,9 @@ from subquad.space import Space, auto_space, builder, check_space, parse_space
 FOLDER = package_folder("subquad_spaces")
 assert FOLDER is not None
 MIXERS = {"agf": "agf", "agf-paper-grid": "agf", "cur": "cur", "sfpc": "sfpc", "mdfwa": "mdfwa", "optimizer": "softmax"}
-SEARCHED = sorted(
-    {row.name for row in find_plugins("mixer") if row.distribution == "subquad"} - {"identity", "softmax"}
-)
+WITHOUT = {"cosformer", "efficient", "flowformer", "identity", "linear", "softmax"}
+"""Mixers that have nothing to search."""
+SEARCHED = sorted({row.name for row in find_plugins("mixer") if row.distribution == "subquad"} - WITHOUT)
 POINTS = 100
 
 
