@@ -44,7 +44,7 @@ def diagnose_command(targets: tuple[str, ...], samples: int, tokens: int, out: P
     for target in targets:
         found |= {name: _measured(trained, samples, tokens) for name, trained in _models(target)}
     single = Path(targets[0]) if len(targets) == 1 and Path(targets[0]).is_dir() else None
-    where = out or single or Path("diagnosis")
+    where = out or single or Path()
     written = [where / DIAGNOSIS, *draw_passports(found, where / Path(DIAGNOSIS).stem)]
     write_json(where / DIAGNOSIS, {name: asdict(one) for name, one in found.items()})
     if where == single and (where / TRACKING).exists():

@@ -6,10 +6,32 @@ from dataclasses import replace
 
 from pydantic import model_validator
 
-from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
+from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Site, param
 
 
-class Config(AttentionConfig):
+class LandmarkConfig(MixerConfig):
+    """Parameters of mixers with landmarks and a convolution beside them."""
+
+    num_landmarks: int
+    conv_kernel: int
+
+    @model_validator(mode="after")
+    def _a_convolution_has_a_middle(self) -> LandmarkConfig:
+        if self.conv_kernel and self.conv_kernel % 2 == 0:
+            raise ValueError(f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none")
+        return self
+
+    def check(self, site: Site) -> None:
+        super().check(site)
+        if site.causal:
+            raise ValueError("landmarks cannot be causal: each stands for early and late tokens")
+        if site.max_len and self.num_landmarks > site.max_len:
+            raise ValueError(
+                f"num_landmarks {self.num_landmarks} is more than the longest sequence has: use {site.max_len} or less"
+            )
+
+
+class Config(LandmarkConfig, AttentionConfig):
     """Parameters of Nystrom attention."""
 
     num_landmarks: int = param(
@@ -31,21 +53,6 @@ class Config(AttentionConfig):
     as_published: bool = param(
         False, meaning="segments of the padded length, whose means count padding as zeros, as in the authors' code"
     )
-
-    @model_validator(mode="after")
-    def _a_convolution_has_a_middle(self) -> Config:
-        if self.conv_kernel and self.conv_kernel % 2 == 0:
-            raise ValueError(f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none")
-        return self
-
-    def check(self, site: Site) -> None:
-        super().check(site)
-        if site.causal:
-            raise ValueError("Nystrom attention cannot be causal: its landmarks are means of early and late tokens")
-        if site.max_len and self.num_landmarks > site.max_len:
-            raise ValueError(
-                f"num_landmarks {self.num_landmarks} is more than the longest sequence has: use {site.max_len} or less"
-            )
 
     def narrow(self, facts: Facts) -> Facts:
         facts = replace(facts, cross=not self.conv_kernel, padding_invariant=not self.as_published)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import model_validator
+from subquad.plugin import Facts, MixerPlugin, param
+from subquad_plugins.nystrom import LandmarkConfig
 
-from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
 
-
-class Config(MixerConfig):
+class Config(LandmarkConfig):
     """Parameters of SOFT."""
 
     num_landmarks: int = param(
@@ -25,21 +24,6 @@ class Config(MixerConfig):
         ge=0,
         search=(0, 3, 9),
     )
-
-    @model_validator(mode="after")
-    def _a_kernel_has_a_middle(self) -> Config:
-        if self.conv_kernel and self.conv_kernel % 2 == 0:
-            raise ValueError(f"conv_kernel {self.conv_kernel} has no middle: use an odd number, or 0 for none")
-        return self
-
-    def check(self, site: Site) -> None:
-        super().check(site)
-        if site.causal:
-            raise ValueError("SOFT cannot be causal: the inverse mixes early and late landmarks")
-        if site.max_len and self.num_landmarks > site.max_len:
-            raise ValueError(
-                f"num_landmarks {self.num_landmarks} is more than the longest sequence has: use {site.max_len} or less"
-            )
 
 
 PLUGIN = MixerPlugin(

@@ -145,7 +145,7 @@ def test_refusals():
         SOFT(SOFTConfig(), Site(dim=8))
     with pytest.raises(ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"):
         SOFTConfig(num_landmarks=9).check(Site(dim=8, max_len=8))
-    with pytest.raises(ValueError, match="SOFT cannot be causal"):
+    with pytest.raises(ValueError, match="landmarks cannot be causal"):
         SOFTConfig().check(Site(dim=8, causal=True))
     with pytest.raises(ValidationError, match="conv_kernel 2 has no middle"):
         SOFTConfig(conv_kernel=2)
@@ -167,5 +167,5 @@ def test_refusals():
         NystromConfig(conv_kernel=4)
     with pytest.raises(ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"):
         NystromConfig(num_landmarks=9).check(Site(dim=8, max_len=8))
-    with pytest.raises(ValueError, match="Nystrom attention cannot be causal"):
+    with pytest.raises(ValueError, match="landmarks cannot be causal"):
         NystromConfig().check(Site(dim=8, causal=True))
