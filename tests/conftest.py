@@ -41,6 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not _waits_for(item))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gpu-device", default="cuda", help="where tests marked gpu run; cpu finds errors of the tests")
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[str, Any, list[str], Iterator[int]]]:
     """Address of an S3-compatible server, a client of it, what it was asked, and numbers for buckets."""

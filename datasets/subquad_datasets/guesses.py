@@ -61,3 +61,38 @@ def _scores(train: np.ndarray, rows: np.ndarray) -> np.ndarray:
         known, asked = (part[:, start : start + step].astype(np.float64) for part in (train, rows))
         scores += np.einsum("nf,nf->n", known, known) - 2.0 * (asked @ known.T)
     return scores
+
+
+def mean_values(train: np.ndarray, labels: np.ndarray) -> dict[str, dict[str, float]]:
+    """Errors on `labels` (n, V) of always naming TRAIN's mean of each value, as task regression counts them.
+
+    NaN stands for a label that is not there. Where no value has two different labels, `r2` is left out.
+    """
+    errors = labels - np.nanmean(train, axis=0, dtype=np.float64)
+    known = ~np.isnan(labels).all(axis=0)
+    squared, spread = np.nanmean(errors[:, known] ** 2, axis=0), np.nanvar(labels[:, known], axis=0, dtype=np.float64)
+    found = {"mae": np.nanmean(abs(errors[:, known]), axis=0).mean(), "rmse": np.sqrt(squared).mean()}
+    if (spread > 0).any():
+        found["r2"] = (1 - squared[spread > 0] / spread[spread > 0]).mean()
+    return {"mean": {name: float(value) for name, value in found.items()}}
+
+
+def majority_labels(train: np.ndarray, labels: np.ndarray) -> dict[str, dict[str, float]]:
+    """Scores on `labels` (n, C) of giving each class the answer that is commoner in TRAIN, as task multilabel counts.
+
+    All samples have the same score, so a class's average precision is its share of them. NaN: a label is not known.
+    """
+    chosen = np.nanmean(train, axis=0) > 0.5
+    known, true = ~np.isnan(labels), labels == 1
+    right, named = (true & chosen).sum(0), (known & chosen).sum(0)
+    either = named + true.sum(0)
+    labelled = known.any(axis=1)
+    exact = ~(known & (true != chosen)).any(axis=1)
+    shares = true.sum(0)[true.any(0)] / known.sum(0)[true.any(0)]
+    scores = {
+        "mean_average_precision": shares.mean() if len(shares) else 0.0,
+        "macro_f1": (2 * right[either > 0] / either[either > 0]).mean() if either.any() else 0.0,
+        "micro_f1": 2 * right.sum() / max(1, either.sum()),
+        "exact_match": exact[labelled].mean() if labelled.any() else 0.0,
+    }
+    return {"majority": {name: float(value) for name, value in scores.items()}}

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.lib.stride_tricks import sliding_window_view
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
@@ -22,9 +23,6 @@ from subquad.errors import DataError
 Tokens = np.ndarray | bytes | bytearray
 
 _LARGEST = {1: 255, 2: 65_535, 4: 4_294_967_295}
-
-_SHORT = 512
-"""Shorter rows are gathered by one index array, longer ones copied one by one: there an index costs 6 times a copy."""
 
 
 class PackedWriter:
@@ -128,6 +126,7 @@ class PackedColumn:
         self.tokens, self.offsets = _map(folder, f"{name}.tokens"), _map(folder, f"{name}.offsets")
         if self.offsets.ndim != 1 or len(self.offsets) == 0 or self.offsets[-1] != len(self.tokens):
             raise DataError(f"{folder / name}.offsets.npy does not fit {name}.tokens.npy; prepare the data again")
+        self._views: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -154,20 +153,30 @@ class PackedColumn:
         Returns:
             (B, L) int64, 0 after the last token, and (B, L) bool, True = real token.
         """
-        starts, lengths = self.offsets[rows], np.minimum(self.lengths(rows), max_len)
-        keep = np.arange(max_len) < lengths[:, None]
-        if max_len < _SHORT and len(self.tokens):
-            return self._at_once(starts, keep, shift), keep
-        inputs = np.zeros((len(rows), max_len), dtype=np.int64)
-        for row, start, length in zip(inputs, starts.tolist(), lengths.tolist(), strict=True):
-            np.add(self.tokens[start : start + length], shift, out=row[:length], dtype=np.int64)
-        return inputs, keep
+        starts = self.offsets[rows]
+        lengths = np.minimum(self.offsets[rows + 1] - starts, max_len)
+        tokens, mask = self._windows(max_len)
+        last = len(tokens) - 1
+        inputs, keep = tokens[np.minimum(starts, last)], mask[max_len - lengths]
+        for row in np.flatnonzero(starts > last) if starts.max(initial=0) > last else ():
+            inputs[row] = np.roll(inputs[row], last - starts[row])
+        if shift:
+            inputs = inputs.astype(np.int64)
+            inputs += shift
+        inputs *= keep.view(np.uint8)
+        return inputs.astype(np.int64, copy=False), keep
 
-    def _at_once(self, starts: np.ndarray, keep: np.ndarray, shift: int) -> np.ndarray:
-        places = starts[:, None] + np.arange(keep.shape[1])
-        inputs = self.tokens.take(places, mode="clip").astype(np.int64)
-        inputs += shift
-        return np.multiply(inputs, keep, out=inputs)
+    def _windows(self, max_len: int) -> tuple[np.ndarray, np.ndarray]:
+        """Views with `max_len` tokens from each place on, (T - L + 1, L), and with a mask of each length, (L + 1, L).
+
+        One index then copies whole rows, much faster than an index for each token or a slice for each row.
+        """
+        if max_len not in self._views:
+            missing = max_len - len(self.tokens)
+            tokens = np.pad(self.tokens, (0, missing)) if missing > 0 else self.tokens
+            mask = np.repeat([True, False], max_len)
+            self._views[max_len] = sliding_window_view(tokens, max_len), sliding_window_view(mask, max_len)
+        return self._views[max_len]
 
 
 class PackedSplit(Split):

@@ -38,7 +38,7 @@ class TokenizedDataset(Dataset, Generic[S]):
 
     @abstractmethod
     def find(self) -> Mapping[Any, S]:
-        """The source of "train", "validation" and "test"."""
+        """The source of "train" and "test", and of "validation" where it is not cut from TRAIN."""
 
     @abstractmethod
     def pack(self, folder: Path, sources: Mapping[str, S], tokenizer: Tokenizer) -> Mapping[str, Any]:
@@ -68,8 +68,8 @@ class TokenizedDataset(Dataset, Generic[S]):
 
     @cached_property
     def training(self) -> Path:
-        """The folder with TRAIN, then the validation part, and the tokenizer."""
-        sources = {name: self.sources[name] for name in ("train", "validation")}
+        """The folder with TRAIN, then the validation part where it has a source, and the tokenizer."""
+        sources = {name: self.sources[name] for name in ("train", "validation") if name in self.sources}
         key = {
             "set": self.place,
             "version": VERSION,

@@ -2,8 +2,8 @@
 
 from importlib.metadata import version as _version
 
-from subquad.api import attention, load, mixer, train, tune
+from subquad.api import attention, datasets, load, mixer, train, tune
 
-__all__ = ["__version__", "attention", "load", "mixer", "train", "tune"]
+__all__ = ["__version__", "attention", "datasets", "load", "mixer", "train", "tune"]
 
 __version__ = _version("subquad")

@@ -1,4 +1,4 @@
-"""subquad from Python and in notebooks: `subquad.mixer`, `attention`, `train`, `tune` and `load`."""
+"""subquad from Python and in notebooks: `subquad.mixer`, `attention`, `train`, `tune`, `load` and `datasets`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from subquad.data import Dataset
     from subquad.drivers.executor import Executor
     from subquad.nn import Backbone, MultiheadAttention, TokenMixer
     from subquad.plugin import Role
@@ -177,6 +178,32 @@ def tune(
     if ended.signum:
         raise Interrupted(ended.signum, f"stopped; go on with: subquad tune --resume {folder}")
     return ended.summary
+
+
+def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dataset]:
+    """Data sets, prepared, by what tables call them.
+
+    Args:
+        target: an experiment file, a recipe's name, or the name of a data set.
+        overrides: `key=value`, as on the command line; with a data set's name `dataset.params.KEY=VALUE`.
+
+    Raises:
+        UserError: nothing has this name, the experiment or parameters cannot be used, or data are missing or malformed.
+    """
+    from subquad.engine.parts import build_dataset, open_dataset
+    from subquad.errors import UserError
+    from subquad.experiment import dataset_of, load_study
+    from subquad.registry import find_plugins, recipes
+    from subquad.suggest import did_you_mean
+
+    name, known = str(target), {one.name for one in find_plugins("dataset")}
+    if name in recipes() or name not in known:
+        if name not in recipes() and not Path(name).exists():
+            raise UserError(f"{name!r}: no such recipe, file or data set{did_you_mean(name, [*recipes(), *known])}")
+        runs = {run.dataset_label: run for run in reversed(load_study(name, overrides).runs)}
+        return {label: build_dataset(run) for label, run in reversed(runs.items())}
+    found, config = dataset_of(name, overrides)
+    return {found.plugin.label(config) or name: open_dataset(found, config)}  # type: ignore[attr-defined]
 
 
 def load(run: str | Path, *, which: str = "best") -> Backbone:

@@ -9,11 +9,11 @@ Letters: B batch, L length, C channels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -45,19 +45,24 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
-    """What is known of a data set without opening its test split. `series` and `tokens` make those of the usual kinds.
+    """What is known of a data set without opening its test split.
+
+    `series`, `tokens` and `images` make those of the usual kinds.
 
     Attributes:
         arrays: what a batch holds, by name. A bool array says which positions of its axis are real; it is `keep`, or
-            `keep_b` for the second sequence of a pair.
+            `keep_b` for the second sequence of a pair. Images have none.
         lengths: the length of each axis, from TRAIN only: the longest, where samples are padded.
         target: what `labels` are: "class", "positions" (labels (B, L), `NO_LABEL` where there is none), "pair",
             "next-token" (labels (B, L), the token after each position, `NO_LABEL` where none is asked for),
             "sequence" (labels (B, T) on the axis "target": the tokens of another text with the `end_token`, then
-            `NO_LABEL`), or another of the plugin's targets.
+            `NO_LABEL`), "values" (labels (B, V) float32 on the axis "values", NaN where there is none), "multilabel"
+            (labels (B, C) float32 on the axis "classes": 1 where a sample is of a class, else 0, NaN where it is not
+            known), or another of the plugin's targets.
         vocab_size: number of token ids for tokens (0 = padding), 0 for others.
         num_classes: classes, 0 where there are none.
         class_names: labels in index order.
+        values: of the target "values" the names, in index order, each with its mean and deviation over TRAIN.
         sizes: samples of train, validation and trainval, never of test; train and validation are absent where TRAIN
             is too small to cut a validation part.
         end_token: the id that ends a text, and stands before its first token; 0 where texts have none.
@@ -76,6 +81,7 @@ class DataSpec:
     vocab_size: int = 0
     num_classes: int = 0
     class_names: tuple[str, ...] = ()
+    values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     end_token: int = 0
     token_bytes: tuple[int, ...] = ()
@@ -87,8 +93,7 @@ class DataSpec:
     @classmethod
     def series(cls, max_len: int, channels: int, *, target: str = "class", **more: Any) -> DataSpec:
         """Of series: `inputs` (B, L, C) float32, `keep` (B, L) and `labels`; `more` is the other attributes."""
-        arrays = _arrays(Array(("length", "channels")), target)
-        return cls(arrays=arrays, lengths={"length": max_len, "channels": channels}, target=target, **more)
+        return cls._of(Array(("length", "channels")), {"length": max_len, "channels": channels}, target, more)
 
     @classmethod
     def tokens(cls, max_len: int, vocab_size: int, *, target: str = "class", **more: Any) -> DataSpec:
@@ -97,9 +102,24 @@ class DataSpec:
         `arrays` and `lengths` among them come on top: others may be given, and "sequence" needs the length of the axis
         "target".
         """
-        arrays = {**_arrays(Array(("length",), "int64"), target), **more.pop("arrays", {})}
-        lengths = {"length": max_len, **more.pop("lengths", {})}
-        return cls(arrays=arrays, lengths=lengths, target=target, vocab_size=vocab_size, **more)
+        return cls._of(Array(("length",), "int64"), {"length": max_len}, target, {**more, "vocab_size": vocab_size})
+
+    @classmethod
+    def images(cls, height: int, width: int, channels: int = 3, *, target: str = "class", **more: Any) -> DataSpec:
+        """Of images: `inputs` (B, C, H, W) uint8 and `labels`; `more` is the other attributes.
+
+        A backbone scales pixels and subtracts their mean itself, so that a quarter of the bytes travels to the device.
+        """
+        lengths = {"channels": channels, "height": height, "width": width}
+        return cls._of(Array(tuple(lengths), "uint8"), lengths, target, {**more, "equal_length": True})
+
+    @classmethod
+    def _of(cls, inputs: Array, lengths: Mapping[str, int], target: str, more: dict[str, Any]) -> DataSpec:
+        """Of these inputs, with the lengths that a target with an axis of its own has."""
+        own = {"values": len(more.get("values", ())), "multilabel": more.get("num_classes", 0)}
+        axes = {_LABEL_AXES[target][0]: own[target]} if target in own else {}
+        arrays = {**_arrays(inputs, target), **more.pop("arrays", {})}
+        return cls(arrays=arrays, lengths={**lengths, **axes, **more.pop("lengths", {})}, target=target, **more)
 
     @property
     def max_len(self) -> int:
@@ -125,13 +145,22 @@ class DataSpec:
         }
 
 
+_LABEL_AXES = {
+    "positions": ("length",),
+    "next-token": ("length",),
+    "sequence": ("target",),
+    "values": ("values",),
+    "multilabel": ("classes",),
+}
+
+
 def _arrays(inputs: Array, target: str) -> dict[str, Array]:
-    """Of one sequence, or of two for "pair"."""
-    keep = Array(("length",), "bool")
-    second = {"inputs_b": inputs, "keep_b": keep} if target == "pair" else {}
-    axes = {"positions": ("length",), "next-token": ("length",), "sequence": ("target",)}
-    labels = Array(axes.get(target, ()), "int64")
-    return {"inputs": inputs, "keep": keep, **second, "labels": labels}
+    """Of one input, or of two for "pair"; with masks where it has a length."""
+    keep = {"keep": Array(("length",), "bool")} if "length" in inputs.axes else {}
+    second = {"inputs_b": inputs, **{f"{name}_b": one for name, one in keep.items()}} if target == "pair" else {}
+    real = target in ("values", "multilabel")
+    labels = Array(_LABEL_AXES.get(target, ()), "float32" if real else "int64")
+    return {"inputs": inputs, **keep, **second, "labels": labels}
 
 
 class Split(ABC):
@@ -139,6 +168,14 @@ class Split(ABC):
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+    @property
+    def together(self) -> int:
+        """How many samples, one after the other in a batch, one process must fetch at once: 2 where pairs are mixed.
+
+        `train.micro_batch` has to be a multiple of it. Default: 1.
+        """
+        return 1
 
     @abstractmethod
     def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
@@ -152,8 +189,27 @@ class Split(ABC):
         Returns:
             the arrays that the data set's `DataSpec` names, such as `inputs` (B, L, C) float32 or (B, L) int64, `keep`
             (B, L) bool and `labels` (B,) int64. L must not depend on which samples share the batch, or losses would
-            depend on how ranks cut it.
+            depend on how ranks cut it. It may also have `bad` (B,) bool: samples that cannot be read. Their other
+            arrays are filler, and they have no label. The engine counts them, names them, and stops where
+            there are too many (`train.max_bad`).
         """
+
+    def finish(self, batch: Any) -> Any:
+        """What is left to do with a batch of `fetch` once it is on the device that computes, such as mixing images.
+
+        A pure function of the batch: what is random in it was drawn by `fetch`.
+
+        Args:
+            batch: tensors by name; floating-point ones have the type of the model's parameters.
+
+        Returns:
+            the batch that model and task get; by default the same.
+        """
+        return batch
+
+    def name(self, index: int) -> str:
+        """What an error or a log calls a sample, such as its file or key."""
+        return f"sample {index}"
 
     def lengths(self) -> np.ndarray | None:
         """How much of the axis "length" each sample needs: up to its last real token, of pairs the longer; 0 to L.
@@ -230,6 +286,30 @@ class ArraySplit(Split):
         return np.max([_real_lengths(keep) for keep in masks], axis=0) if masks else None
 
 
+@dataclass(frozen=True)
+class Chosen(Split):
+    """Some samples of a split, by their global indices there, in that order."""
+
+    split: Split
+    chosen: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        return self.split.fetch(self.chosen[indices], epoch=epoch, seed=seed)
+
+    def finish(self, batch: Any) -> Any:
+        return self.split.finish(batch)
+
+    def name(self, index: int) -> str:
+        return self.split.name(int(self.chosen[index]))
+
+    def lengths(self) -> np.ndarray | None:
+        found = self.split.lengths()
+        return None if found is None else found[self.chosen]
+
+
 def _real_lengths(keep: np.ndarray) -> np.ndarray:
     """(N, L) bool, True = real token, to (N,) int64: one more than the place of the last real token, 0 without any."""
     last = keep.shape[1] - np.argmax(keep[:, ::-1], axis=1)
@@ -245,6 +325,22 @@ class TestKey:
     def __init__(self, dataset: str, reason: str):
         self.dataset = dataset
         self.reason = reason
+
+
+class Reading(NamedTuple):
+    """Something that a data set reads in ways of its own, beside the code that is usual elsewhere.
+
+    Attributes:
+        what: what is read, in a few words.
+        samples: in what is read.
+        ways: by name, the usual one first, what reads all of it and yields it: arrays or bytes, one after the other.
+        tolerance: the largest difference of a number between ways.
+    """
+
+    what: str
+    samples: int
+    ways: Mapping[str, Callable[[], Iterable[Any]]]
+    tolerance: float = 0.0
 
 
 class Dataset(ABC):
@@ -319,6 +415,15 @@ class Dataset(ABC):
         """
         return {}
 
+    @classmethod
+    def readings(cls, folder: Path) -> Iterator[Reading]:
+        """What `subquad bench data` times. Default: nothing.
+
+        Args:
+            folder: an empty one for files that are read; when the next is asked for, the one before is done with.
+        """
+        yield from ()
+
 
 def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> tuple[str, ...]:
     """Count exact copies of training samples, in any order, in the validation part and in TEST.
@@ -370,8 +475,10 @@ def stratified_validation(
         first = places[which]
     generator = np.random.Generator(np.random.Philox(seed))
     chosen: list[np.ndarray] = []
-    for label in np.unique(labels):
-        members = np.flatnonzero((labels == label) & (first == rows))
+    candidates, known = np.flatnonzero(first == rows), np.unique(labels)
+    candidates = candidates[np.argsort(labels[candidates], kind="stable")]
+    bounds = np.searchsorted(labels[candidates], known[1:])
+    for label, members in zip(known, np.split(candidates, bounds), strict=True):
         if len(members) < 2:
             kind = "training" if (labels == label).sum() == len(members) else "different training"
             raise DataError(

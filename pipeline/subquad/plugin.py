@@ -248,16 +248,35 @@ class Plugin:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published:
+    """A mixer's published form, written plainly from its formulas: what `subquad bench mixers` times beside the mixer.
+
+    Attributes:
+        build: "module:attribute" of a class like the mixer's: the same parameters, weights, outputs and losses.
+        over_attention: time of the authors' code over that of torch's attention, forward and backward, by length:
+            measured on the CPU in float32 at width 128 with 2 heads. `subquad bench mixers` measures `build` there,
+            and prints no ratio over it where the two are more than 15 % apart.
+        params: the parameters they were measured with.
+    """
+
+    build: str
+    over_attention: Mapping[int, float] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MixerPlugin(Plugin):
     """A token mixer; `build` names a `subquad.nn.TokenMixer` or `AttentionCore` taking `(config, site)`.
 
     Attributes:
         facts: what it claims, with any parameters; `MixerConfig.narrow` says more for given ones.
         variants: parameters by name that `subquad check` tries besides the defaults: one for each way it can work.
+        published: its published form, for comparisons of speed; None where there is none.
     """
 
     facts: Facts = field(default_factory=Facts)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    published: Published | None = None
 
     def facts_of(self, config: Config) -> Facts:
         """The facts of a mixer with these parameters."""

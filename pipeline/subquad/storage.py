@@ -19,6 +19,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from filelock import FileLock
+from platformdirs import user_cache_path
 from upath import UPath
 
 from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
@@ -56,6 +57,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 _STAYS = (LOCK, OWNER, STOP)
 """What belongs to the process that works on a folder."""
+
+
+def data_root() -> Path:
+    """Where prepared data live: $SUBQUAD_DATA, else the user's cache folder."""
+    given = os.environ.get("SUBQUAD_DATA")
+    return Path(given).resolve() if given else user_cache_path("subquad") / "data"
 
 
 def address_fault(address: str, known: tuple[str, ...] = STORES) -> str:

@@ -87,16 +87,23 @@ def features(*variants: str, across: bool = True, **facts) -> Rows:
     return core(*variants, without=apart, **facts) | running
 
 
+def sliding(*variants: str, **facts) -> Rows:
+    """Attention cores that are causal where the site asks, with a decode cache then, and take one sequence alone."""
+    facts, alone = {"causal": "optional", **facts}, {"cross", "cross-cache"}
+    running = ways(*(f"{one}, causal" for one in variants), without=NEITHER | LOSSES | alone, **facts)
+    return core(*variants, without=alone, **facts) | running
+
+
 PADDED = {"padding_invariant": True}
 SET = {"padding_invariant": True, "permutation_equivariant": True}
 BOUND = {**PADDED, "max_length": "site"}
-LOCAL = ("default", "blocks", "one-block")
 
 EXPECTED: dict[str, Rows] = {
     "agf": {
         **unordered("default", "order 8", "legendre, symmetric", "frobenius, no filter", without=set(), **SET),
         **unordered("svd_scalar, no loss", **SET),
     },
+    "bigbird": core("default", "small", without={"cross", "cross-cache"}, **PADDED),
     "causal_fourier": {
         **causal("default", "paper", "chirp", "learned", "learned-chirp", causal="always", **BOUND, **L_LOG_L),
         **causal("dense", causal="always", **BOUND, complexity="L^2"),
@@ -116,6 +123,9 @@ EXPECTED: dict[str, Rows] = {
         **unordered("learned", without=LOSSES | PADDING, max_length="site", complexity="L log L"),
         **unordered("learned-sample", **BOUND, **L_LOG_L),
     },
+    "gated-deltanet": causal("default", "deltanet", causal="always", **PADDED),
+    "gfnet": unordered("default", **BOUND, **L_LOG_L),
+    "hyena": causal("default", "order 3", causal="always", **BOUND, **L_LOG_L),
     "identity": causal("default", causal="always", **SET),
     "linformer": core("default", "few", "apart", "shared", without={"cross-refused"}, cross=True, **BOUND),
     "linear": {
@@ -124,15 +134,7 @@ EXPECTED: dict[str, Rows] = {
             "as-published", without=PADDING | {"cross-cache", "cross-refused"}, permutation_equivariant=True, cross=True
         ),
     },
-    "local": {
-        **core(*LOCAL, without={"cross", "cross-cache"}, causal="optional", **PADDED),
-        **ways(
-            *(f"{one}, causal" for one in LOCAL),
-            without=NEITHER | LOSSES | {"cross", "cross-cache"},
-            causal="optional",
-            **PADDED,
-        ),
-    },
+    "local": sliding("default", "blocks", "one-block", **PADDED),
     "longformer": unordered("default", "narrow", "window-alone", **PADDED),
     "luna": handing_on("default", "few", "apart", **SET),
     "mdfwa": {
@@ -146,6 +148,8 @@ EXPECTED: dict[str, Rows] = {
         **both("rotary", **PADDED, complexity="L^2", leak=1e-12),
         **causal("laplace-chunk", without=LOSSES | CACHE, causal="optional", **PADDED, **L_LOG_L),
     },
+    "m2": both("default", "gated alone", **BOUND, **L_LOG_L),
+    "mamba": causal("default", "hold", causal="always", **PADDED),
     "megacur": {
         **unordered("default", "laplace", "different", "random", **BOUND, **L_LOG_L),
         **unordered("chunk", "rotary", **PADDED, **L_LOG_L),
@@ -163,6 +167,22 @@ EXPECTED: dict[str, Rows] = {
         },
         **core("as-published", without=PADDING | {"cross-refused"}, permutation_equivariant=True, cross=True),
     },
+    "reformer": {
+        **unordered("default", "short chunks", "four rounds", **PADDED),
+        **unordered("as published", without=LOSSES | PADDING),
+    },
+    "primal": {**unordered("default", "few", without=set(), **PADDED), **unordered("no loss", **PADDED)},
+    "retnet": causal("default", "narrow", causal="always", **PADDED),
+    "s4": {
+        **both("default", **PADDED, complexity="L", leak=1e-12),
+        **both("few", **PADDED, **L_LOG_L),
+        **causal("past", causal="always", **PADDED, **L_LOG_L),
+    },
+    "s4d": {
+        **both("default", "bilinear", **PADDED, **L_LOG_L),
+        **causal("past", causal="always", **PADDED, **L_LOG_L),
+    },
+    "s5": {**both("default", **PADDED), **causal("past", causal="always", **PADDED)},
     "sfpc": {
         **unordered("default", "dirichlet", "periodic", "jacobi, gated", "cyclic", "recurrence", **PADDED),
         **unordered("transform", **PADDED, **L_LOG_L),
@@ -171,6 +191,7 @@ EXPECTED: dict[str, Rows] = {
         **causal("shift", causal="always", **PADDED),
         **causal("shift by FFT", causal="always", **PADDED, **L_LOG_L),
     },
+    "singularformer": {**unordered("default", "few", without=set(), **SET), **unordered("no loss", **SET)},
     "soft": unordered("default", "few", "landmarks-alone", **BOUND),
     "softmax": {
         **core("default", without={"cross-refused"}, causal="optional", **SET, cross=True, complexity="L^2"),
@@ -183,6 +204,14 @@ EXPECTED: dict[str, Rows] = {
             complexity="L^2",
         ),
     },
+    "sparse": {
+        **sliding("default", "strided", **PADDED, complexity="L^1.5"),
+        **sliding("fixed, blocks of 5", "strided by 4", **PADDED, complexity="L^2"),
+    },
+    "yoso": {
+        **core("default", "long hash", without={"cross-refused", "cross-cache"}, **SET, cross=True, complexity="L^2"),
+        **core("convolution", without={"cross", "cross-cache"}, **PADDED, complexity="L^2"),
+    },
     "wavelet": {
         **both("default", "biorthogonal", "atrous", "details", **PADDED),
         **unordered("haar-symmetric", **PADDED),
@@ -191,8 +220,22 @@ EXPECTED: dict[str, Rows] = {
 
 OPERATIONS = {
     "agf": {"default", "order 8", "legendre, symmetric"},
+    "fourier": {"default", "fnet", "re_2d", "hartley"},
+    "gated-deltanet": set(EXPECTED["gated-deltanet"]),
+    "hyena": set(EXPECTED["hyena"]),
+    "longformer": {"default", "narrow"},
+    "m2": set(EXPECTED["m2"]),
+    "mamba": set(EXPECTED["mamba"]),
+    "mdfwa": {"default", "learned", "gated", "paper", "fourier", "hartley", "wavelet"},
     "mega": set(EXPECTED["mega"]),
     "megacur": set(EXPECTED["megacur"]),
+    "performer": {"default", "default, causal", "redraw", "redraw, causal", "as-published"},
+    "s4": set(EXPECTED["s4"]),
+    "s4d": set(EXPECTED["s4d"]),
+    "s5": set(EXPECTED["s5"]),
+    "sfpc": {"default", "dirichlet", "periodic", "jacobi, gated", "cyclic", "transform", "shift, causal"},
+    "softmax": {"default"},
+    "wavelet": {"default", "haar-symmetric", "biorthogonal", "details"},
 }
 """Ways of building with an operation of several implementations; the check `kernels` does not apply to others."""
 

@@ -6,7 +6,7 @@ Letters: B batch, L length, D model width.
 
 from __future__ import annotations
 
-import time
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -248,14 +248,16 @@ class NoisyEvaluation(Pooled):
 
 
 class UnseededBackward(Pooled):
-    """Gradients in training depend on the clock."""
+    """Gradients in training depend on how many there were before."""
+
+    calls = itertools.count()
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
         out = super().forward(x, keep=keep)
         if not self.training:
             return out
-        now = time.perf_counter_ns()
-        return WrongBackward.apply(out, lambda grad: grad * (1 + 1e-3 * (now % 1009)))  # pyright: ignore
+        call = next(self.calls)
+        return WrongBackward.apply(out, lambda grad: grad * (1 + 1e-3 * (call % 1009)))  # pyright: ignore
 
 
 class Halves(Pooled):

@@ -20,6 +20,10 @@ from subquad_plugins.numerics.pinv import newton_inverse, pseudo_inverse
 from subquad_plugins.numerics.tensors import head_convolution
 from subquad_plugins.nystrom import Config as NystromConfig
 from subquad_plugins.nystrom.core import Nystrom
+from subquad_plugins.primal import Config as PrimalConfig
+from subquad_plugins.primal.mixer import Primal
+from subquad_plugins.singularformer import Config as SingularConfig
+from subquad_plugins.singularformer.mixer import Singularformer
 from subquad_plugins.soft.mixer import gaussian_attention
 
 
@@ -179,3 +183,51 @@ def test_dba_gives_the_authors_outputs(name, assert_close):
     golden = load_golden(name)
     above = Site(dim=16, num_heads=2, max_len=24, layer_index=1, num_layers=2)
     replay(DBA(DBAConfig(rank=golden["px"].shape[1]), above), golden, DBA_NAMES, golden["px"], assert_close)
+
+
+def loaded(mixer: torch.nn.Module, golden: dict[str, Tensor], prefix: str, names: dict[str, str]) -> torch.nn.Module:
+    """With the file's weights; `names` are a layer's or a parameter's own and the file's."""
+    found = {}
+    for own in mixer.state_dict():
+        layer, dot, kind = own.rpartition(".")
+        found[own] = golden[f"{prefix}{names[layer]}.{kind}" if dot else f"{prefix}{names[own]}"]
+    mixer.load_state_dict(found)
+    return mixer.double()
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_singularformer*"))
+def test_singularformer_gives_the_authors_outputs_and_loss(name, assert_close):
+    """The loss without padding: that code counts padded tokens in it."""
+    golden = load_golden(name)
+    rank, heads = golden["w.pseudoAttn.weight"].shape[0], 2
+    mixer = Singularformer(SingularConfig(rank=rank), Site(dim=golden["x"].shape[2], num_heads=heads)).double()
+    names = {"scores": "pseudoAttn", "query": "WQ", "key": "WK", "value": "WV", "out": "WO"}
+    loaded(mixer, golden, "w.", names)
+    found, keep = mixer(golden["x"]), golden["mask"].bool()
+    assert_close(found.out, golden["y"], 1e-12)
+    assert_close(found.losses["ortho"].mean(), golden["loss"], 1e-12)
+    assert_close(mixer(golden["x"], keep=keep).out[keep], golden["y_masked"][keep], 1e-12)
+
+
+PRIMAL = {
+    "zoo_primal": ("w.", "W_q", "W_k", "ff", "attn", "y"),
+    "primal_ts_layer": ("sd/", "query_projection", "key_projection", "out_projection", "inner_attention", "out"),
+}
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_primal*") | golden_files("primal_ts*"))
+def test_primal_gives_the_authors_outputs_and_loss(name, assert_close):
+    """The authors work in float32. The loss of `zoo_primal` squares a mean of the batch, ours a sample's own."""
+    golden = load_golden(name)
+    prefix, query, key, out, core, result = next(row for start, row in PRIMAL.items() if name.startswith(start))
+    heads, tokens, rank = golden[f"{prefix}We"].shape
+    site = Site(dim=golden["x"].shape[2], num_heads=heads, max_len=golden["x"].shape[1])
+    mixer = Primal(PrimalConfig(rank=rank, tokens_per_rank=tokens // rank), site)
+    names = {"query": query, "key": key, "out": out, "left": "We", "right": "Wr"}
+    loaded(mixer, golden, prefix, names | {"scale": f"{core}.Lambda", "join": f"{core}.concate_weight"})
+    x = golden["x"].double()
+    for found, expected in zip(mixer.scores(x, None), (golden["escore"], golden["rscore"]), strict=True):
+        assert_close(found, expected, 2e-5)
+    assert_close(mixer(x).out, golden[result], 2e-5)
+    if golden["loss_ksvd"].dim():
+        assert_close(mixer(x).losses["ksvd"], golden["loss_ksvd"], 2e-5)

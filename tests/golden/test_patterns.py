@@ -1,20 +1,26 @@
-"""Attention within windows: masks of the Long Range Arena's code, local-attention's outputs, Longformer's layer.
+"""Patterns: masks of the Long Range Arena's code, local-attention's outputs, layers of Longformer and BigBird.
 
-In files of masks a pattern is named as its authors do; those of mixers that are not here yet are left to them.
+In files of masks a pattern is named as its authors do.
 """
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from golden_files import golden_files, load_golden
 
+from subquad.nn import AttentionMixer
 from subquad.plugin import Site
+from subquad_plugins.bigbird import Config as BigBirdConfig
+from subquad_plugins.bigbird.core import BigBird
 from subquad_plugins.local import Config as LocalConfig
 from subquad_plugins.local.core import Local
 from subquad_plugins.longformer import Config
 from subquad_plugins.longformer.mixer import Longformer
 from subquad_plugins.numerics.windows import Window, windowed_attention
+from subquad_plugins.sparse import Config as SparseConfig
+from subquad_plugins.sparse.core import Sparse
 
 NAMES = {"query_global": "everywhere.query", "key_global": "everywhere.key", "value_global": "everywhere.value"}
 
@@ -73,3 +79,38 @@ def test_outputs_are_those_of_the_longformer_layer(name):
             keep = marks[sample : sample + 1] >= 0
             found = mixer(golden["x"][sample : sample + 1], keep=keep).out
             close(found[keep], heads[sample : sample + 1][keep], 1e-6)
+
+
+@pytest.mark.parametrize("name", golden_files("*_patterns"))
+def test_sparse_patterns_are_those_of_the_files_masks(name):
+    """That code's fixed pattern also opens the first column of each block."""
+    golden = load_golden(name)
+    for key in (one for one in golden if one.startswith("sparse_")):
+        pattern, *numbers = key.removeprefix("sparse_").split("_")
+        block, summary = int(numbers[0].removeprefix("b")), int(numbers[1].removeprefix("c")) if numbers[1:] else 1
+        length = len(golden[key])
+        config = SparseConfig.model_validate({"pattern": pattern, "block": block, "summary": summary})
+        core = Sparse(config, Site(dim=4, max_len=length, causal=True))
+        nothing, one_hot = torch.zeros(1, 1, length, 4), torch.eye(length)[None, None]
+        allowed = core(nothing, nothing, one_hot)[0, 0] > 0
+        if pattern == "fixed":
+            allowed[:, ::block] = torch.ones_like(allowed).tril()[:, ::block]
+        assert torch.equal(allowed, golden[key].bool())
+
+
+@pytest.mark.parametrize("name", golden_files("zoo_bigbird*"))
+def test_outputs_are_those_of_the_bigbird_layer(name):
+    """Of the sample without padding: that code's last block may be padding."""
+    golden = load_golden(name)
+    blocks = golden["rand"].shape[1] + 2
+    size = golden["x"].shape[1] // blocks
+    mixer = AttentionMixer(
+        BigBird(BigBirdConfig(block=size), Site(dim=16, num_heads=2)), Site(dim=16, num_heads=2)
+    ).double()
+    drawn = F.pad(golden["rand"].long(), (0, 0, 1, 1))
+    mixer.core.random_blocks = lambda block, last: (drawn, torch.ones_like(drawn, dtype=torch.bool))
+    own = mixer.state_dict()
+    mixer.load_state_dict({one: golden.get(f"w.{one}", own[one]) for one in own})
+    mixer.out = torch.nn.Identity()
+    whole = golden["mask"].bool().all(1)
+    close(mixer(golden["x"]).out[whole], golden["y"][whole], 1e-6)

@@ -8,14 +8,18 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from command import cli
+from safetensors.torch import load_file
 from small_run import digests, only_run, run_here, stop_ranks_at
 
+from subquad.data import NO_LABEL, ArraySplit
 from subquad.drivers.folder import start
-from subquad.engine import loop
+from subquad.engine import faults, loop
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
+from subquad.errors import DataError
 from subquad.experiment import load_study
 from subquad.runs import read_json, read_records, read_result
 
@@ -130,6 +134,7 @@ def test_loader_processes_do_not_change_the_order(ticket):
     run_here(here)
     run_here(there)
     assert np.array_equal(losses(there.folder), losses(here.folder))
+    assert read_result(there.folder)["test"] == read_result(here.folder)["test"]
 
 
 @pytest.mark.ci
@@ -140,7 +145,7 @@ def test_two_workers_may_have_loader_processes(small, tmp_path):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17",)])
+@pytest.mark.parametrize("extra", [(), ("train.micro_batch=3",), ("train.batch_size=17", "train.sync_every=3")])
 def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
     curves = []
     for workers in (1, 2):
@@ -156,10 +161,10 @@ def test_two_workers_follow_the_same_curve(small, tmp_path, extra):
 
 @pytest.mark.ci
 def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
-    roots = [tmp_path / name for name in ("plain", "sharded")]
-    cli(["train", str(small), "--local", "--root", str(roots[0]), *PLAIN], tmp_path)
+    roots, settings = [tmp_path / name for name in ("plain", "sharded")], [*PLAIN, "train.ema_decay=0.9"]
+    cli(["train", str(small), "--local", "--root", str(roots[0]), *settings], tmp_path)
     sharded = ["resources.workers=2", "resources.strategy=fsdp2"]
-    plan = load_study(str(small), [*PLAIN, *sharded])
+    plan = load_study(str(small), [*settings, *sharded])
     (ticket,) = start(plan, roots[1]).runs
     stop_ranks_at(21, ticket.plain(), world_size=2)
     run = only_run(roots[1])
@@ -169,6 +174,7 @@ def test_fsdp2_trains_saves_and_goes_on_at_one_rank(small, tmp_path):
     cli(["resume", str(run), "--local"], tmp_path)
     assert read_result(run)["attempts"] == 2
     np.testing.assert_allclose(losses(run), losses(only_run(roots[0])), rtol=0, atol=1e-6)
+    assert read_result(run)["best"]["metrics"] == pytest.approx(read_result(only_run(roots[0]))["best"]["metrics"])
 
 
 @pytest.mark.ci
@@ -257,3 +263,100 @@ def test_twenty_kills_at_random_places(small, tmp_path, number):
     killed = kill_and_resume(small, tmp_path / "killed", [points[number % 5]])
     assert read_result(killed)["attempts"] == 2
     assert digests(killed) == digests(only_run(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_waiting_seldom_for_the_device_changes_nothing(ticket, monkeypatch, optimizer):
+    """Nor does a step that is not finite, which is skipped before anybody knows of it."""
+    found = []
+    for every in (1, 4):
+        faults._PASSED.clear()
+        monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", 6, "")])
+        run = ticket(f"train.sync_every={every}", f"train.optimizer={optimizer}", "train.log_every=9")
+        assert run_here(run) == "finished"
+        (event,) = [one for one in read_records(run.folder) if one.kind == "event"]
+        assert event.text.startswith("step 6 skipped on all workers: loss nan")
+        logged = {one.step: one.metrics for one in read_records(run.folder) if one.kind == "train"}
+        found.append((digests(run.folder), logged, read_result(run.folder)["test"]["metrics"]))
+    assert found[0][0] == found[1][0]
+    assert found[0][2] == found[1][2]
+    for step, metrics in found[0][1].items():
+        assert metrics == pytest.approx(found[1][1][step], rel=1e-6)
+
+
+def test_going_on_is_exact_where_the_device_is_waited_for_seldom(ticket):
+    settings = ("train.sync_every=5", "train.log_every=1000", "train.schedule=cosine")
+    whole, halted = ticket(*settings), ticket(*settings)
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    assert run_here(halted, lambda: 15 if next(calls) == 17 else 0) == "stopped"
+    assert run_here(halted) == "finished"
+    assert digests(halted.folder) == digests(whole.folder)
+
+
+def tensors_at(run, step, file):
+    return load_file(run.folder / "checkpoints" / f"step-{step:08d}" / f"{file}.safetensors")
+
+
+def test_the_average_of_weights_is_kept_and_evaluated(ticket, monkeypatch):
+    faults._PASSED.clear()
+    monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", 6, "")])
+    run = ticket(
+        "train.ema_decay=0.9", "train.checkpoint_every_steps=1", "train.keep_checkpoints=100", "train.epochs=1"
+    )
+    run_here(run)
+    for step in range(2, 14):
+        before, after, training = (
+            tensors_at(run, step - 1, "model"),
+            tensors_at(run, step, "model"),
+            tensors_at(run, step, "optimizer"),
+        )
+        for name, average in before.items():
+            expected = average if step == 6 else average.lerp(training[f"/{name}"], 0.1)
+            assert torch.allclose(after[name], expected, rtol=1e-5, atol=1e-7), (step, name)
+    assert any(not torch.equal(after[name], training[f"/{name}"]) for name in after)
+
+
+def test_going_on_with_an_average_changes_nothing(ticket):
+    settings = ("train.ema_decay=0.95", "protocol=paper")
+    whole, halted = ticket(*settings), ticket(*settings)
+    run_here(whole)
+    calls = iter(range(1, 10**6))
+    run_here(halted, lambda: 15 if next(calls) == 20 else 0)
+    assert run_here(halted) == "finished"
+    assert digests(halted.folder) == digests(whole.folder)
+    mine, theirs = read_result(halted.folder), read_result(whole.folder)
+    assert mine["test"] == theirs["test"]
+    assert mine["test"]["metrics"]["loss"] == mine["best"]["metrics"]["loss"], "what is kept is what was evaluated"
+
+
+def unreadable(monkeypatch, *which):
+    """Make samples of the recall control's splits unreadable."""
+    fetch = ArraySplit.fetch
+
+    def with_bad(self, indices, **where):
+        batch = fetch(self, indices, **where)
+        bad = np.isin(indices, which)
+        batch["labels"] = np.where(bad, NO_LABEL, batch["labels"])
+        return {**batch, "bad": bad}
+
+    monkeypatch.setattr(ArraySplit, "fetch", with_bad)
+
+
+def test_samples_that_cannot_be_read_are_left_out_and_named(ticket, monkeypatch):
+    unreadable(monkeypatch, 7)
+    run = ticket("train.max_bad=0.05", "train.epochs=1")
+    assert run_here(run) == "finished"
+    (event,) = [one for one in read_records(run.folder) if one.kind == "event"]
+    assert event.text == "cannot be read, left out: sample 7"
+    metrics = read_result(run.folder)["test"]["metrics"]
+    assert metrics["bad_samples"] == 1
+    assert metrics["accuracy"] * 59 == pytest.approx(round(metrics["accuracy"] * 59)), "of 60 samples one is left out"
+
+
+def test_too_many_of_them_stop_the_run(ticket, monkeypatch):
+    unreadable(monkeypatch, 7, 9)
+    with pytest.raises(
+        DataError, match=r"of 203 samples cannot be read, the last sample [79].*train.max_bad \(0.005\)"
+    ):
+        run_here(ticket("train.max_bad=0.005"))

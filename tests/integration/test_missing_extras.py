@@ -19,6 +19,8 @@ RAY = "subquad: Ray is not installed: pip install 'subquad[ray]', or go without 
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "pictures" / "cat").mkdir(parents=True)
+    (tmp_path / "pictures" / "cat" / "one.jpg").write_bytes(b"")
     (tmp_path / "space.yaml").write_text("dims: {train.lr: {loguniform: [1e-4, 1e-2]}}")
     return tmp_path
 
@@ -35,6 +37,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             [*TUNE, "--local", "tracking.enabled=true", "tracking.uri=http://host"],
             "subquad: tracking.uri is given, but MLflow is not installed: pip install 'subquad[mlflow]', or set "
             "tracking.enabled=false\n",
+        ),
+        (
+            "webdataset",
+            ["data", "shard", "pictures", "shards", "--split", "train", "--jobs", "1"],
+            "subquad: this needs webdataset, which is not installed: pip install 'subquad[all]'\n",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_step_that_always_fails_ends_the_run_with_the_cause(small, tmp_path, n
     result = read_result(only_run(tmp_path))
     assert result["status"] == "failed"
     assert "2 attempts in a row failed after step 0" in result["reason"]
-    assert "step 4, samples " in result["reason"]
+    assert "step 4, sample " in result["reason"]
     assert "injected fault at step" in result["reason"]
     assert "injected fault at step" in done.stdout
 

@@ -79,7 +79,9 @@ def test_a_study_in_storage_is_reported_verified_and_resumed(study, bucket, caps
     assert [one["seeds"] for one in values["rows"] if one["kind"] == "mixer"] == [[0, 1]], values["rows"]
     assert main(["verify", study]) == 0
     assert capsys.readouterr().out.count("recomputed") == 2
-    tested = next(one for one in bucket.names() if one.endswith("model.safetensors"))
+    cell = next(one for one in bucket.names() if one.endswith("seed0/result.json")).removesuffix("result.json")
+    step = json.loads(bucket.read(f"{cell}result.json"))["test"]["step"]
+    tested = f"{cell}checkpoints/step-{step:08d}/model.safetensors"
     assert sum(one.numel() for one in load(f"{bucket.storage}/{Path(tested).parents[2]}").parameters()) > 0
     bucket.write(tested, b"damaged")
     assert main(["verify", study]) == 1

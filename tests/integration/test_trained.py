@@ -89,10 +89,10 @@ def test_scores_of_the_test_file_are_the_results_and_nothing_is_opened(place, ca
     found = json.loads(said(capsys, "eval", place / "run", place / "test.ts", "--json"))
     result = json.loads((place / "run" / "result.json").read_text())
     assert found["metrics"] == pytest.approx(result["test"]["metrics"])
-    assert (found["samples"], found["is_test_split"], found["checkpoint"]) == (21, False, "best")
+    assert (found["samples"], found["is_result"], found["checkpoint"]) == (21, False, "best")
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == files
     told = said(capsys, "eval", place / "run", place / "test.ts").splitlines()
-    assert told[0].endswith("; this is not the test split")
+    assert told[0].endswith("; a score of this file, no result of the run")
     assert f"accuracy (%) {100 * found['metrics']['accuracy']:.2f}" in told
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import multiprocessing
+from torch.nn.parallel import DistributedDataParallel
 
 from subquad.drivers.work import rebuilt, work
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
 from subquad.experiment import Run
+from subquad.testing.subject import check_subjects, padded
 
 SMALL = """
 name: small
@@ -32,9 +36,15 @@ tracking: {enabled: false, system_metrics: false}
 """
 
 
-def run_here(ticket: Run, asked_to_stop: Callable[[], int] = lambda: 0) -> str:
+def run_here(ticket: Run, asked_to_stop: Callable[[], int] = lambda: 0, device: str = "cpu") -> str:
     """Do a run in this process."""
-    return train_run(ticket, Group(), Signals(asked_to_stop))
+    return train_run(ticket, Group(device=torch.device(device)), Signals(asked_to_stop))
+
+
+def stopped_at(step: int) -> Callable[[], int]:
+    """Asks to stop, by SIGTERM's number, when it is called for that time."""
+    calls = itertools.count(1)
+    return lambda: 15 if next(calls) == step else 0
 
 
 def digests(run: Path) -> dict[str, str]:
@@ -61,6 +71,27 @@ def _stopping_rank(rank: int, world_size: int, rendezvous: str, plain: dict[str,
     calls = iter(range(1, 10**6))
     group = Group(rank, world_size)
     work(rebuilt([plain], group), group, lambda: 15 if next(calls) >= step else 0, restarts=True)
+    dist.destroy_process_group()
+
+
+def add_up_gradients(rank: int, device: str, rendezvous: str) -> None:
+    """The only rank of a group: a mixer's gradients through DDP are its own, and a sum over ranks is one's own."""
+    if device == "cuda":
+        torch.cuda.set_device(0)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", init_method=rendezvous, rank=rank, world_size=1)
+    subject = next(iter(check_subjects("subquad:agf")))
+    x, keep = subject.tokens(2, 33, dtype=torch.float32).to(device), padded(33, (33, 17)).to(device)
+    found = []
+    for wrapped in (False, True):
+        mixer = subject.build(dtype=torch.float32).to(device)
+        model = DistributedDataParallel(mixer) if wrapped else mixer
+        model(x, keep=keep).out.square().mean().backward()
+        found.append([one.grad for one in mixer.parameters() if one.grad is not None])
+    for mine, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(mine, wanted)
+    total = torch.ones(5, device=device)
+    dist.all_reduce(total)
+    assert total.tolist() == [1.0] * 5
     dist.destroy_process_group()
 
 

@@ -1,17 +1,21 @@
 """Plumbing of `subquad bench mixers`: what is timed against what. No time is judged."""
 
+import csv
 import gc
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from subquad.bench import mixers
+from subquad.bench import mixers, timed
 from subquad.bench.clock import one_thread, seconds
-from subquad.bench.mixers import BASELINE, SpeedSettings, _choose_mixer, _roofline, choose_mixers, time_mixers
-from subquad.cli.bench import _as_markdown
+from subquad.bench.mixers import calibrate, roofline, time_mixers
+from subquad.bench.rows import SpeedSettings, choose_mixer, choose_mixers
+from subquad.bench.timed import BASELINE, timed_attention
+from subquad.cli.bench_mixers import _as_markdown
 from subquad.cli.main import main
 from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
@@ -43,8 +47,12 @@ class AtMostTen(NotANumber):
 
 @pytest.fixture(autouse=True)
 def _small_machine(monkeypatch):
-    monkeypatch.setattr(mixers, "_roofline", lambda device: {"gflops": 1.0, "gbytes": 2.0})
-    monkeypatch.setattr("subquad.bench.mixers.SHORTEST_BLOCK", 1e-6)
+    monkeypatch.setattr(mixers, "roofline", lambda device, dtype: {"gflops": 1.0, "gbytes": 2.0, "size": 2048})
+    monkeypatch.setattr(timed, "SHORTEST_BLOCK", 1e-6)
+    monkeypatch.setattr(mixers, "CALIBRATED", TINY)
+    told = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
+    monkeypatch.setattr(mixers, "calibrate", lambda mixer: told)
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def in_file(name: str) -> str:
@@ -52,8 +60,8 @@ def in_file(name: str) -> str:
 
 
 def test_every_mixer_stands_beside_the_baseline_at_every_length():
-    rows = [_choose_mixer(text) for text in ("agf:order=2", "identity")]
-    found = time_mixers(rows, TINY)
+    rows = [choose_mixer(text) for text in ("agf:order=2", "identity")]
+    found = time_mixers(rows, replace(TINY, published=False))
     assert [(one["mixer"], one["length"], one["batch"]) for one in found["speeds"]] == [
         (row, length, 32 // length) for length in (8, 16) for row in (BASELINE, "agf:order=2", "identity")
     ]
@@ -66,21 +74,26 @@ def test_every_mixer_stands_beside_the_baseline_at_every_length():
             one["gflop"],
             one["mbytes"],
             one["gflops"],
+            one["both_tokens"],
+            one["roof"],
+            one["peak_mib"],
         )
         assert all(math.isfinite(value) and value > 0 for value in values)
+        assert one["both_tokens"] == pytest.approx(1e6 / one["both_us"])
+        assert one["roof"] == pytest.approx(max(one["gflop"], one["mbytes"] / 2e3) / (one["both_us"] * 32e-6))
         assert one["uncounted"] == []
     assert all(one["forward_ratio"] == one["both_ratio"] == 1 for one in found["speeds"] if one["mixer"] == BASELINE)
 
 
 def test_counts_are_those_of_a_forward_and_backward_pass():
-    found = time_mixers([_choose_mixer("identity")], TINY)
+    found = time_mixers([choose_mixer("identity")], TINY)
     products = 2 * 2 * 32 * 8 * 8  # value and output projections
     sums = 2 * 32 * 8  # gradients of their biases
     assert found["speeds"][1]["gflop"] == pytest.approx((3 * products + sums) / 1e9)
 
 
 def test_the_baseline_is_softmax_attention_with_four_projections():
-    module = mixers._Attention(8, 2, causal=True).double()
+    module = timed._Attention(8, 2, causal=True).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     q, k, v = (one.unflatten(-1, (2, 4)).transpose(1, 2) for one in module.inputs(x).chunk(3, -1))
     weights = (q @ k.mT / 2).masked_fill(torch.ones(5, 5).triu(1).bool(), -math.inf).softmax(-1)
@@ -89,19 +102,25 @@ def test_the_baseline_is_softmax_attention_with_four_projections():
 
 def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
     names = ["baseline", "a", "b", "c", "d"]
-    timed = [mixers._Timed(None, TINY, 8) for _ in names]
+    rows = [timed_attention(TINY, 8)[0] for _ in names]
     order, ticks = [], iter(range(1, 100))
 
     def block(action, device, repeats):
-        order.append(names[next(i for i, one in enumerate(timed) if action.__self__ is one)])
+        order.append(names[next(i for i, one in enumerate(rows) if action.__self__ is one)])
         return float(next(ticks))
 
-    monkeypatch.setattr(mixers, "seconds", block)
-    found = mixers._speeds(timed[0], timed[1:], rounds=1)
+    monkeypatch.setattr(timed, "seconds", block)
+    found = [times["forward"] for _, times in mixers.times_in_turn(rows[0], rows[1:], rounds=1)]
     assert order[:7] == ["baseline", "a", "b", "c", "baseline", "d", "baseline"]
     assert order[7:] == order[:7]
-    assert [one["forward_us"] * 32 / 1e6 for one in found] == pytest.approx([5.0, 2.0, 3.0, 4.0, 6.0])
-    assert [one["forward_ratio"] for one in found] == [1.0, 2 / 3, 1.0, 4 / 3, 1.0]
+    assert found == [(5.0, 1.0), (2.0, 2 / 3), (3.0, 1.0), (4.0, 4 / 3), (6.0, 1.0)]
+
+
+def test_without_a_baseline_there_are_times_and_no_ratios():
+    rows = [timed_attention(TINY, 8)[0] for _ in "ab"]
+    found = mixers.times_in_turn(None, rows, rounds=2)
+    assert [one for one, _ in found] == rows
+    assert all(seconds > 0 and ratio is None for _, times in found for seconds, ratio in times.values())
 
 
 @pytest.mark.parametrize(
@@ -115,15 +134,15 @@ def test_ratios_are_over_the_baseline_blocks_on_either_side(monkeypatch):
     ],
 )
 def test_rows(text, name, params):
-    row = _choose_mixer(text)
+    row = choose_mixer(text)
     assert row.resolved.found.name == name
     assert row.params.items() >= params.items()
 
 
 def test_a_mixer_in_a_file_may_have_parameters_too():
-    assert _choose_mixer(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
+    assert choose_mixer(in_file("NotANumber")).resolved.found.name.endswith("NotANumber")
     with pytest.raises(ConfigError, match=r"NotANumber:width=2': width: unknown key"):
-        _choose_mixer(in_file("NotANumber:width=2"))
+        choose_mixer(in_file("NotANumber:width=2"))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +158,7 @@ def test_a_mixer_in_a_file_may_have_parameters_too():
 )
 def test_a_wrong_row_is_one_line_and_exit_code_2(text, message, capsys):
     with pytest.raises((ConfigError, PluginError), match=message):
-        _choose_mixer(text)
+        choose_mixer(text)
     assert main(["bench", "mixers", text]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -155,7 +174,7 @@ def test_an_installed_mixer_that_cannot_be_built_is_skipped_with_a_line(monkeypa
     def choose(text):
         raise ConfigError(f"{text} needs order")
 
-    monkeypatch.setattr(mixers, "_choose_mixer", choose)
+    monkeypatch.setattr("subquad.bench.rows.choose_mixer", choose)
     chosen, skipped = choose_mixers([])
     assert chosen == []
     assert "agf: agf needs order" in skipped
@@ -165,23 +184,23 @@ def test_outputs_that_are_not_finite_are_not_timed():
     with pytest.raises(
         PluginError, match=r"NotANumber: outputs at length 8 are not finite, so there is nothing to time"
     ):
-        time_mixers([_choose_mixer(in_file("NotANumber"))], TINY)
+        time_mixers([choose_mixer(in_file("NotANumber"))], TINY)
 
 
 def test_a_mixer_that_the_counter_cannot_follow_is_timed_all_the_same(monkeypatch):
     def broken(mixer, x):
         raise RuntimeError
 
-    monkeypatch.setattr("subquad.bench.mixers.count_pass", broken)
-    rows = [_choose_mixer("identity")]
+    monkeypatch.setattr("subquad.bench.timed.count_pass", broken)
+    rows = [choose_mixer("identity")]
     found = time_mixers(rows, TINY)
     assert found["speeds"][1]["uncounted"] == ["anything (RuntimeError)"]
     assert "- identity: not in its counts: anything (RuntimeError)" in _as_markdown(found, rows)
-    assert _as_markdown(found, rows)[2].endswith("| 0+ | 0+ | 0.0+ |")
+    assert "| 0+ | 0+ | - |" in _as_markdown(found, rows)[4]
 
 
 def test_a_mixer_that_cannot_stand_at_a_length():
-    rows = [_choose_mixer(in_file("AtMostTen"))]
+    rows = [choose_mixer(in_file("AtMostTen"))]
     with pytest.raises(PluginError, match=r"AtMostTen: takes 10 positions at most"):
         time_mixers(rows, TINY)
     found = time_mixers(rows, TINY, strict=False)
@@ -192,7 +211,7 @@ def test_a_mixer_that_cannot_stand_at_a_length():
 
 def test_causal_for_all_or_not_at_all():
     with pytest.raises(PluginError, match=r"agf: never causal, so it cannot be timed with --causal"):
-        time_mixers([_choose_mixer("agf")], SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
+        time_mixers([choose_mixer("agf")], SpeedSettings(lengths=(8,), dim=8, tokens=16, rounds=1, causal=True))
 
 
 def test_devices():
@@ -216,20 +235,27 @@ def test_threads_and_garbage_collection_are_put_back():
     assert (gc.isenabled(), torch.get_num_threads()) == (True, before)
 
 
-def test_roofline():
-    best = _roofline(torch.device("cpu"), rounds=1, size=32, copied=1 << 16)
+def testroofline():
+    best = roofline(torch.device("cpu"), torch.bfloat16, rounds=1, size=32, copied=1 << 16)
     assert best["gflops"] > 0
     assert best["gbytes"] > 0
+    assert best["size"] == 32
+
+
+@pytest.mark.parametrize(("taken", "size"), [(0.01, 2048), (0.2, 512)])
+def test_the_product_is_smaller_where_the_machine_is_slow_at_it(taken, size, monkeypatch):
+    monkeypatch.setattr(mixers, "seconds", lambda action, device: taken)
+    assert roofline(torch.device("cpu"), torch.float32, rounds=1, copied=1 << 16)["size"] == size
 
 
 def test_json(capsys):
     assert main(["bench", "mixers", "agf:order=2", "--json", *TINY_OPTIONS]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["what"] == "mixers"
-    assert found["best"] == {"gflops": 1.0, "gbytes": 2.0}
+    assert found["best"] == {"gflops": 1.0, "gbytes": 2.0, "size": 2048}
     assert [row["row"] for row in found["mixers"]] == ["agf:order=2"]
     assert found["mixers"][0]["params"]["order"] == 2
-    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf:order=2"}
+    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf:order=2", "agf:order=2 published"}
     assert found["settings"]["lengths"] == [8, 16]
     assert {one["length"] for one in found["speeds"]} == {8, 16}
 
@@ -237,14 +263,17 @@ def test_json(capsys):
 def test_table_and_notes(capsys):
     assert main(["bench", "mixers", "agf:order=2", *TINY_OPTIONS]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[1:3]] == [["torch", "attention", n] for n in ("8", "16")]
-    assert [line.split()[:2] for line in lines[3:5]] == [["agf:order=2", n] for n in ("8", "16")]
-    assert "this process at best: 1.0 GFLOP/s (2048^3 product), 2.0 GB/s (copy)" in lines
+    assert [line.split()[:3] for line in lines[2:4]] == [["torch", "attention", n] for n in ("8", "16")]
+    assert [line.split()[:2] for line in lines[4:6]] == [["agf:order=2", n] for n in ("8", "16")]
+    assert [line.split()[:3] for line in lines[6:8]] == [["agf:order=2", "published", n] for n in ("8", "16")]
+    assert any(
+        line.startswith("this process at best: 1.0 GFLOP/s (2048^3 product, fp32), 2.0 GB/s (copy)") for line in lines
+    )
     assert any(line.startswith("agf:order=2: order=2, basis=jacobi") for line in lines)
 
 
 def test_markdown(capsys):
-    rows = [_choose_mixer("identity")]
+    rows = [choose_mixer("identity")]
     found = time_mixers(rows, TINY, skipped=["x: why"])
     lines = _as_markdown(found, rows)
     assert lines[0].startswith("| mixer | L | us/token fwd |")
@@ -253,6 +282,139 @@ def test_markdown(capsys):
     assert any(line.startswith("- identity [always causal]: ") for line in lines)
     assert main(["bench", "mixers", "identity", "--markdown", *TINY_OPTIONS]) == 0
     assert capsys.readouterr().out.startswith("| mixer | L |")
+
+
+def test_published_forms_are_compared_only_where_they_are_as_fast_as_the_authors_code(monkeypatch):
+    agf = choose_mixer("agf:order=2")
+    measured = calibrate(agf)
+    assert measured["known"] == pytest.approx(19.8 / 56.5)
+    assert measured["calibrated"] == (abs(measured["measured"] / measured["known"] - 1) <= 0.15)
+    for calibrated in (True, False):
+        told = {"calibrated": calibrated, "length": 2048, "measured": 0.36, "known": 0.35}
+        monkeypatch.setattr(mixers, "calibrate", lambda mixer, told=told: told)
+        found = time_mixers([agf, choose_mixer("identity")], TINY)
+        assert [one["mixer"] for one in found["published"]] == ["agf:order=2"]
+        assert [one["length"] for one in found["published"][0]["times"]] == ([8, 16] if calibrated else [])
+        line = next(line for line in _as_markdown(found, [agf]) if "by the authors' code" in line)
+        assert ("published over agf:order=2: forward and with backward " in line) == calibrated
+        assert ("reference not calibrated" in line) != calibrated
+    speeds = {(one["mixer"], one["length"]): one["both_ratio"] for one in found["speeds"]}
+    faster = mixers._times_faster(
+        *({**one, "length": 8} for one in found["speeds"] if one["length"] == 8 and one["mixer"].startswith("agf"))
+    )
+    assert faster["both"] == pytest.approx(speeds["agf:order=2 published", 8] / speeds["agf:order=2", 8])
+
+
+def test_a_form_that_cannot_be_calibrated_ends_nothing(monkeypatch):
+    def fails(mixer):
+        raise PluginError("no")
+
+    monkeypatch.setattr(mixers, "calibrate", fails)
+    found = time_mixers([choose_mixer("agf")], TINY)
+    assert found["skipped"] == ["agf published, to be calibrated at length 2048: no"]
+    assert found["published"] == [{"mixer": "agf", **mixers._UNKNOWN, "times": []}]
+
+
+def test_nothing_is_known_of_the_authors_code_in_half_precision():
+    found = time_mixers([choose_mixer("agf")], replace(TINY, precision="bf16"))
+    assert found["published"][0]["calibrated"] is False
+    assert any("reference not calibrated" in line for line in _as_markdown(found, [choose_mixer("agf")]))
+    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf", "agf published"}
+
+
+def test_a_published_form_with_other_numbers_is_not_timed(monkeypatch):
+    form = "subquad_plugins.agf.published:PublishedAGF._gap"
+    monkeypatch.setattr(form.replace(":", "."), lambda self, vectors: 0 * vectors.sum((1, 2, 3)))
+    found = time_mixers([choose_mixer("agf")], TINY)
+    assert {one["mixer"] for one in found["speeds"]} == {BASELINE, "agf"}
+    assert "agf published: at length 8 its numbers are 1.0e+00 of the largest from agf's" in found["skipped"][0]
+
+
+def test_a_published_form_that_cannot_stand_at_a_length_is_left_out():
+    found = time_mixers([choose_mixer("nystrom:num_landmarks=16")], replace(TINY, lengths=(16, 24)))
+    assert [one["length"] for one in found["speeds"] if one["mixer"].endswith("published")] == [16]
+    assert "the published form needs lengths that are multiples of 16" in found["skipped"][0]
+
+
+def test_attention_without_its_projections():
+    settings = replace(TINY, core=True)
+    found = time_mixers([choose_mixer("softmax"), choose_mixer("identity")], settings)
+    cores = {one["mixer"]: one["core_both_ratio"] for one in found["speeds"] if one["length"] == 8}
+    assert cores[BASELINE] == 1
+    assert cores["softmax"] > 0
+    assert cores["identity"] is None
+    assert "| / core fwd | fwd+bwd |" in _as_markdown(found, [])[0]
+
+
+def test_back_ends_stand_side_by_side_and_the_faster_is_the_baseline(monkeypatch):
+    names = {"flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION, "math": torch.nn.attention.SDPBackend.MATH}
+    monkeypatch.setattr(timed, "BACKENDS", {"cpu": names | {"cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION}})
+    found = time_mixers([], replace(TINY, lengths=(8,)))
+    assert {one["mixer"] for one in found["speeds"]} == {f"{BASELINE} (flash)", f"{BASELINE} (math)"}
+    assert found["speeds"][0]["both_ratio"] == 1
+
+
+def test_memory_that_runs_out_leaves_a_length_out_and_names_the_largest_that_fits(monkeypatch):
+    class Hungry(NotANumber):
+        def forward(self, x, *, keep=None, carry=None):
+            if x.shape[1] > 8:
+                raise MemoryError
+            return x * self.scale
+
+    monkeypatch.setattr(AtMostTen, "forward", Hungry.forward)
+    monkeypatch.setattr(AtMostTen, "facts", Facts())
+    row = choose_mixer("identity")
+    monkeypatch.setattr(mixers, "timed_mixer", lambda *args: timed._layer("hungry", Hungry(None, None), *args[1:]))
+    found = time_mixers([replace(row, text="hungry")], TINY)
+    assert found["skipped"] == ["hungry: out of memory at length 16; the largest that fits is 8"]
+    assert [(one["mixer"], one["length"]) for one in found["speeds"]] == [(BASELINE, 8), ("hungry", 8), (BASELINE, 16)]
+
+
+def test_attention_that_does_not_fit_leaves_times_without_ratios(monkeypatch):
+    def full(settings, length):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr(mixers, "timed_attention", full)
+    found = time_mixers([choose_mixer("identity")], TINY)
+    assert found["skipped"] == [f"{BASELINE}: out of memory at length 8, 16; none of these fits"]
+    assert [one["both_ratio"] for one in found["speeds"]] == [None, None]
+    assert "| - | - |" in _as_markdown(found, [])[2]
+
+
+def test_growth_is_the_exponent_of_a_samples_cost():
+    def speed(length):
+        kinds = {"forward_us": 3.0, "both_us": 5.0 * length, "gflop": 7.0 * length, "mbytes": 2.0 * length**1.5}
+        return {"mixer": "agf", "length": length, "batch": 1, "uncounted": [], **kinds}
+
+    (found,) = mixers._growth([choose_mixer("agf")], [speed(length) for length in (512, 1024, 4096)])
+    assert found.pop("mixer") == "agf"
+    assert found.pop("declared") == "L"
+    assert found == pytest.approx({"forward": 1.0, "both": 2.0, "flops": 1.0, "bytes": 1.5})
+    assert mixers._growth([], [speed(512)]) == []
+
+
+def test_inputs_are_fresh_in_every_block():
+    row = timed_attention(TINY, 8)[0]
+    before = row.inputs[0].clone()
+    row.seconds("forward")
+    assert not torch.equal(row.inputs[0], before)
+
+
+def test_samples_of_a_length():
+    assert [replace(TINY, tokens=64).samples(length) for length in (8, 100)] == [8, 1]
+    assert replace(TINY, batch=3).samples(8) == 3
+    assert [replace(TINY, batch={8: 5}).samples(length) for length in (8, 16)] == [5, 2]
+
+
+def test_files(tmp_path, capsys):
+    out = tmp_path / "curves"
+    assert main(["bench", "mixers", "identity", "--out", str(out), *TINY_OPTIONS]) == 0
+    assert json.loads((out / "bench.json").read_text())["mixers"][0]["row"] == "identity"
+    rows = list(csv.DictReader((out / "bench.csv").read_text().splitlines()))
+    assert [(row["mixer"], row["length"]) for row in rows][1] == ("identity", "8")
+    assert float(rows[1]["both_us"]) > 0
+    assert (out / "bench.md").read_text().startswith("| mixer | L |")
+    assert (out / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

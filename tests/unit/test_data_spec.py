@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from subquad.data import Array, ArraySplit, Dataset, DataSpec
+from subquad.data import Array, ArraySplit, Chosen, Dataset, DataSpec
 from subquad.plugin import Config, DatasetConfig, DatasetPlugin
 
 IMAGES = DataSpec(
@@ -83,3 +83,16 @@ def test_a_data_set_says_what_tables_call_it():
     assert DatasetPlugin(config=Named, **said).label(Named()) == "BasicMotions"
     assert DatasetPlugin(config=Named, **said).label(Config()) == ""
     assert DatasetPlugin(config=DatasetConfig, **said).label(DatasetConfig()) == ""
+
+
+def test_chosen_samples_are_those_of_their_split():
+    keep = np.arange(4) < np.array([[1], [2], [3], [4], [0]])
+    split = ArraySplit({"inputs": np.arange(5), "keep": keep, "labels": np.arange(5)})
+    some = Chosen(split, np.array([3, 1]))
+    assert len(some) == 2
+    assert some.fetch(np.array([1, 0]), epoch=0, seed=0)["inputs"].tolist() == [1, 3]
+    assert some.name(0) == split.name(3)
+    lengths = some.lengths()
+    assert lengths is not None
+    assert lengths.tolist() == [4, 2]
+    assert Chosen(ArraySplit({"labels": np.arange(5)}), np.array([0])).lengths() is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from subquad.errors import ConfigError
-from subquad.nn.kernels import Operation, check_kernels, using
+from subquad.nn.kernels import Operation, check_kernels, recording, using
 
 DOUBLE = Operation("tests.double", reference=lambda x: x * 2)
 
@@ -56,6 +56,37 @@ def test_a_forced_implementation_that_does_not_take_the_tensors_is_refused():
     message = "train.kernels.tests.double: fast cannot run here: (2,) torch.float32 on cpu"
     with using({"tests.double": "fast"}), pytest.raises(ConfigError, match=re.escape(message)):
         DOUBLE(torch.ones(2))
+
+
+def test_an_implementation_for_the_device_that_is_passed_over_is_told_once(caplog):
+    half = Operation("tests.half", reference=lambda x: x / 2)
+    half.implementation("here", devices=("cpu",), dtypes=(torch.float32,))(lambda x: x * 0.5)
+    for dtype in (torch.float64, torch.float32, torch.float64):
+        half(torch.ones(2, dtype=dtype))
+    told = ["tests.half: here does not take these arguments (torch.float64 on cpu), reference runs"]
+    assert caplog.messages == told
+
+
+def test_one_that_is_never_chosen_runs_only_where_it_is_forced():
+    third = Operation("tests.third", reference=lambda x: x / 3)
+    third.implementation("usual", chosen=False)(lambda x: x * (1 / 3))
+    third.implementation("fast", devices=("cuda",))(lambda x: x / 3)
+    assert [one.name for one in third.implementations] == ["fast", "reference", "usual"]
+    for forced, ran in (("", "reference"), ("reference", "reference"), ({"tests.third": "usual"}, "usual")):
+        with using(forced) as used:
+            third(torch.ones(2))
+        assert used == {"tests.third": ran}
+
+
+def test_calls_are_recorded_with_their_arguments():
+    x = torch.ones(4)
+    with recording() as calls:
+        DOUBLE(x)
+        DOUBLE(x + 1)
+    DOUBLE(x)
+    assert [operation.name for operation, _, _ in calls] == ["tests.double"] * 2
+    assert calls[0][1][0] is x
+    assert calls[0][2] == {}
 
 
 def test_contexts_nest():

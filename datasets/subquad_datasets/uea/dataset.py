@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from subquad.data import NO_LABEL, ArrayBatch, ArraySplit, Dataset, DataSpec, Split, SplitName, stratified_validation
+from subquad.data import (
+    NO_LABEL,
+    ArrayBatch,
+    ArraySplit,
+    Dataset,
+    DataSpec,
+    Reading,
+    Split,
+    SplitName,
+    stratified_validation,
+)
 from subquad.errors import DataError
 from subquad_datasets.guesses import MAX_PRODUCTS, majority, nearest
 from subquad_datasets.prepared import alike
@@ -17,6 +28,7 @@ from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalize
 from subquad_datasets.uea.download import download, verify
 from subquad_datasets.uea.header import Header, check_agree
 from subquad_datasets.uea.held_out import check_testable, hold_out, no_test, note
+from subquad_datasets.uea.kept import WORTH_KEEPING, kept_cases
 from subquad_datasets.uea.source import Files, archive_problems, bundled_folder, find_below, find_in, not_here
 from subquad_datasets.uea.ts import Cases, read_ts
 
@@ -127,6 +139,12 @@ class UeaDataset(Dataset):
             found["one_nn"] = float(np.mean(split.labels == guesses))
         return found
 
+    @classmethod
+    def readings(cls, folder: Path) -> Iterator[Reading]:
+        from subquad_datasets.uea.readings import readings
+
+        return readings(folder)
+
     def _raw(self, arrays: ArrayBatch) -> np.ndarray:
         """(N, L * C): values before normalisation but for the mean, which no distance depends on."""
         inputs = arrays["inputs"]
@@ -201,8 +219,12 @@ class UeaDataset(Dataset):
         return hold_out(cases, self.config.test_fraction, self.config.split_seed)
 
     def _read(self, path: Path) -> Cases:
-        verify(path)
-        return read_ts(path, missing=self.config.missing)
+        def read() -> Cases:
+            verify(path)
+            return read_ts(path, missing=self.config.missing)
+
+        is_large = path.exists() and path.stat().st_size >= WORTH_KEEPING
+        return kept_cases(self.root / "uea", path, self.config.missing, read) if is_large else read()
 
 
 def _check_fits(path: Path, cases: Cases, train: Train, *, labelled: bool = True) -> None:

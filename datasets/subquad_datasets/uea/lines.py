@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from subquad_datasets.text.lines import COMPRESSED, fault, raw_lines
+from subquad_datasets.text.lines import COMPRESSED, fault
 
 SUFFIXES = tuple(f".ts{ending}" for ending in COMPRESSED)
 """File endings that are read, in the order in which they are looked for."""
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines, from 1, stripped; empty ones are left out.
+def texts(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+    """Numbered lines, stripped; empty ones are left out.
 
     Raises:
-        DataError: a byte order mark, a NUL byte, bytes that are not UTF-8, a damaged or unreadable file.
+        DataError: a NUL byte, or bytes that are not UTF-8.
     """
-    for number, raw in raw_lines(path):
+    for number, raw in lines:
         if text := _decode(path, number, raw):
             yield number, text
 

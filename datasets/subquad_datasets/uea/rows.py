@@ -132,6 +132,11 @@ def _fill(place: Place, values: np.ndarray, label: int) -> Row:
         return Row(values, label, 0)
     if holes.all(axis=1).any():
         raise place.fault(f"channel {int(holes.all(axis=1).argmax()) + 1} has no value to interpolate from")
-    steps = np.arange(values.shape[1])
+    return Row(interpolated(values), label, int(holes.sum()))
+
+
+def interpolated(values: np.ndarray) -> np.ndarray:
+    """(C, L) with each channel's NaN filled in; each has a value."""
+    steps, holes = np.arange(values.shape[1]), np.isnan(values)
     filled = [np.interp(steps, steps[~hole], row[~hole]) for row, hole in zip(values, holes, strict=True)]
-    return Row(np.array(filled), label, int(holes.sum()))
+    return np.array(filled)

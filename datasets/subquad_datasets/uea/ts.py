@@ -8,14 +8,16 @@ anyway, the check is the reader.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from subquad.data import hashed
-from subquad_datasets.text.lines import fault
+from subquad_datasets.text.lines import fault, raw_lines
+from subquad_datasets.uea.blocks import blocks, parse_block
 from subquad_datasets.uea.header import Header, parse_header
-from subquad_datasets.uea.lines import read_lines
+from subquad_datasets.uea.lines import texts
 from subquad_datasets.uea.rows import Missing, Place, Row, parse_row
 
 
@@ -61,14 +63,15 @@ def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -
     Raises:
         DataError: anything wrong with it, as `file:line: ...`.
     """
-    lines = read_lines(path)
-    header = parse_header(path, lines, labelled=labelled)
+    lines = raw_lines(path)
+    header = parse_header(path, texts(path, lines), labelled=labelled)
     rows: list[Row] = []
-    for number, line in lines:
-        row = parse_row(Place(path, number), line, header, missing)
-        rows.append(row)
-        if len(rows) == 1:
-            header = _pin(header, row)
+    for number, line in islice(texts(path, lines), 1):
+        rows.append(parse_row(Place(path, number), line, header, missing))
+        header = _pin(header, rows[0])
+    for block in blocks(lines):
+        found = parse_block(block, header)
+        rows += found or (parse_row(Place(path, at), line, header, missing) for at, line in texts(path, block))
     if not rows:
         raise fault(path, header.data_line, "no series after @data")
     return _stack(header, rows)

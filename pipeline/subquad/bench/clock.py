@@ -6,8 +6,11 @@ import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+
+Taken = TypeVar("Taken")
 
 
 def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
@@ -26,7 +29,7 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
     return start.elapsed_time(end) / 1e3 / repeats
 
 
-def in_turn(blocks: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
     """What each block takes, round by round."""
     return [[block() for block in blocks] for _ in range(rounds)]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from subquad.bench.clock import one_thread
-from subquad.engine.feed import Micro, training_batches
+from subquad.bench.step import Steps, feed
 from subquad.engine.group import Group
-from subquad.engine.optim import Rates
-from subquad.engine.parts import Parts, build_parts
-from subquad.engine.step import train_step
+from subquad.engine.parts import build_parts
 from subquad.experiment import Run
 
 _BLOCK_SECONDS = 0.25
@@ -23,7 +20,6 @@ _BLOCK_SECONDS = 0.25
 _AHEAD = 8
 """Batches a loader process may have ready when its block begins, and more: they are taken before the clock starts."""
 
-_ENDLESS = 1 << 40
 _HERE, _LOADER, _TRAINING = "fetch in this process", "one loader process", "training step"
 
 _Round = Mapping[str, tuple[float, float]]
@@ -49,17 +45,17 @@ def measure_input(run: Run, rounds: int = 5) -> dict[str, Any]:
     """
     with one_thread():
         parts = build_parts(run, Group())
-        first, _ = next(_feed(parts, 0))
-        with closing(_feed(parts, 0)) as here, closing(_feed(parts, 1)) as loader:
+        first, _ = next(feed(parts, 0))
+        with closing(feed(parts, 0)) as here, closing(feed(parts, 1)) as loader:
             start, _ = _block(lambda: next(loader), 0.0)
-            steps = _Steps(parts)
+            steps = Steps(parts)
             actions = {_LOADER: lambda: next(loader), _HERE: lambda: next(here), _TRAINING: steps.make}
             timed = [_round(actions, steps) for _ in range(rounds + 1)][1:]
-    arrays = {name: (str(one.dtype).removeprefix("torch."), *one.shape) for name, one in first[0][0].items()}
+    arrays = {name: (str(one.dtype).removeprefix("torch."), *one.shape) for name, one in first[0].batch.items()}
     return {
         "rates": [_rate(way, timed) for way in (_HERE, _LOADER, _TRAINING)],
         "arrays": {name: f"{dtype} {'x'.join(map(str, shape))}" for name, (dtype, *shape) in arrays.items()},
-        "mbytes": sum(tensor.nbytes for batch, _ in first for tensor in batch.values()) / 1e6,
+        "mbytes": sum(tensor.nbytes for micro in first for tensor in micro.batch.values()) / 1e6,
         "batch_size": parts.plan.batch_size,
         "parameters": sum(one.numel() for one in parts.parameters),
         "start_seconds": start,
@@ -67,29 +63,7 @@ def measure_input(run: Run, rounds: int = 5) -> dict[str, Any]:
     }
 
 
-def _feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
-    """The training data, endlessly, as a run has it that starts anew."""
-    plan = replace(parts.plan, settings=replace(parts.plan.settings, steps=_ENDLESS))
-    yield from training_batches(replace(parts, plan=plan), 0, workers)
-
-
-class _Steps:
-    """Training steps on batches that are there already: another one for each round."""
-
-    def __init__(self, parts: Parts):
-        self._parts = parts
-        self._feed = _feed(parts, 0)
-        self.advance()
-
-    def advance(self) -> None:
-        self._micros, self._samples = next(self._feed)
-
-    def make(self) -> None:
-        # A rate of zero costs as much and leaves the weights as they are, so that every round does the same work.
-        train_step(self._parts, self._micros, self._samples, Rates(0.0))
-
-
-def _round(actions: Mapping[str, Callable[[], object]], steps: _Steps) -> _Round:
+def _round(actions: Mapping[str, Callable[[], object]], steps: Steps) -> _Round:
     steps.advance()
     for _ in range(_AHEAD):
         actions[_LOADER]()

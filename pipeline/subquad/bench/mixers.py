@@ -2,7 +2,8 @@
 
 At each length every mixer gets the same number of tokens. A round times the baseline, a few mixers, the baseline again,
 a few more mixers, and so on; a mixer's ratio in a round is over the mean of the two baseline blocks around it. What is
-reported are medians over rounds.
+reported are medians over rounds. A mixer's published form stands beside it, and ratios over that form are given only
+where it is as fast, beside torch's attention, as the authors' own code was (`calibrate`).
 
 Letters: B batch, L length, D model width, H heads.
 """
@@ -11,122 +12,36 @@ from __future__ import annotations
 
 import gc
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from statistics import median
-from typing import Any
+from statistics import linear_regression, median
+from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from subquad.bench.clock import in_turn, one_thread, seconds
-from subquad.cost import Count, count_pass
-from subquad.errors import ConfigError, PluginError, SubquadError
+from subquad.bench.memory import is_out_of_memory, memory_bounded
+from subquad.bench.rows import DTYPES, MixerChoice, SpeedSettings, torch_device
+from subquad.bench.timed import BASELINE, PARTS, Timed, timed_attention, timed_mixer, timed_published
+from subquad.errors import SubquadError
 from subquad.experiment import parameters
-from subquad.experiment.strict_yaml import parse_value
-from subquad.nn import as_output
-from subquad.plugin import Config, Facts, MixerPlugin, Site
-from subquad.registry import Resolved, blocked, find_plugins, make_mixer, resolve
 
-BASELINE = "torch attention"
-"""Full attention: four projections around torch's `scaled_dot_product_attention`."""
+CALIBRATED = SpeedSettings(dim=128, heads=2, tokens=8192, rounds=9)
+"""Where the speed of the authors' code is known: `plugin.Published.over_attention`."""
 
-SHORTEST_BLOCK = 0.03
-"""Seconds: shorter passes are repeated within a block, so that clocks and calls do not show."""
+WITHIN = 0.15
+"""A published form may be so much faster or slower than the authors' code, beside torch's attention."""
+
+Times = dict[str, tuple[float, float | None]]
+"""Seconds of a call, and their ratio over the baseline, by part (`timed.PARTS`)."""
+
+_FAST = 0.1
+"""Seconds: a matrix product of size 512 that takes longer is made of a CPU's slow instructions."""
 
 _GROUP = 3
 """So many mixers stand between two blocks of the baseline."""
-
-_PARTS = ("forward", "both")
-_CHOICE = re.compile(r"(?P<name>.+?)(?::(?P<params>\w+=.*))?", re.DOTALL)
-_NEXT = re.compile(r",(?=\s*\w+=)")
-
-
-@dataclass(frozen=True)
-class MixerChoice:
-    """One mixer with its parameters.
-
-    Attributes:
-        text: as it was asked for.
-        resolved: the plugin.
-        config: all its parameters.
-        facts: what it claims with them.
-    """
-
-    text: str
-    resolved: Resolved
-    config: Config
-    facts: Facts
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """All parameters, as plain values."""
-        return self.config.model_dump(mode="json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeedSettings:
-    """How it is measured.
-
-    Attributes:
-        lengths: L of each comparison.
-        dim, heads: D and H.
-        tokens: B L, the same at every length; one sample where L is longer.
-        rounds: times that every mixer is timed at every length.
-        device: "cpu", "cuda", "cuda:1".
-        causal: build the baseline and all mixers causal.
-    """
-
-    lengths: tuple[int, ...] = (512, 1024, 2048, 4096)
-    dim: int = 128
-    heads: int = 2
-    tokens: int = 8192
-    rounds: int = 5
-    device: str = "cpu"
-    causal: bool = False
-
-
-def _choose_mixer(text: str) -> MixerChoice:
-    """A mixer from `NAME` or `NAME:key=value,key=value`; values follow YAML's rules for plain text.
-
-    Raises:
-        PluginError: there is no such mixer.
-        ConfigError: a parameter is wrong, or given twice.
-    """
-    match = _CHOICE.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError("a row needs a mixer: write NAME or NAME:key=value,key=value")
-    resolved = resolve("mixer", match["name"])
-    assert isinstance(resolved.plugin, MixerPlugin)
-    try:
-        config = parameters(resolved, _params(match["params"]))
-    except ConfigError as error:
-        raise ConfigError(f"row {text.strip()!r}: {error}") from None
-    return MixerChoice(text.strip(), resolved, config, resolved.plugin.facts_of(config))
-
-
-def choose_mixers(texts: Sequence[str]) -> tuple[list[MixerChoice], list[str]]:
-    """The mixers asked for, or all that are installed, at their defaults, and why any of these is left out.
-
-    Raises:
-        PluginError, ConfigError: there is no such mixer, or a parameter is wrong or given twice.
-    """
-    if texts:
-        return [_choose_mixer(text) for text in dict.fromkeys(texts)], []
-    installed = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
-    names = [found.name for found in installed]
-    chosen, skipped = [], []
-    for found in installed:
-        text = found.name if names.count(found.name) == 1 else f"{found.distribution}:{found.name}"
-        try:
-            chosen.append(_choose_mixer(text))
-        except (PluginError, ConfigError) as error:
-            skipped.append(f"{text}: {error}")
-    return chosen, skipped
 
 
 def time_mixers(
@@ -147,185 +62,288 @@ def time_mixers(
         done: called after each length.
 
     Returns:
-        JSON values. `settings`; `best`: see `_roofline`; `mixers`: each `row` as it was asked for, with `mixer` and
-        `params`; `speeds`: see `_speed`, by length, then the baseline and the mixers in their order; `skipped`: what
-        was not timed, and why.
+        JSON values. `settings`; `best`: see `roofline`; `mixers`: each `row` as it was asked for, with `mixer` and
+        `params`; `speeds`: see `_speed`, by length, then the baseline and the mixers in their order, each before its
+        published form; `growth`: see `_growth`; `published`: see `_calibrations`; `skipped`: what was not timed, and
+        why, memory that ran out included.
 
     Raises:
         SubquadError: a mixer cannot be built or called so, or its outputs are not finite.
     """
-    device = _device(settings.device)
-    left_out, speeds = list(skipped), []
-    with one_thread():
-        best = _roofline(device)
-        for length in settings.lengths:
-            timed = []
-            for mixer in mixers:
-                try:
-                    timed.append(_Timed(mixer, settings, length))
-                except SubquadError as error:
-                    if strict:
-                        raise
-                    left_out.append(f"{mixer.text} at length {length}: {error}")
-            speeds += _speeds(_Timed(None, settings, length), timed, settings.rounds)
-            done(length)
-    rows = [{"row": one.text, "mixer": one.resolved.found.name, "params": one.params} for one in mixers]
-    return {"settings": asdict(settings), "best": best, "mixers": rows, "speeds": speeds, "skipped": left_out}
-
-
-def _speeds(baseline: _Timed, others: Sequence[_Timed], rounds: int) -> list[dict[str, Any]]:
-    """Time the baseline and the mixers in turn: the baseline before and after every few mixers."""
+    device = torch_device(settings.device)
+    left_out, speeds = LeftOut(list(skipped), strict), []
     gc.collect()
-    order = [baseline]
+    with one_thread(), memory_bounded(device):
+        best = roofline(device, DTYPES[settings.precision])
+        for length in settings.lengths:
+            speeds += _at(length, mixers, settings, left_out, best)
+            done(length)
+        published = _calibrations(mixers, settings, speeds, left_out)
+    rows = [{"row": one.text, "mixer": one.resolved.found.name, "params": one.params} for one in mixers]
+    return {
+        "settings": asdict(settings),
+        "best": best,
+        "mixers": rows,
+        "speeds": speeds,
+        "growth": _growth(mixers, speeds),
+        "published": published,
+        "skipped": left_out.lines + left_out.too_large(speeds),
+    }
+
+
+class LeftOut:
+    """What cannot be timed, and why.
+
+    Attributes:
+        lines: reasons.
+    """
+
+    def __init__(self, lines: list[str], strict: bool):
+        self.lines, self._strict, self._large = lines, strict, dict[str, list[int]]()
+
+    def attempt(self, name: str, length: int, make: Callable[[], Any], *, strict: bool = True) -> Any:
+        """What `make` returns, or None where that cannot be timed.
+
+        Raises:
+            SubquadError: of `make`, where it is strict.
+        """
+        try:
+            return make()
+        except SubquadError as error:
+            if strict and self._strict:
+                raise
+            self.lines.append(f"{name} at length {length}: {error}")
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self._large.setdefault(name, []).append(length)
+        return None
+
+    def too_large(self, speeds: Sequence[dict[str, Any]]) -> list[str]:
+        """Whose memory ran out where, and the largest length that fits."""
+        lines = []
+        for name, lengths in self._large.items():
+            fits = [one["length"] for one in speeds if one["mixer"].partition(" (")[0] == name]
+            told = f"the largest that fits is {max(fits)}" if fits else "none of these fits"
+            lines.append(f"{name}: out of memory at length {', '.join(map(str, lengths))}; {told}")
+        return lines
+
+
+def _at(
+    length: int, mixers: Sequence[MixerChoice], settings: SpeedSettings, left_out: LeftOut, best: dict[str, float]
+) -> list[dict[str, Any]]:
+    """Everything at one length."""
+    attention = left_out.attempt(BASELINE, length, lambda: timed_attention(settings, length)) or []
+    others = attention[1:]
+    for mixer in mixers:
+        own = left_out.attempt(mixer.text, length, partial(timed_mixer, mixer, settings, length))
+        others += [own] if own else []
+        if own and settings.published and mixer.plugin.published:
+            name, make = f"{mixer.text} published", partial(timed_published, mixer, own, settings, length)
+            form = left_out.attempt(name, length, make, strict=False)
+            others += [form] if form else []
+    baseline = attention[0] if attention else None
+    cores = times_in_turn(baseline and baseline.core, [one.core for one in others if one.core], settings.rounds)
+    times = times_in_turn(baseline, others, settings.rounds)
+    by_name = {one.name: core for one, core in cores}
+    return [_speed(one, found, by_name.get(one.name), settings, length, best) for one, found in times]
+
+
+class _Clocked(Protocol):
+    def seconds(self, part: str) -> float: ...
+
+
+_One = TypeVar("_One", bound=_Clocked)
+
+
+def times_in_turn(baseline: _One | None, others: Sequence[_One], rounds: int) -> list[tuple[_One, Times]]:
+    """Time the baseline and others in turn, the baseline before and after every few of them: for each its times."""
+    between = [] if baseline is None else [baseline]
+    order = [*between]
     for start in range(0, len(others), _GROUP):
-        order += [*others[start : start + _GROUP], baseline]
-    taken = in_turn([partial(one.seconds, part) for part in _PARTS for one in order], rounds)
-    forward, both = [row[: len(order)] for row in taken], [row[len(order) :] for row in taken]
-    return [_speed(one, _medians(one, order, forward), _medians(one, order, both)) for one in (baseline, *others)]
+        order += [*others[start : start + _GROUP], *between]
+    taken = in_turn([partial(one.seconds, part) for part in PARTS for one in order], rounds)
+    width = len(order)
+    parts = {part: [row[at * width : (at + 1) * width] for row in taken] for at, part in enumerate(PARTS)}
+    return [
+        (one, {part: _medians(one, order, rows, baseline) for part, rows in parts.items()})
+        for one in (*between, *others)
+    ]
 
 
-def _medians(one: _Timed, order: Sequence[_Timed], rounds: Sequence[Sequence[float]]) -> tuple[float, float]:
+def _medians(
+    one: object, order: Sequence[object], rounds: Sequence[Sequence[float]], baseline: object | None
+) -> tuple[float, float | None]:
     """Seconds of a call, and their ratio over the mean of the baseline blocks on either side; 1 of the baseline."""
-    places, around = ([at for at, other in enumerate(order) if other is which] for which in (one, order[0]))
+    places, around = ([at for at, other in enumerate(order) if other is which] for which in (one, baseline))
+    taken = median(row[at] for row in rounds for at in places)
+    if baseline is None:
+        return taken, None
     sides = [(at, around[bisect_right(around, at) - 1], around[bisect_left(around, at)]) for at in places]
-    ratio = median(2 * row[at] / (row[before] + row[after]) for row in rounds for at, before, after in sides)
-    return median(row[at] for row in rounds for at in places), ratio
+    return taken, median(2 * row[at] / (row[before] + row[after]) for row in rounds for at, before, after in sides)
 
 
-def _speed(one: _Timed, forward: tuple[float, float], both: tuple[float, float]) -> dict[str, Any]:
+def _speed(
+    one: Timed,
+    times: Times,
+    core: Times | None,
+    settings: SpeedSettings,
+    length: int,
+    best: dict[str, float],
+) -> dict[str, Any]:
     """One mixer, or the baseline, at one length.
 
     Returns:
-        `mixer`: its text, or `BASELINE`; `length` and `batch`: L and B; of the forward pass, and with the backward pass
-        (`both_`), microseconds per token (`_us`) and time over that of the baseline, below 1 is faster (`_ratio`);
-        operations and bytes of both passes, counted, in 1e9 and 1e6 (`gflop`, `mbytes`); operations reached per second,
-        in 1e9 (`gflops`); operations left out of the counts, as nobody can count them (`uncounted`).
+        `mixer`: its name; `length` and `batch`: L and B; of the forward pass, and with the backward pass (`both_`),
+        microseconds per token (`_us`), tokens per second (`_tokens`) and time over that of the baseline, below 1 is
+        faster, None without a baseline (`_ratio`); the same of attention without projections (`core_`), None where
+        that was not timed; operations and bytes of both passes, counted, in 1e9 and 1e6 (`gflop`, `mbytes`);
+        operations reached per second, in 1e9 (`gflops`); the least time that this process's best rates allow over the
+        time that it took (`roof`), None where not all is counted; what both passes add to memory at their peak, in MiB
+        (`peak_mib`); operations left out of the counts, as nobody can count them (`uncounted`).
     """
-    batch, length, _ = one.x.shape
-    count, scale = one.count(), 1e6 / (batch * length)
+    batch, count = settings.samples(length), one.count()
+    tokens, taken = batch * length, times["both"][0]
+    floor = max(count.flops / 1e9 / best["gflops"], count.moved / 1e9 / best["gbytes"])
+    found: dict[str, Any] = {"mixer": one.name, "length": length, "batch": batch}
+    for prefix, measured in (("", times), ("core_", core)):
+        for part in PARTS:
+            value, ratio = measured[part] if measured else (None, None)
+            found[f"{prefix}{part}_us"] = None if value is None else 1e6 * value / tokens
+            found[f"{prefix}{part}_ratio"] = ratio
     return {
-        "mixer": one.name,
-        "length": length,
-        "batch": batch,
-        "forward_us": scale * forward[0],
-        "both_us": scale * both[0],
-        "forward_ratio": forward[1],
-        "both_ratio": both[1],
+        **found,
+        "forward_tokens": tokens / times["forward"][0],
+        "both_tokens": tokens / taken,
         "gflop": count.flops / 1e9,
         "mbytes": count.moved / 1e6,
-        "gflops": count.flops / 1e9 / both[0],
+        "gflops": count.flops / 1e9 / taken,
+        "roof": None if count.unknown else floor / taken,
+        "peak_mib": one.memory / 2**20,
         "uncounted": list(count.unknown),
     }
 
 
-def _roofline(device: torch.device, *, rounds: int = 3, size: int = 2048, copied: int = 256 << 20) -> dict[str, float]:
+def roofline(
+    device: torch.device, dtype: torch.dtype, *, rounds: int = 3, size: int = 0, copied: int = 256 << 20
+) -> dict[str, float]:
     """What this process reaches at best, measured now, medians over rounds after a warm-up.
 
     Args:
-        size: of a float32 matrix product.
+        dtype: of the matrix product.
+        size: of a matrix product; 0: 2048, or 512 where the machine has no fast product of this dtype.
         copied: bytes of a copy.
 
     Returns:
-        `gflops`: of the product, GFLOP/s; `gbytes`: of the copy, read and written, GB/s.
+        `gflops`: of the product, GFLOP/s; `gbytes`: of the copy, read and written, GB/s; `size`: of the product.
     """
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    if not size:
+        small = torch.randn(512, 512, device=device, dtype=dtype)
+        size = 2048 if min(seconds(lambda: torch.mm(small, small), device) for _ in range(2)) < _FAST else 512
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     source = torch.ones(copied // 4, device=device)
     target = torch.empty_like(source)
     blocks = [lambda: seconds(lambda: torch.mm(a, b), device), lambda: seconds(lambda: target.copy_(source), device)]
     gemm, copy = (median(times) for times in zip(*in_turn(blocks, rounds + 1)[1:], strict=True))
-    return {"gflops": 2 * size**3 / gemm / 1e9, "gbytes": 2 * copied / copy / 1e9}
+    return {"gflops": 2 * size**3 / gemm / 1e9, "gbytes": 2 * copied / copy / 1e9, "size": size}
 
 
-class _Attention(nn.Module):
-    """The baseline, x (B, L, D) to (B, L, D)."""
+def _growth(mixers: Sequence[MixerChoice], speeds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How cost grows: exponents of L, the slopes of straight lines through the logarithms of what a sample costs.
 
-    def __init__(self, dim: int, heads: int, *, causal: bool):
-        super().__init__()
-        self._heads, self._causal = heads, causal
-        self.inputs, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-
-    def forward(self, x: Tensor, *, keep: None = None, carry: None = None) -> Tensor:
-        q, k, v = (part.unflatten(-1, (self._heads, -1)).transpose(1, 2) for part in self.inputs(x).chunk(3, -1))
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self._causal)
-        return self.out(mixed.transpose(1, 2).flatten(-2))
-
-
-class _Timed:
-    """A mixer, or the baseline, at one length."""
-
-    def __init__(self, mixer: MixerChoice | None, settings: SpeedSettings, length: int):
-        """Build, look at the outputs, warm up."""
-        self.name = mixer.text if mixer else BASELINE
-        self.module = _built(mixer, settings, length)
-        generator = torch.Generator().manual_seed(1)
-        shape = max(1, settings.tokens // length), length, settings.dim
-        self.x = torch.randn(*shape, generator=generator).to(settings.device)
-        for what, values in (("outputs", [self.forward()]), ("gradients", self.both())):
-            if not all(bool(torch.isfinite(one).all()) for one in values if one is not None):
-                raise PluginError(f"{self.name}: {what} at length {length} are not finite, so there is nothing to time")
-        self._repeats: dict[str, int] = dict.fromkeys(_PARTS, 1)
-        for part in _PARTS:
-            self.seconds(part)
-            self._repeats[part] = max(1, math.ceil(SHORTEST_BLOCK / max(self.seconds(part), 1e-6)))
-
-    def forward(self) -> Tensor:
-        """Inference."""
-        with torch.no_grad():
-            return as_output(self.module(self.x)).out
-
-    def both(self) -> Sequence[Tensor | None]:
-        """A training step's share: forward, and gradients of input and parameters; extra losses count if weighted."""
-        x = self.x.detach().requires_grad_()
-        result = as_output(self.module(x))
-        weights = getattr(self.module, "loss_weights", {})
-        ends = [result.out, *(loss for name, loss in result.losses.items() if weights.get(name, 0.0))]
-        wanted = [x, *(one for one in self.module.parameters() if one.requires_grad)]
-        return torch.autograd.grad(ends, wanted, [torch.ones_like(end) for end in ends], allow_unused=True)
-
-    def seconds(self, part: str) -> float:
-        """Of a call, by one more block."""
-        return seconds(getattr(self, part), self.x.device, self._repeats[part])
-
-    def count(self) -> Count:
-        """Operations and bytes of `both`."""
-        try:
-            return count_pass(self.module, self.x)
-        except Exception as error:  # it has run, so it is the counter that cannot follow
-            return Count(flops=0, moved=0, operations=0, largest={}, unknown=(f"anything ({type(error).__name__})",))
+    Returns:
+        for each row of two or more lengths `mixer`; `declared`: its class of complexity; `forward`, `both`: of time;
+        `flops`, `bytes`: as counted, None where not all is.
+    """
+    declared = {one.text: str(one.facts.complexity) for one in mixers}
+    grown = []
+    for name in dict.fromkeys(one["mixer"] for one in speeds):
+        own = [one for one in speeds if one["mixer"] == name]
+        if len(own) < 2:
+            continue
+        counted = not any(one["uncounted"] for one in own)
+        grown.append(
+            {
+                "mixer": name,
+                "declared": declared.get(name.removesuffix(" published"), "L^2"),
+                "forward": _exponent(own, "forward_us", "length"),
+                "both": _exponent(own, "both_us", "length"),
+                "flops": _exponent(own, "gflop") if counted else None,
+                "bytes": _exponent(own, "mbytes") if counted else None,
+            }
+        )
+    return grown
 
 
-def _built(mixer: MixerChoice | None, settings: SpeedSettings, length: int) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        if mixer is None:
-            module = _Attention(settings.dim, settings.heads, causal=settings.causal)
-        else:
-            module = make_mixer(mixer.resolved, mixer.config, _site(mixer, settings, length))
-        return module.to(settings.device, torch.float32).train()
+def _exponent(speeds: Sequence[dict[str, Any]], key: str, times: str = "") -> float | None:
+    """Of L in a quantity for each token (`times` "length") or for each batch; None where one is 0."""
+    values = [one[key] * one["length"] if times else one[key] / one["batch"] for one in speeds]
+    if min(values) <= 0:
+        return None
+    return linear_regression([math.log(one["length"]) for one in speeds], list(map(math.log, values))).slope
 
 
-def _site(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Site:
-    causal, limit = settings.causal or mixer.facts.causal == "always", mixer.facts.max_length
-    if causal and mixer.facts.causal == "never":
-        raise PluginError(f"{mixer.text}: never causal, so it cannot be timed with --causal")
-    if isinstance(limit, int) and limit < length:
-        raise PluginError(f"{mixer.text}: takes {limit} positions at most")
-    return Site(dim=settings.dim, num_heads=settings.heads, max_len=length, causal=causal)
+def _calibrations(
+    mixers: Sequence[MixerChoice], settings: SpeedSettings, speeds: Sequence[dict[str, Any]], left_out: LeftOut
+) -> list[dict[str, Any]]:
+    """How much faster mixers are than their published forms.
 
-
-def _params(text: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in _NEXT.split(text) if text else ():
-        key, _, value = item.strip().partition("=")
-        if key in found:
-            raise ConfigError(f"{key} is given twice")
-        found[key] = parse_value(value, key)
+    Returns:
+        for each mixer that stood beside its form `mixer`; `calibrated`: whether the form is as fast as the authors'
+        code; `measured` and `known`: time over that of torch's attention, of the form here and of the authors' code;
+        `length`: where; `times`: where it is calibrated, for each length the form's time over the mixer's (`length`,
+        `forward`, `both`).
+    """
+    found = []
+    by_name = {(one["mixer"], one["length"]): one for one in speeds}
+    for mixer in mixers:
+        pairs = [
+            (by_name.get((mixer.text, at)), by_name.get((f"{mixer.text} published", at))) for at in settings.lengths
+        ]
+        both = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+        if both:
+            known = _calibration(mixer, settings, left_out) or _UNKNOWN
+            times = [_times_faster(ours, theirs) for ours, theirs in both] if known["calibrated"] else []
+            found.append({"mixer": mixer.text, **known, "times": times})
     return found
 
 
-def _device(name: str) -> torch.device:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ConfigError(f"--device {name}: give cpu, cuda or cuda:1")
-    if name != "cpu" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name}: torch sees no CUDA device here; use cpu")
-    return torch.device(name)
+def _calibration(mixer: MixerChoice, settings: SpeedSettings, left_out: LeftOut) -> dict[str, Any] | None:
+    """See `calibrate`; None where nothing is known, or it cannot be measured."""
+    published = mixer.plugin.published
+    if not published or not published.over_attention or (settings.device, settings.precision) != ("cpu", "fp32"):
+        return None
+    name, length = f"{mixer.text} published, to be calibrated", next(iter(published.over_attention))
+    return left_out.attempt(name, length, partial(calibrate, mixer), strict=False)
+
+
+_UNKNOWN: dict[str, Any] = {"calibrated": False, "length": None, "measured": None, "known": None}
+
+
+def _times_faster(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    ratios = {}
+    for part in PARTS:
+        kind = "us" if ours[f"{part}_ratio"] is None else "ratio"
+        ratios[part] = theirs[f"{part}_{kind}"] / ours[f"{part}_{kind}"]
+    return {"length": ours["length"], **ratios}
+
+
+def calibrate(mixer: MixerChoice) -> dict[str, Any]:
+    """Hold the published form against what is known of the authors' code, now, at the shape where it is known.
+
+    Returns:
+        `calibrated`, `length`, `measured` and `known` of `_calibrations`.
+    """
+    published = mixer.plugin.published
+    assert published is not None
+    length, known = next(iter(published.over_attention.items()))
+    config = parameters(mixer.resolved, dict(published.params))
+    usual = MixerChoice(mixer.text, mixer.resolved, config, mixer.plugin.facts_of(config))
+    (baseline,) = timed_attention(CALIBRATED, length)
+    form = timed_published(usual, timed_mixer(usual, CALIBRATED, length), CALIBRATED, length)
+    order = [baseline, form, baseline]
+    taken = in_turn([partial(one.seconds, "both") for one in order], CALIBRATED.rounds)
+    measured = _medians(form, order, taken, baseline)[1]
+    assert measured is not None
+    near = abs(measured / known - 1) <= WITHIN
+    return {"calibrated": near, "length": length, "measured": measured, "known": known}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from subquad.cli.bench_kernels import kernels_command
+from subquad.cli.bench_mixers import mixers_command
 from subquad.cli.tables import print_line, print_table
-
-if TYPE_CHECKING:
-    from subquad.bench.mixers import MixerChoice
 
 _POSITIVE = click.IntRange(1)
 _BLOCKS = click.option(
@@ -23,6 +20,7 @@ _BLOCKS = click.option(
 _STEPS = click.option(
     "--steps", type=click.IntRange(64), default=2048, show_default=True, help="Steps that are timed at once."
 )
+_ROUNDS = click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each is timed.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -31,40 +29,47 @@ def bench_command() -> None:
     """Measure speed on this machine. Nothing here passes or fails."""
 
 
-@bench_command.command("engine")
+@bench_command.command("overhead")
+@click.argument("of", nargs=-1, type=click.Choice(["engine", "ray"]), metavar="[engine|ray]...")
 @_BLOCKS
 @_STEPS
 @_JSON
-def _engine(rounds: int, steps: int, as_json: bool) -> int:
-    """Measure what the engine adds to a training step.
+def _overhead(of: tuple[str, ...], rounds: int, steps: int, as_json: bool) -> int:
+    """Measure what the engine and Ray add to a training step.
 
-    Its loop is timed in turn with a bare torch loop, in CPU milliseconds.
+    The engine's loop is timed in turn with a bare torch loop. Steps with and without Ray's hooks are timed in turn, in
+    one Ray Train worker. In CPU milliseconds.
 
     \b
-    subquad bench engine
+    subquad bench overhead
+    subquad bench overhead engine
     """
+    found = {what: _OVERHEADS[what](rounds, steps) for what in of or _OVERHEADS}
+    if as_json:
+        click.echo(json.dumps({"what": "overhead", **found}))
+        return 0
+    figures = ("with_it", "without_it", "added")
+    rows = [[f"{what} over {_OVER[what]}", *(f"{one[key]:.4f}" for key in figures)] for what, one in found.items()]
+    print_table(("ms per step", "with", "without", "added"), rows)
+    print_line(f"CPU time, medians of {rounds} blocks of {steps} steps")
+    return 0
+
+
+def _engine(rounds: int, steps: int) -> dict[str, float]:
     from subquad.bench.engine import measure_engine
 
-    return _print_overhead("engine", measure_engine(rounds, steps), ("engine", "bare torch loop"), as_json)
+    return measure_engine(rounds, steps)
 
 
-@bench_command.command("ray")
-@_BLOCKS
-@_STEPS
-@_JSON
-def _ray(rounds: int, steps: int, as_json: bool) -> int:
-    """Measure what Ray adds to a training step.
-
-    Steps with and without Ray's hooks are timed in turn, in one Ray Train worker, in CPU milliseconds.
-
-    \b
-    subquad bench ray
-    """
+def _ray(rounds: int, steps: int) -> dict[str, float]:
     from subquad.ray.train import call_in_worker
 
     with tempfile.TemporaryDirectory(prefix="subquad-bench-") as folder:
-        found = call_in_worker(_hooks, {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"})
-    return _print_overhead("ray", found, ("with Ray's hooks", "without"), as_json)
+        return call_in_worker(_hooks, {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"})
+
+
+_OVERHEADS = {"engine": _engine, "ray": _ray}
+_OVER = {"engine": "a bare torch loop", "ray": "the engine without Ray's hooks"}
 
 
 def _hooks(config: dict[str, Any]) -> dict[str, float]:
@@ -75,42 +80,35 @@ def _hooks(config: dict[str, Any]) -> dict[str, float]:
     return measure_engine(config["rounds"], config["steps"], stop_file_watch(Path(config["stop"])))
 
 
-def _print_overhead(what: str, found: dict[str, float], names: tuple[str, str], as_json: bool) -> int:
-    if as_json:
-        click.echo(json.dumps({"what": what, **found}))
-        return 0
-    for name, key in zip((*names, "added"), ("with_it", "without_it", "added"), strict=True):
-        median = f" (median of {found['rounds']} blocks of {found['steps']} steps)" if key == "added" else ""
-        click.echo(f"{name:<18}{found[key]:.4f} ms per step{median}")
-    return 0
-
-
-@bench_command.command("input")
-@click.argument("target")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each is timed.")
+@bench_command.command("data")
+@click.argument("names", nargs=-1, metavar="[DATASET]...")
+@_ROUNDS
 @_JSON
-def _input(target: str, overrides: tuple[str, ...], rounds: int, as_json: bool) -> int:
-    """Measure how fast batches come, and how fast a model trains on them.
+def _data(names: tuple[str, ...], rounds: int, as_json: bool) -> int:
+    """Measure how fast data sets read their files, beside the usual code.
 
-    All runs on the CPU, with one thread in each process.
-
-    TARGET and KEY=VALUE are those of `subquad train`. Of a study the first run is measured.
+    Without names, all installed data sets that have something to compare. In one thread of the CPU.
 
     \b
-    subquad bench input quickstart
-    subquad bench input lra-pathfinder dataset.params.train_size=2048
+    subquad bench data
+    subquad bench data lra-listops uea
     """
-    from subquad.bench.input import measure_input
-    from subquad.experiment import load_study
+    from subquad.bench.data import measure_readings
+    from subquad.registry import blocked, find_plugins, resolve
 
-    run = load_study(target, overrides).runs[0]
-    found = measure_input(run, rounds)
+    installed = [one.name for one in find_plugins("dataset") if not blocked(one.distribution)]
+    found = measure_readings([resolve("dataset", name) for name in names or installed], rounds)
     if as_json:
-        click.echo(json.dumps({"what": "input", "run": run.label, **found}))
-    else:
-        _print_input(run.label, found)
+        click.echo(json.dumps({"what": "data", "readings": found}))
+        return 0
+    rows = [[*(one[key] for key in ("dataset", "what", "way")), *map(_figure, _rates(one))] for one in found]
+    print_table(("data set", "what", "way", "samples/s", "/ usual"), rows)
+    print_line(f"CPU time, medians over {rounds} rounds, one thread; all ways of a data set read the same")
     return 0
+
+
+def _rates(reading: dict[str, Any]) -> tuple[float, float]:
+    return reading["per_second"], reading["ratio"]
 
 
 def _print_input(label: str, found: dict[str, Any]) -> None:
@@ -127,114 +125,66 @@ def _print_input(label: str, found: dict[str, Any]) -> None:
     )
 
 
+@bench_command.command("step")
+@click.argument("target")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@_ROUNDS
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--input", "with_input", is_flag=True, help="Also how fast the first run's batches come, on the CPU.")
+@_JSON
+def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, with_input: bool, as_json: bool) -> int:
+    """Measure what whole training steps cost: forward, backward, optimiser.
+
+    TARGET and KEY=VALUE are those of `subquad train`. The runs of a study are timed in turn, in one process; of those
+    that differ in their seed alone the first. Each is compared with the first one on the same data.
+
+    \b
+    subquad bench step quickstart --input
+    subquad bench step lra-agf-small 'matrix.dataset=[listops]' train.precision=bf16
+    """
+    from subquad.bench.input import measure_input
+    from subquad.bench.step import measure_steps
+    from subquad.experiment import load_study
+
+    runs = load_study(target, overrides).runs
+    found = measure_steps(runs, rounds, device)
+    batches = measure_input(runs[0], rounds) if with_input else None
+    if as_json:
+        click.echo(json.dumps({"what": "step", **found, "input": batches}, allow_nan=False))
+        return 0
+    print_table([title for title, _ in _STEP_COLUMNS], [_step_row(one) for one in found["steps"]])
+    clock = "CPU time, one thread" if device == "cpu" else "CUDA event times"
+    print_line(f"{device}: {clock}, medians over {rounds} rounds; GFLOP is counted, MiB what a step adds at its peak")
+    if batches:
+        print_line()
+        _print_input(runs[0].label, batches)
+    return 0
+
+
+_STEP_COLUMNS = (
+    ("run", "run"),
+    ("data", "dataset"),
+    ("forward ms", "forward_ms"),
+    ("backward", "backward_ms"),
+    ("optimiser", "optimizer_ms"),
+    ("whole", "whole_ms"),
+    ("/ first", "ratio"),
+    ("samples/s", "samples_per_second"),
+    ("tokens/s", "tokens_per_second"),
+    ("MiB", "peak_mib"),
+    ("GFLOP", "gflop"),
+    ("parameters", "parameters"),
+)
+
+
+def _step_row(found: dict[str, Any]) -> list[str]:
+    cells = [found[key] for _, key in _STEP_COLUMNS]
+    return [one if isinstance(one, str) else "-" if one is None else _figure(one) for one in cells]
+
+
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _lengths(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and int(part) for part in parts):
-        raise click.BadParameter(f"{text!r} is not a list of lengths, such as 512,1024")
-    return tuple(dict.fromkeys(map(int, parts)))
-
-
-@bench_command.command("mixers")
-@click.argument("rows", nargs=-1, metavar="[NAME[:key=value,...]]...")
-@click.option(
-    "--lengths",
-    metavar="L,L,...",
-    callback=_lengths,
-    default="512,1024,2048,4096",
-    show_default=True,
-    help="Sequence lengths.",
-)
-@click.option("--dim", type=_POSITIVE, default=128, show_default=True, help="Model width.")
-@click.option("--heads", type=_POSITIVE, default=2, show_default=True, help="Heads.")
-@click.option("--tokens", type=_POSITIVE, default=8192, show_default=True, help="Batch size times length.")
-@click.option(
-    "--rounds", type=_POSITIVE, default=5, show_default=True, help="How often each mixer is timed at each length."
-)
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--causal", is_flag=True, help="Time causal attention and causal mixers.")
-@_JSON
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown table.")
-def _mixers(rows: tuple[str, ...], as_json: bool, as_markdown: bool, dim: int, heads: int, **settings: Any) -> int:
-    """Compare the speed of mixers with torch's own attention.
-
-    Forward and backward passes are timed in turn, in one process. Without names, all installed mixers are timed.
-
-    \b
-    subquad bench mixers                          all installed mixers
-    subquad bench mixers agf agf:order=5          these two
-    subquad bench mixers cur:num_indices=32 --lengths 1024,4096
-    """
-    from subquad.bench.mixers import SpeedSettings, choose_mixers, time_mixers
-
-    if as_json and as_markdown:
-        raise click.UsageError("--json and --markdown: give one of them")
-    if dim % heads:
-        raise click.UsageError(f"--dim {dim} is not divisible by --heads {heads}")
-    chosen, skipped = choose_mixers(rows)
-    chosen_settings = SpeedSettings(dim=dim, heads=heads, **settings)
-    done = _progress if sys.stderr.isatty() else lambda length: None
-    found = time_mixers(chosen, chosen_settings, skipped=skipped, strict=bool(rows), done=done)
-    if as_json:
-        click.echo(json.dumps({"what": "mixers", **found}, allow_nan=False))
-    elif as_markdown:
-        click.echo("\n".join(_as_markdown(found, chosen)))
-    else:
-        print_table(*_table(found))
-        for note in _notes(found, chosen):
-            print_line(note)
-    return 0
-
-
-def _progress(length: int) -> None:
-    click.echo(f"length {length}: done", err=True)
-
-
-_COLUMNS = (
-    ("mixer", "{mixer}"),
-    ("L", "{length}"),
-    ("us/token fwd", "{forward_us:.3g}"),
-    ("fwd+bwd", "{both_us:.3g}"),
-    ("/ attention fwd", "{forward_ratio:.3f}"),
-    ("fwd+bwd", "{both_ratio:.3f}"),
-    ("GFLOP", "{gflop:.3g}{plus}"),
-    ("MB", "{mbytes:.0f}{plus}"),
-    ("GFLOP/s", "{gflops:.1f}{plus}"),
-)
-
-
-def _table(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows, the lengths of a mixer together."""
-    names = [speed["mixer"] for speed in found["speeds"]]
-    speeds = sorted(found["speeds"], key=lambda speed: names.index(speed["mixer"]))
-    shown = [{**speed, "plus": "+" if speed["uncounted"] else ""} for speed in speeds]
-    return [title for title, _ in _COLUMNS], [[cell.format(**one) for _, cell in _COLUMNS] for one in shown]
-
-
-def _notes(found: dict[str, Any], chosen: Sequence[MixerChoice]) -> Iterator[str]:
-    """How it was measured, what the mixers' parameters are, and what was left out."""
-    used, best = found["settings"], found["best"]
-    clock = "medians of process CPU time, one thread" if used["device"] == "cpu" else "medians of CUDA event times"
-    yield (
-        f"D = {used['dim']}, H = {used['heads']}, {used['tokens']} tokens, fp32, {used['device']}, {clock} over "
-        f"{used['rounds']} rounds, {'causal' if used['causal'] else 'not causal'}; counts are of forward and backward"
-    )
-    yield f"this process at best: {best['gflops']:.1f} GFLOP/s (2048^3 product), {best['gbytes']:.1f} GB/s (copy)"
-    for mixer in chosen:
-        alone = " [always causal]" if mixer.facts.causal == "always" and not used["causal"] else ""
-        params = ", ".join(f"{key}={value}" for key, value in mixer.params.items())
-        yield f"{mixer.text}{alone}: {params or 'no parameters'}"
-    for name, unknown in {one["mixer"]: one["uncounted"] for one in found["speeds"] if one["uncounted"]}.items():
-        yield f"{name}: not in its counts: {', '.join(unknown)}"
-    for reason in found["skipped"]:
-        yield f"skipped: {reason}"
-
-
-def _as_markdown(found: dict[str, Any], chosen: Sequence[MixerChoice]) -> list[str]:
-    """The table, then the notes as a list."""
-    titles, rows = _table(found)
-    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *rows]
-    return [*(f"| {' | '.join(line)} |" for line in lines), "", *(f"- {note}" for note in _notes(found, chosen))]
+bench_command.add_command(mixers_command)
+bench_command.add_command(kernels_command)

@@ -22,6 +22,7 @@ _VERBS = {
     "predict": ("trained", "Write a run's answers to a file of inputs."),
     "eval": ("trained", "Score a run on another labelled file."),
     "diagnose": ("diagnose", "Measure what a model's mixers do to frequencies, and whether tokens become alike."),
+    "swap": ("swap", "Put another mixer into a trained model, keep its weights, and evaluate it without training."),
     "export": ("trained", "Write a run's model as a folder of its own, or as a program."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
     "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),
@@ -33,27 +34,40 @@ _VERBS = {
 
 
 class _Verbs(click.Group):
-    """A group that knows its verbs' one-line helps and imports the one that is called."""
+    """A group that knows its verbs' one-line helps and imports the one that is called, of plugins too."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
+        return [*_VERBS, *_of_plugins()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
-            return None
+            from subquad.registry import choose_plugin, load_command
+
+            return load_command(choose_plugin("command", cmd_name)) if cmd_name in _of_plugins() else None
         module = importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}")
         return getattr(module, f"{cmd_name}_command")
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
-        if args and args[0] not in _VERBS:
+        if args and args[0] not in (known := self.list_commands(ctx)):
             from subquad.suggest import did_you_mean
 
-            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], _VERBS)}")
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, summary) for verb, (_, summary) in _VERBS.items()])
+        if added := _of_plugins():
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl([(name, f"from {owner}") for name, owner in added.items()])
+
+
+def _of_plugins() -> dict[str, str]:
+    """Commands that plugins add, by name, with their distributions; none may take a verb's name."""
+    from subquad.registry import blocked, find_plugins
+
+    found = find_plugins("command")
+    return {one.name: one.owner for one in found if one.name not in _VERBS and not blocked(one.distribution)}
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,6 +109,11 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith("subquad"):
+            click.echo(
+                f"subquad: this needs {error.name}, which is not installed: pip install 'subquad[all]'", err=True
+            )
+            return 2
         if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
             click.echo(f"subquad: {error.filename}: {error.strerror}", err=True)
             return 2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from subquad.drivers.trained import Trained
 
 _WHICH = click.Choice(["best", "last"])
-_FILE = LocalPath(exists=True, dir_okay=False, path_type=Path)
+_FILE = LocalPath(exists=True, path_type=Path)
 _settings = click.argument("settings", nargs=-1, metavar="[task.params.KEY=VALUE]...")
 _which = click.option("--which", type=_WHICH, default="best", show_default=True, help="Checkpoint.")
 
@@ -32,9 +32,10 @@ def predict_command(
 ) -> None:
     """Write RUN's answer to each sample of FILE.
 
-    RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads; it needs
-    no labels. There is one JSON object for each sample, in the order of the file: a class and the probability of each,
-    or a text. Settings of the task may be others than in training, such as those of a search for texts.
+    RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads, which may
+    be a folder; it needs no labels. There is one JSON object for each sample, in the order of the file: a class and the
+    probability of each, numbers by name, or a text. Settings of the task may be others than in training, such as those
+    of a search for texts.
 
     \b
     subquad predict runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 new.ts
@@ -62,8 +63,8 @@ def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as
     """Score RUN on another labelled FILE.
 
     RUN is the folder of a run, or its address in storage. FILE has the layout that the run's data set reads. The scores
-    are no result of the run: FILE is not its test split, and no file of the run changes. Settings of the task may be
-    others than in training.
+    are no result of the run, whatever FILE holds: nobody records what is read here, and no file of the run changes.
+    Settings of the task may be others than in training.
 
     \b
     subquad eval runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 other.ts
@@ -74,10 +75,12 @@ def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as
     trained, split = _opened(run, which, file, settings, labelled=True)
     scores = trained.scores(split)
     if as_json:
-        about = {"run": str(trained.parts.run.folder), "file": str(file), "is_test_split": False}
+        about = {"run": str(trained.parts.run.folder), "file": str(file), "is_result": False}
         print_json(json_value({**about, "checkpoint": which, "samples": len(split), "metrics": scores}))
         return
-    print_line(f"{len(split):,} samples of {file}, {which} checkpoint of {run}; this is not the test split")
+    print_line(
+        f"{len(split):,} samples of {file}, {which} checkpoint of {run}; a score of this file, no result of the run"
+    )
     for line in metric_lines(scores):
         print_line(line)
 

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.cost.operations import Rule, rule_of, tensors_in
 from subquad.nn import Batch, as_output
+from subquad.nn.kernels import counted
 
 _SMALL = 64
 """A tensor of so few numbers may be handed to Python: a length, a step size, one number a sample or head."""
@@ -89,7 +90,7 @@ class Count:
 def counting() -> Iterator[Count]:
     """Count what runs in here."""
     count = Count()
-    with _Leaving(count), _Dispatch(count):
+    with counted(), _Leaving(count), _Dispatch(count):
         yield count
 
 

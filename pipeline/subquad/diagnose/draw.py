@@ -1,15 +1,15 @@
-"""The passport as pictures: response and singular values of each mixer, likeness of tokens by depth."""
+"""The passport as pictures: response and singular values of each mixer, likeness of tokens by depth; and swaps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from subquad.diagnose.measure import Operator, Passport
 
-_PANEL, _DPI, _COLUMNS = (4.2, 3.4), 120, 3
+_PANEL, _DPI, _COLUMNS, _NAMED = (4.2, 3.4), 120, 3, 30
 
 
 def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
@@ -75,6 +75,59 @@ def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
     axes.set_ylabel("mean cosine between tokens of a sample")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
+    figure.savefig(path, dpi=_DPI)
+    return path
+
+
+def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
+    """PNG files of what `subquad swap` found: errors by layer, and the score by the first number that is varied.
+
+    Args:
+        found: what swap.json holds.
+        out: folder that is there.
+    """
+    swaps = found["swaps"]
+    layers = [([error["relative"] for error in one["errors"]], _settings(one["params"])) for one in swaps]
+    lines = [(range(len(errors)), errors, name) for errors, name in layers]
+    written = [_lines(lines, out / "errors.png", "layer", "error / output of the mixer")]
+    varied = [key for key in swaps[0]["params"] if len({one["params"].get(key) for one in swaps}) > 1]
+    number = next((key for key in varied if type(swaps[0]["params"][key]) in (int, float)), None)
+    if number is None:
+        return written
+    curves = dict[str, list[tuple[float, float]]]()
+    for one in swaps:
+        if number in one["params"]:
+            rest = _settings({key: value for key, value in one["params"].items() if key != number})
+            curves.setdefault(rest, []).append((one["params"][number], one["metrics"][found["metric"]]))
+    lines = [([x for x, _ in points], [y for _, y in points], name) for name, points in curves.items()]
+    level = found["original"][found["metric"]]
+    return [*written, _lines(lines, out / "scores.png", number, found["metric"], level)]
+
+
+def _settings(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in params.items()) or "defaults"
+
+
+def _lines(
+    lines: Sequence[tuple[Any, Any, str]], path: Path, xlabel: str, ylabel: str, level: float | None = None
+) -> Path:
+    """One line for each x, y and name, and a level to compare them with."""
+    from matplotlib import colormaps
+    from matplotlib.ticker import MaxNLocator
+
+    figure = _figure(8.4, 4.2)
+    axes = figure.add_subplot()
+    for index, (x, y, name) in enumerate(lines):
+        colour = colormaps["viridis"](0.9 * index / max(1, len(lines) - 1))
+        axes.plot(x, y, marker="o", markersize=3, color=colour, label=_plain(name))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=all(float(x).is_integer() for xs, *_ in lines for x in xs)))
+    if level is not None:
+        axes.axhline(level, color="black", linestyle="--", linewidth=1, label="original")
+    axes.set_xlabel(_plain(xlabel))
+    axes.set_ylabel(_plain(ylabel))
+    axes.grid(alpha=0.3)
+    if len(lines) <= _NAMED:
+        figure.legend(fontsize=6, loc="outside right upper")
     figure.savefig(path, dpi=_DPI)
     return path
 

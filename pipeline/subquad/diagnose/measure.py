@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -56,7 +56,7 @@ class Passport:
 
 
 @dataclass
-class _Seen:
+class Seen:
     """One call of a mixer, or of a block: what it was given and what came out."""
 
     name: str
@@ -82,27 +82,34 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
     model.eval()
     try:
         layers = tuple({type(one) for one in model.blocks})
-        with _watching(model, TokenMixer) as mixers, _watching(model, layers) as blocks, torch.no_grad():
+        with mixer_calls(model) as mixers, _watching(model, layers) as blocks, torch.no_grad():
             model(batch)
         if not mixers:
             raise PluginError(f"{type(model).__name__} has no token mixer to measure")
-        operators = [_operator(seen, _real(batch, seen.given[0], seen.named), tokens, probes) for seen in mixers]
+        operators = [
+            _operator(seen, real_positions(batch, seen.given[0], seen.named), tokens, probes) for seen in mixers
+        ]
         states = [_states(blocks[0].given), *(_states(seen.out) for seen in blocks)]
-        similarity = [_similarity(one, _real(batch, one, blocks[0].named)) for one in states]
+        similarity = [_similarity(one, real_positions(batch, one, blocks[0].named)) for one in states]
         return Passport(operators=tuple(operators), similarity=tuple(similarity))
     finally:
         model.train(was_training)
 
 
+def mixer_calls(model: nn.Module) -> AbstractContextManager[list[Seen]]:
+    """Calls of a model's mixers in here, in their order; those within another one are left out."""
+    return _watching(model, TokenMixer)
+
+
 @contextmanager
-def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list[_Seen]]:
+def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list[Seen]]:
     """Calls of all modules of some kinds, in their order; those within another one of them are left out."""
-    seen: list[_Seen] = []
+    seen: list[Seen] = []
     modules = {name: one for name, one in model.named_modules() if name and isinstance(one, kinds)}
     outer = {name: one for name, one in modules.items() if not any(name.startswith(f"{other}.") for other in modules)}
 
     def note(name: str, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
-        seen.append(_Seen(name, module, given, named, out))
+        seen.append(Seen(name, module, given, named, out))
 
     hooks = [one.register_forward_hook(partial(note, name), with_kwargs=True) for name, one in outer.items()]
     try:
@@ -118,7 +125,7 @@ def _states(tree: Any) -> Tensor:
     return next(one for one in found if isinstance(one, Tensor) and one.dim() == 3)
 
 
-def _real(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tensor:
+def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tensor:
     """(B, L) bool, which positions of hidden states are real; prefix tokens are.
 
     What the module was told, else what the batch says, where that is of the same sequence.
@@ -141,7 +148,7 @@ def _similarity(states: Tensor, real: Tensor) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _operator(seen: _Seen, real: Tensor, tokens: int, probes: int) -> Operator:
+def _operator(seen: Seen, real: Tensor, tokens: int, probes: int) -> Operator:
     answers, spectra = [], []
     for sample in range(len(real)):
         energy, covariance = _measured(seen, sample, real[sample].nonzero()[:tokens, 0], probes)
@@ -162,7 +169,7 @@ def _effective_rank(singular_values: Tensor) -> Tensor:
     return torch.special.entr(share).sum().exp()
 
 
-def _measured(seen: _Seen, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
+def _measured(seen: Seen, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
     """Energy of the response (F,), and the covariance (n, n) of the tokens at some places, of one sample, float64."""
     x = seen.given[0][sample : sample + 1].detach()
     generator = torch.Generator().manual_seed(0)
@@ -188,7 +195,7 @@ def _waves(count: int) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()]) / math.sqrt(count)
 
 
-def _rows(seen: _Seen, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:
+def _rows(seen: Seen, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:
     """(R, L, D): derivatives of some output tokens in one direction to all of the input."""
     many = len(places)
     inputs = x.repeat(many, 1, 1).requires_grad_()

@@ -24,6 +24,7 @@ from subquad.engine.start import start_from
 from subquad.engine.tensors import load_model
 from subquad.errors import ConfigError, PluginError, RunError
 from subquad.experiment import Run
+from subquad.nn import Imported
 from subquad.nn.kernels import using
 
 _OF_TASK = "task.params."
@@ -66,15 +67,20 @@ class Trained:
         return built
 
     @staticmethod
-    def before(run: Run) -> Trained:
+    def before(run: Run, device: torch.device = CPU) -> Trained:
         """A run's model as its training begins."""
-        built = Trained._built(run, CPU)
+        built = Trained._built(run, device)
         start_from(built.parts.bare_model, run.experiment)
         return built
 
+    def swapped(self, run: Run) -> tuple[Trained, Imported]:
+        """The model of a run that differs in its mixers, with these weights, and what became of them."""
+        built = Trained._built(run, self.parts.group.device, self.dataset)
+        return built, built.parts.bare_model.import_weights(self.parts.bare_model.state_dict())
+
     @staticmethod
-    def _built(run: Run, device: torch.device) -> Trained:
-        dataset = build_dataset(run)
+    def _built(run: Run, device: torch.device, dataset: Dataset | None = None) -> Trained:
+        dataset = dataset or build_dataset(run)
         spec = dataset.describe()
         task = build_task(run, spec)
         model = build_model(run, spec, task.num_outputs).to(device).eval()
@@ -96,7 +102,7 @@ class Trained:
         size = batch_size or train.eval_batch_size or train.batch_size
         for start in range(0, len(split), size):
             indices = np.arange(start, min(start + size, len(split)))
-            batch = self.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed))
+            batch = split.finish(self.parts.on_device(split.fetch(indices, epoch=0, seed=train.seed)))
             with torch.no_grad(), self.parts.autocast(), using(train.kernels):
                 decoded = self.parts.task.decode(self.parts.bare_model, batch)
             yield from _rows(self.spec, decoded, len(indices))

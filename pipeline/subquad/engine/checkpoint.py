@@ -1,8 +1,8 @@
 """Checkpoints that are whole or not there: safetensors and JSON, committed by a sha256 manifest written last.
 
     checkpoints/step-00001200/
-        model.safetensors       parameters and buffers by canonical name
-        optimizer.safetensors   `<parameter>/<state>`
+        model.safetensors       parameters and buffers by canonical name; with `train.ema_decay` the averages
+        optimizer.safetensors   `<parameter>/<state>`; with `train.ema_decay` also `/<parameter>`, which go on training
         rng.safetensors         generator states, `<rank>/<generator>`
         state.json              position, counters, best metric, ...
         manifest.json           size and sha256 of the files above: without a manifest that fits there is no checkpoint

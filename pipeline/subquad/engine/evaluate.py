@@ -12,6 +12,7 @@ from subquad.data import Split
 from subquad.engine.feed import evaluation_batches
 from subquad.engine.group import Group
 from subquad.engine.parts import ModelParts
+from subquad.errors import DataError
 
 
 class EvaluationStopped(Exception):
@@ -42,25 +43,52 @@ def evaluate(
     sums: dict[str, Tensor] = {}
     rows: list[dict[str, np.ndarray]] = []
     seen: list[np.ndarray] = []
+    was_training = model.training
     model.eval()
     stopped = False
-    for batch, request in evaluation_batches(parts, split):
+    bad: list[int] = []
+    for (batch, real, unreadable), indices in evaluation_batches(parts, split):
         if stopped := asked_to_stop() > 0:
             break
         with parts.autocast():
             found, kept = parts.task.evaluate(model, batch, final=per_sample)
         for name, value in found.items():
-            sums[name] = sums.get(name, torch.zeros_like(value)) + (value if request.real else 0 * value)
-        if per_sample and request.real:
-            seen.append(request.indices)
+            sums[name] = sums.get(name, torch.zeros_like(value)) + (value if real else 0 * value)
+        bad += unreadable
+        if per_sample and real:
+            seen.append(indices)
             rows.append({name: value.cpu().numpy() for name, value in kept.items()})
-    model.train()
+    model.train(was_training)
     if per_sample and any(group.gather(stopped)):  # before other collective calls
         raise EvaluationStopped
     metrics = dict(parts.task.metrics(_complete(group, sums)))
+    if everyone := [one for own in group.gather(bad) for one in own]:
+        check_bad(split, everyone, parts.train.max_bad, len(split))
+        metrics["bad_samples"] = float(len(everyone))
     arrays = _join(group.gather(rows), group.gather(seen)) if per_sample else {}
     more = parts.task.rescore({name: torch.from_numpy(one) for name, one in arrays.items()}) if arrays else {}
     return {**more, **metrics}, arrays
+
+
+def check_bad(split: Split, bad: list[int], limit: float, samples: int, earlier: int = 0) -> None:
+    """Stop where too many samples cannot be read.
+
+    Args:
+        split: whose samples they are.
+        bad: those found now, not empty.
+        limit: the share of `samples` that may be bad.
+        samples: what was read, at least a whole split.
+        earlier: bad ones found before.
+
+    Raises:
+        DataError: there are more.
+    """
+    if len(bad) + earlier > limit * samples:
+        named = ", ".join(split.name(one) for one in sorted(bad)[:3])
+        raise DataError(
+            f"{len(bad) + earlier:,} of {samples:,} samples cannot be read, the last {named}; repair them, or raise "
+            f"train.max_bad ({limit:g})"
+        )
 
 
 def _complete(group: Group, sums: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,8 +6,11 @@ sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice, tee
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +22,25 @@ from subquad.errors import DataError
 from subquad.nn import Batch
 from subquad.plan import Plan
 
-Micro = tuple[Batch, bool]
-"""A batch on its device, and whether it is real (a stand-in weighs nothing)."""
+BAD = "bad"
+"""The array of a batch that says which samples could not be read."""
 
 
-@dataclass(frozen=True)
-class _Request:
+class Micro(NamedTuple):
+    """What one forward pass of this rank gets.
+
+    Attributes:
+        batch: on its device.
+        real: False for a stand-in, which weighs nothing.
+        bad: indices of its samples that could not be read.
+    """
+
+    batch: Batch
+    real: bool
+    bad: tuple[int, ...] = ()
+
+
+class _Request(NamedTuple):
     """One forward pass of one rank.
 
     Attributes:
@@ -41,22 +57,31 @@ class _Request:
     length: int | None = None
 
 
-def share(indices: np.ndarray, rank: int, world_size: int) -> np.ndarray:
-    """The contiguous part of a global batch that one rank works on; sizes differ by at most one."""
-    return np.array_split(indices, world_size)[rank] if world_size > 1 else indices
+def share(indices: np.ndarray, rank: int, world_size: int, together: int = 1) -> np.ndarray:
+    """The contiguous part of a global batch that one rank works on; sizes differ by at most `together`.
+
+    Args:
+        together: samples, one after the other, that are not parted.
+    """
+    if world_size == 1:
+        return indices
+    starts = np.array_split(np.arange(0, len(indices), together), world_size)[rank]
+    return indices[starts[0] : starts[-1] + together] if len(starts) else indices[:0]
 
 
 def _request(epoch: int, chunk: np.ndarray, stand_in: np.ndarray, length: int | None = None) -> _Request:
     return _Request(epoch, chunk, True, length) if len(chunk) else _Request(epoch, stand_in, False, length)
 
 
-def _training_requests(plan: Plan, step: int, rank: int, world_size: int, micro_batch: int | None) -> list[_Request]:
+def _training_requests(
+    plan: Plan, step: int, rank: int, world_size: int, micro_batch: int | None, together: int = 1
+) -> list[_Request]:
     """The forward passes of one rank in one step. Every rank gets equally many, so collective calls pair up."""
     epoch, indices = plan.batch(step)
     length = plan.length(indices)
-    largest = -(-len(indices) // world_size)
+    largest = -(-len(indices) // (world_size * together)) * together
     size = min(micro_batch or largest, largest)
-    mine = share(indices, rank, world_size)
+    mine = share(indices, rank, world_size, together)
     chunks = [mine[start : start + size] for start in range(0, largest, size)]
     return [_request(epoch, chunk, indices[:1], length) for chunk in chunks]
 
@@ -115,10 +140,6 @@ def _trimmed(batch: ArrayBatch, length: int, arrays: Mapping[str, Array]) -> Arr
     return cut
 
 
-def _same(arrays: ArrayBatch) -> ArrayBatch:
-    return arrays
-
-
 def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[list[Micro], int]]:
     """For each step from `start` to the plan's end, this rank's micro-batches and the global batch's samples.
 
@@ -130,30 +151,71 @@ def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[l
     steps = range(start, plan.total_steps)
 
     def wanted(step: int) -> list[_Request]:
-        return _training_requests(plan, step, group.rank, group.world_size, parts.train.micro_batch)
+        ranks = group.rank, group.world_size
+        return _training_requests(plan, step, *ranks, parts.train.micro_batch, parts.training.together)
 
-    every = (one for step in steps for one in wanted(step))
-    fetched = iter(_loader(source, every, workers)) if workers else (source[one] for one in every)
-    for step in steps:
-        micros = [(parts.on_device(next(fetched)), one.real) for one in wanted(step)]
-        yield micros, len(plan.batch(step)[1])
+    requests, counted = tee(map(wanted, steps))
+    requests, wanted_again = tee(chain.from_iterable(requests))
+    fetched = iter(_loader(parts, source, requests, workers)) if workers else map(source.__getitem__, requests)
+    micros = _micros(parts, source.split, fetched, wanted_again)
+    for step, passes in zip(steps, counted, strict=True):
+        yield list(islice(micros, len(passes))), len(plan.batch(step)[1])
 
 
-def _loader(source: _Source, requests: Iterator[_Request], workers: int) -> DataLoader[ArrayBatch]:
+def _micros(
+    parts: ModelParts, split: Split, fetched: Iterator[ArrayBatch], requests: Iterator[_Request]
+) -> Iterator[Micro]:
+    """What was fetched, on the device and finished. On CUDA a batch is copied while the one before it is worked on."""
+    device = parts.group.device
+    copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def moved() -> Micro | None:
+        if (arrays := next(fetched, None)) is None:
+            return None
+        request, bad = next(requests), arrays.pop(BAD, None)
+        named = () if bad is None or not request.real else tuple(request.indices[np.asarray(bad)].tolist())
+        with nullcontext() if copies is None else torch.cuda.stream(copies):
+            return Micro(parts.on_device(arrays), request.real, named)
+
+    coming = moved()
+    while coming is not None:
+        now = coming
+        if copies is not None:
+            here = torch.cuda.current_stream(device)
+            here.wait_stream(copies)
+            for tensor in now.batch.values():
+                tensor.record_stream(here)  # its memory is not given to another copy while it is read
+            coming = moved()
+        yield Micro(split.finish(now.batch), now.real, now.bad)
+        if copies is None:
+            coming = moved()
+
+
+def _loader(
+    parts: ModelParts, source: _Source, requests: Iterable[_Request], workers: int, *, kept: bool = False
+) -> DataLoader[ArrayBatch]:
+    """Fetches in processes, which are `kept` where it is gone through again."""
     return DataLoader(
         source,  # type: ignore[arg-type]
         sampler=requests,  # type: ignore[arg-type]
         batch_size=None,
-        collate_fn=_same,  # type: ignore[arg-type]
+        collate_fn=_as_tensors,  # pyright: ignore[reportArgumentType]
         num_workers=workers,
+        pin_memory=parts.group.device.type == "cuda",
+        persistent_workers=kept,
         multiprocessing_context="spawn",
         # Without one of its own the loader draws from torch's global generator, and dropout would differ.
         generator=torch.Generator(),
     )
 
 
-def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Batch, _Request]]:
-    """This rank's batches of a split, of like length where training is bucketed and its lengths are known.
+def _as_tensors(arrays: ArrayBatch) -> Batch:
+    """Tensors go from a loader process through shared memory, arrays through a pipe."""
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Micro, np.ndarray]]:
+    """This rank's batches of a split, and the indices of their samples; of like length where training is bucketed.
 
     Stand-ins are left out unless the model is sharded, whose forward passes are collective calls.
     """
@@ -162,6 +224,12 @@ def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Batch,
     ranks = group.rank, group.world_size, train.eval_batch_size or train.batch_size
     lengths = sample_lengths(split) if train.bucket_batches else None
     source = _Source(split, train.seed, parts.task.spec.arrays)
-    for request in _evaluation_requests(len(split), *ranks) if lengths is None else _sorted_requests(lengths, *ranks):
-        if request.real or sharded:
-            yield parts.on_device(source[request]), request
+    requests = _evaluation_requests(len(split), *ranks) if lengths is None else _sorted_requests(lengths, *ranks)
+    wanted = [one for one in requests if one.real or sharded]
+    if train.loader_workers:
+        loader = parts.loaders.get(id(split)) or _loader(parts, source, wanted, train.loader_workers, kept=True)
+        fetched = iter(parts.loaders.setdefault(id(split), loader))
+    else:
+        fetched = map(source.__getitem__, wanted)
+    micros = _micros(parts, split, fetched, iter(wanted))
+    yield from zip(micros, (one.indices for one in wanted), strict=True)

@@ -91,10 +91,17 @@ class Group:
         if self.world_size > 1:
             dist.barrier()
 
-    def wrap(self, model: Backbone, strategy: str, compile_blocks: bool, recompute: bool = False) -> nn.Module:
+    def wrap(
+        self, model: Backbone, strategy: str, compile_blocks: bool, recompute: bool = False, *, search: bool = True
+    ) -> nn.Module:
         """Let each block be computed again in the backward pass, and compile it, where asked; then replicate or shard.
 
         FSDP2 works in place and returns the same module; its parameters become sharded tensors.
+
+        Args:
+            search: DDP looks in each step for parameters without a gradient. Without it DDP lays its buckets out anew
+                after the first backward pass of a process, so the caller makes one that does not count: else the first
+                step after a resume would add gradients in another order than the run that went on.
         """
         for block in model.blocks:
             if recompute:  # around what is compiled: inside, torch would leave the block as it is
@@ -106,9 +113,7 @@ class Group:
             return model
         if strategy == "fsdp2":
             return self._sharded(model)
-        # Without a search for unused parameters DDP rebuilds its buckets after the first backward pass of a process,
-        # and the first step after a resume would add gradients in another order than the run that went on.
-        return DistributedDataParallel(model, find_unused_parameters=True)
+        return DistributedDataParallel(model, find_unused_parameters=search)
 
     def _sharded(self, model: Backbone) -> nn.Module:
         from torch.distributed.device_mesh import init_device_mesh

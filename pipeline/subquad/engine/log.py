@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -132,13 +132,14 @@ class Usage:
         """From here on the time belongs to a step, its wait for data included."""
         self._start = time.perf_counter()
 
-    def step_ended(self, weight: float) -> None:
+    def steps_ended(self, weights: Sequence[float]) -> None:
         """What comes until the next `step_starts` (evaluation, checkpoint) belongs to no step.
 
         Args:
-            weight: of the global batch's loss.
+            weights: of the global batches' losses, one of each step since the last `step_starts`.
         """
-        self._steps.append((time.perf_counter() - self._start, weight))
+        seconds = (time.perf_counter() - self._start) / len(weights)
+        self._steps.extend((seconds, weight) for weight in weights)
 
     def to_json(self, *, tokens: bool = False) -> dict[str, Any]:
         """For result.json; every rank calls it. The first rank's seconds, the largest peak over the ranks.

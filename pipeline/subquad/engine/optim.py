@@ -1,15 +1,16 @@
-"""Optimisers by name, their rates over a run, and the fp16 loss scaler."""
+"""Optimisers by name, their rates over a run, the average of weights, and the fp16 loss scaler."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from subquad.experiment.schema import Train
@@ -64,8 +65,7 @@ def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """What the next update uses.
 
     Attributes:
@@ -126,6 +126,50 @@ def _one_cycle(train: Train, total_steps: int, done: int) -> Rates:
         return Rates(start + part * (train.lr - start), high + part * (low - high))
     part = min(1.0, (done - rise) / (last - rise))
     return Rates(train.lr + part * (end - train.lr), low + part * (high - low))
+
+
+class Average:
+    """The exponential moving average of a model's parameters, which is what is evaluated and kept.
+
+    Args:
+        model: whose parameters; they are where training computes.
+        decay: of the average at each update, in [0, 1).
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.rate = 1.0 - decay
+        self.parameters = dict(model.named_parameters())
+        self.averages = {name: one.detach().clone() for name, one in self.parameters.items()}
+
+    @torch.no_grad()
+    def update(self, made: bool | Tensor) -> None:
+        """Move towards the parameters, where the update was made."""
+        rates = [torch.as_tensor(self.rate * made, dtype=one.dtype) for one in self.averages.values()]
+        torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
+            list(self.averages.values()), list(self.parameters.values()), rates
+        )
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Take the parameters as they are for their average."""
+        for name, average in self.averages.items():
+            average.copy_(self.parameters[name])
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the averages meanwhile."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        for name, average in self.averages.items():
+            own = self.parameters[name].detach().clone()
+            self.parameters[name].copy_(average)
+            average.copy_(own)
 
 
 @dataclass

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,21 +14,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
-from subquad.data import ArrayBatch, Dataset, DataSpec, Split, sample_lengths
+from subquad.data import Dataset, DataSpec, Split, sample_lengths
 from subquad.engine.group import Group
-from subquad.engine.optim import LossScaler, Schedule, build_optimizer, build_schedule
+from subquad.engine.optim import Average, LossScaler, Schedule, build_optimizer, build_schedule
 from subquad.engine.start import start_from
 from subquad.engine.tensors import seed_everything
 from subquad.errors import ConfigError
 from subquad.experiment import Run
-from subquad.experiment.run import data_root
 from subquad.experiment.schema import Experiment, Train
 from subquad.experiment.settings import path_fields
 from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
 from subquad.plan import Plan, PlanSettings
-from subquad.plugin import Site
-from subquad.registry import build_class, make_mixer
-from subquad.storage import fetched
+from subquad.plugin import Config, Site
+from subquad.registry import Resolved, build_class, make_mixer
+from subquad.storage import data_root, fetched
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -42,6 +42,7 @@ class ModelParts:
         task: loss and metrics.
         model: as it is called in training (wrapped for several ranks).
         bare_model: the same without DDP's wrapper: evaluation then makes no collective call.
+        loaders: of the splits that were evaluated, by `id`, so that their processes start once.
     """
 
     run: Run
@@ -49,13 +50,14 @@ class ModelParts:
     task: Task
     model: nn.Module
     bare_model: Backbone
+    loaders: dict[int, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def train(self) -> Train:
         """The experiment's training settings."""
         return self.run.experiment.train
 
-    def on_device(self, arrays: ArrayBatch) -> Batch:
+    def on_device(self, arrays: Mapping[str, Any]) -> Batch:
         """A batch where this rank computes."""
         return _to_device(arrays, self.group.device, _parameter_dtype(self.train))
 
@@ -75,6 +77,7 @@ class Parts(ModelParts):
         scaler: fp16 loss scaling.
         training: the split that is trained on.
         selection: the split that is evaluated while training; None for a fixed number of epochs.
+        average: of the parameters over updates, evaluated and kept in their place; None where none is wanted.
         start: what became of the weights it started from; None where there were none.
     """
 
@@ -83,7 +86,12 @@ class Parts(ModelParts):
     scaler: LossScaler
     training: Split
     selection: Split | None = None
+    average: Average | None = None
     start: dict[str, Any] | None = None
+
+    def averaged(self) -> AbstractContextManager[object]:
+        """The model as it is evaluated and kept: with the average of its weights, where there is one."""
+        return nullcontext() if self.average is None else self.average.in_place()
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -106,21 +114,30 @@ def _parameter_dtype(train: Train) -> torch.dtype:
     return torch.float64 if train.precision == "fp64" else torch.float32
 
 
-def _to_device(arrays: ArrayBatch, device: torch.device, dtype: torch.dtype) -> Batch:
-    """NumPy arrays as tensors on a device; floating ones in `dtype`."""
-    batch = {}
+def _to_device(arrays: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> Batch:
+    """Arrays or tensors as tensors on a device; floating ones in `dtype`."""
+    found = {}
     for name, values in arrays.items():
-        tensor = torch.from_numpy(values)
-        batch[name] = tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
-    return batch
+        one = values if isinstance(values, Tensor) else torch.from_numpy(values)
+        found[name] = one.to(device, dtype if one.is_floating_point() else None, non_blocking=True)
+    return found
 
 
 def build_dataset(run: Run) -> Dataset:
-    """The data set, prepared; what its parameters give as addresses is brought to this machine first."""
-    config, root = run.dataset_config, run.data_root or data_root()
+    """The data set, prepared."""
+    return open_dataset(run.dataset, run.dataset_config, run.data_root)
+
+
+def open_dataset(found: Resolved, config: Config, root: Path | None = None) -> Dataset:
+    """A data set, prepared; what its parameters give as addresses is brought to this machine first.
+
+    Args:
+        root: the folder for prepared data; `data_root()` where None.
+    """
+    root = root or data_root()
     given = {name: getattr(config, name) for name in path_fields(type(config))}
     local = {name: str(fetched(one, root)) for name, one in given.items() if one and "://" in one}
-    dataset: Dataset = build_class(run.dataset)(config.model_copy(update=local), root)
+    dataset: Dataset = build_class(found)(config.model_copy(update=local), root)
     dataset.prepare()
     return dataset
 
@@ -141,7 +158,12 @@ def make_plan(experiment: Experiment, dataset: Dataset, split: Split | None = No
         ConfigError: `train.bucket_batches` cannot work with the data, or has no effect, or has to be set.
     """
     train, split = experiment.train, split or _training_split(experiment, dataset)
-    pool = train.bucket_batches
+    pool, pairs = train.bucket_batches, split.together
+    if train.micro_batch is not None and train.micro_batch % pairs:
+        nearest = max(pairs, train.micro_batch - train.micro_batch % pairs)
+        raise ConfigError(
+            f"train.micro_batch: got {train.micro_batch}, this data set needs a multiple of {pairs}; use {nearest}"
+        )
     if pool and (reason := _untrimmable(dataset.describe(), split)):
         raise ConfigError(f"train.bucket_batches: got {pool}, {reason}; use 0")
     plan = split.plan(PlanSettings(train.batch_size, train.seed, train.steps, train.epochs, pool))
@@ -225,13 +247,56 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
     plan, training, task, model, start = group.together(build)
     torch.backends.cuda.matmul.allow_tf32 = train.tf32
     torch.backends.cudnn.allow_tf32 = train.tf32
-    strategy = experiment.resources.strategy
-    wrapped = group.wrap(model.to(group.device), strategy, train.compile, train.activation_checkpointing)
-    sharded = strategy == "fsdp2" and group.world_size > 1
+    bare = ModelParts(run=run, group=group, task=task, model=model.to(group.device), bare_model=model)
+    wrapped = _wrapped(bare)
+    sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
     optimizer = build_optimizer(train, model, sharded=sharded)
     seed_everything(train.seed, 1, group.rank)
-    built = {"task": task, "model": wrapped, "bare_model": model, "optimizer": optimizer, "start": start}
+    average = None if train.ema_decay is None else Average(model, train.ema_decay)
+    built = {
+        "average": average,
+        "task": task,
+        "model": wrapped,
+        "bare_model": model,
+        "optimizer": optimizer,
+        "start": start,
+    }
     return Parts(run=run, group=group, plan=plan, scaler=LossScaler.of(train), training=training, **built)
+
+
+def _wrapped(parts: ModelParts) -> nn.Module:
+    """The model as it is called in training; every rank calls this."""
+    train, resources, group = parts.train, parts.run.experiment.resources, parts.group
+    replicated, search = resources.strategy == "ddp" and group.world_size > 1, resources.find_unused_parameters
+    if replicated and search is None:
+        search = any(group.gather(not _tried(parts, parts.bare_model)))
+    forms = resources.strategy, train.compile, train.activation_checkpointing
+    wrapped = group.wrap(parts.bare_model, *forms, search=bool(search))
+    if replicated and not search:
+        _tried(parts, wrapped)
+    return wrapped
+
+
+def _tried(parts: ModelParts, model: nn.Module) -> bool:
+    """Whether each parameter gets a gradient from a batch of ones as large as a rank's; the model stays as it was."""
+    share = -(-parts.train.batch_size // parts.group.world_size)
+    batch = parts.on_device(parts.task.spec.example(min(parts.train.micro_batch or share, share)))
+    kept = [buffer.clone() for buffer in model.buffers()]
+    with parts.autocast():
+        objective = _objective(model, parts.task, batch)
+    objective.backward()
+    used = all(one.grad is not None for one in model.parameters() if one.requires_grad)
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, value in zip(model.buffers(), kept, strict=True):
+            buffer.copy_(value)
+    return used
+
+
+def _objective(model: nn.Module, task: Task, batch: Batch) -> Tensor:
+    output = model(batch)
+    loss, _ = task.loss(output.outputs, batch)
+    return loss if output.penalty is None else loss + output.penalty.sum()
 
 
 def training_cost(run: Run, spec: DataSpec) -> Cost:
@@ -245,9 +310,7 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
 
     def objective(batch: Batch) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            output = model(batch)
-            loss, _ = task.loss(output.outputs, batch)
-        return loss if output.penalty is None else loss + output.penalty.sum()
+            return _objective(model, task, batch)
 
     def example(samples: int) -> Batch:
         return _to_device(spec.example(samples), device, _parameter_dtype(train))

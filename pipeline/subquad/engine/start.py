@@ -1,12 +1,15 @@
-"""Weights that a model starts from: those of another run, of a safetensors file, or of timm (`init:`)."""
+"""Weights that a model starts from: those of another run, of a file, or of timm (`init:`)."""
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -54,16 +57,42 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found
-    elif path.is_file() and path.suffix == ".safetensors":
+    elif path.is_file() and path.suffix in _READERS:
         content = path.read_bytes()
-        try:
-            return load(content), hashlib.sha256(content).hexdigest()
-        except SafetensorError as error:
-            raise ConfigError(f"init.from: {source}: not a safetensors file: {error}") from error
+        return _READERS[path.suffix](source, content), hashlib.sha256(content).hexdigest()
     else:
-        said = "must be a run's folder, a .safetensors file, or timm:NAME" if path.exists() else "no such run or file"
+        kinds = "a run's folder, a .safetensors, .pth or .pt file, or timm:NAME"
+        said = f"must be {kinds}" if path.exists() else "no such run or file"
         raise ConfigError(f"init.from: {source}: {said}")
     return tensors, _sha256(tensors)
+
+
+def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise ConfigError(f"init.from: {source}: not a safetensors file: {error}") from error
+
+
+def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
+    """What `torch.save` wrote: tensors by name, bare or below "model" or "state_dict". Nothing in it is run."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # on how it was pickled
+            found = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files raise what their bytes happen to say
+        raise ConfigError(
+            f"init.from: {source}: not a file of torch.save that holds weights alone; save the model's state_dict(), "
+            "or a .safetensors file"
+        ) from error
+    for key in ("model", "state_dict"):
+        found = found.get(key, found) if isinstance(found, Mapping) else found
+    tensors = {str(k): one for k, one in found.items() if isinstance(one, Tensor)} if isinstance(found, Mapping) else {}
+    if not tensors:
+        raise ConfigError(f"init.from: {source}: holds no tensors by name")
+    return tensors
+
+
+_READERS = {".safetensors": _safetensors, ".pth": _torch_file, ".pt": _torch_file}
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:

@@ -26,6 +26,9 @@ from subquad.errors import CheckpointError
 from subquad.experiment import Run, differences
 from subquad.runs import BEST, LAST, touching, write_json
 
+_TRAINED = "/"
+"""Starts the names of weights that go on training, where a checkpoint's model holds their average."""
+
 
 @dataclass
 class Progress:
@@ -36,6 +39,7 @@ class Progress:
         updates: optimiser updates made; skipped steps do not count, so the schedule does not advance on them.
         skipped: non-finite steps skipped so far.
         skipped_in_a_row: of these, the ones since the last update.
+        bad: samples met so far that could not be read; one counts each time.
         seconds: training time over all attempts.
         best: step, epoch, split and metrics of the best evaluation; empty before the first.
         last: the same of the newest evaluation.
@@ -50,6 +54,7 @@ class Progress:
     updates: int = 0
     skipped: int = 0
     skipped_in_a_row: int = 0
+    bad: int = 0
     seconds: float = 0.0
     best: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
@@ -88,8 +93,11 @@ def save(parts: Parts, progress: Progress) -> None:
     """
     run, group = parts.run, parts.group
     group.share_buffers(parts.bare_model)
-    model = model_tensors(parts.bare_model)
     optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
+    if parts.average:
+        optimizer |= {f"{_TRAINED}{name}": one for name, one in model_tensors(parts.bare_model).items()}
+    with parts.averaged():
+        model = model_tensors(parts.bare_model)
     generators = group.gather(generator_states())
     progress.loss_scale, progress.scaler_good_steps = parts.scaler.scale, parts.scaler.good_steps
     states = {f"{rank}/{name}": one for rank, (own, _) in enumerate(generators) for name, one in own.items()}
@@ -164,6 +172,10 @@ def _same_tensors(kinds: Mapping[str, str], told: Mapping[str, str] | None) -> N
 def _restore(parts: Parts, found: Checkpoint) -> Progress:
     rank, state = parts.group.rank, found.state
     load_model(parts.bare_model, found.model)
+    if parts.average:
+        parts.average.restart()
+        trained = {name: one for name, one in found.optimizer.items() if name.startswith(_TRAINED)}
+        load_model(parts.bare_model, {name.removeprefix(_TRAINED): one for name, one in trained.items()})
     load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)
     progress = _progress(state["progress"])
     parts.scaler.scale, parts.scaler.good_steps = progress.loss_scale, progress.scaler_good_steps

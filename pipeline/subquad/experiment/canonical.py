@@ -20,6 +20,7 @@ WITHOUT_EFFECT = (
     ("train", "keep_checkpoints"),
     ("train", "loader_workers"),
     ("train", "log_every"),
+    ("train", "max_bad"),
 )
 """Settings that do not decide what is computed: they may change when a run resumes.
 
@@ -32,6 +33,8 @@ WITHOUT_EFFECT_AT: dict[KeyPath, Any] = {
     ("mixers",): [],
     ("init",): None,
     ("train", "bucket_batches"): 0,
+    ("train", "ema_decay"): None,
+    ("train", "sync_every"): 1,
     ("train", "kernels"): {},
 }
 """Settings that came later, and the value with which they change nothing: it is left out, so that digests of older runs

@@ -102,6 +102,9 @@ def _numbers(train: Train, resources: Resources) -> Iterator[Conflict]:
     if train.tf32 and resources.gpus_per_worker == 0:
         message = "got true, has no effect with resources.gpus_per_worker 0, on the CPU"
         yield ("train", "tf32"), f"{message}; use false, or resources.gpus_per_worker 1"
+    if train.sync_every > 1 and resources.strategy == "fsdp2":
+        message = f"got {train.sync_every}, needs a fused optimiser, which resources.strategy 'fsdp2' has not"
+        yield ("train", "sync_every"), f"{message}; use 1, or resources.strategy 'ddp'"
     if train.schedule == "one-cycle" and train.beta1 != 0.9:
         yield (
             ("train", "beta1"),
@@ -115,6 +118,9 @@ def _resources(resources: Resources) -> Iterator[Conflict]:
     if resources.strategy == "fsdp2" and workers == 1:
         message = "got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or resources.workers 2 or more"
         yield ("resources", "strategy"), message
+    if resources.find_unused_parameters is not None and (workers == 1 or resources.strategy != "ddp"):
+        message = f"got {str(resources.find_unused_parameters).lower()}, is for resources.strategy 'ddp' with several"
+        yield ("resources", "find_unused_parameters"), f"{message} resources.workers; use null"
     for key in ("cpus_per_worker", "gpus_per_worker"):
         amount = getattr(resources, key)
         if amount > 1 and amount != int(amount):

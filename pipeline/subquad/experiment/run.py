@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
-
-from platformdirs import user_cache_path
 
 from subquad import registry
 from subquad.errors import ConfigError, PluginError, UserError
@@ -31,6 +28,7 @@ from subquad.experiment.settings import (
     origin_of,
     path_fields,
 )
+from subquad.experiment.sources import parse_overrides
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
@@ -39,12 +37,6 @@ from subquad.storage import checkpoints_at, store_copy
 
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""
-
-
-def data_root() -> Path:
-    """Where prepared data live: $SUBQUAD_DATA, else the user's cache folder."""
-    given = os.environ.get("SUBQUAD_DATA")
-    return Path(given).resolve() if given else user_cache_path("subquad") / "data"
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Run:
         axes: its choice on each axis of a study: a component's label, else the value.
         place: its folder; None until it is made.
         launch: names the start of the driver that works on it; a restart by hand is another one.
-        data_root: folder for prepared data; None: that of the process that uses them, `data_root()`.
+        data_root: folder for prepared data; None: that of the process that uses them, `storage.data_root()`.
         is_trial: a trial of a search: it ends with its last evaluation, and the test split stays closed.
     """
 
@@ -207,6 +199,22 @@ def parameters(plugin: Resolved, params: Mapping[str, Any]) -> Config:
     if config is None:
         raise refusal(faults, None)
     return config
+
+
+def dataset_of(name: str, overrides: Sequence[str]) -> tuple[Resolved, Config]:
+    """A data set by its name, and its parameters from `dataset.params.KEY=VALUE`.
+
+    Raises:
+        PluginError: there is none that can be used.
+        ConfigError: a setting is none of a data set's parameters.
+    """
+    found, params = registry.resolve("dataset", name), dict[str, Any]()
+    for setting in parse_overrides(overrides, Path.cwd()):
+        if setting.path[:2] != ("dataset", "params") or len(setting.path) != 3:
+            raise ConfigError(f"{setting.origin}: {name} is a data set, which has dataset.params.KEY=VALUE only")
+        params[str(setting.path[2])] = setting.value
+    schema = found.plugin.config
+    return found, parameters(found, _absolute_params(schema, params, (), None, Path.cwd()))
 
 
 def check(

@@ -60,7 +60,7 @@ Init = create_model(
     __base__=_Init,
     __doc__="Weights that a model starts from.",
     **{
-        "from": (str, param(meaning="a run's folder, a .safetensors file, or timm:NAME", min_length=1)),
+        "from": (str, param(meaning="a run's folder, a .safetensors, .pth or .pt file, or timm:NAME", min_length=1)),
         "strict": (bool, param(True, meaning="refuse weights that are missing or not used")),
     },
 )
@@ -93,6 +93,12 @@ class Train(Config):
     warmup_steps: int = param(0, meaning="steps of linear warm-up; for one-cycle the length of the rise", ge=0)
     min_lr_ratio: float = param(0.0, meaning="final over peak learning rate (linear, cosine)", ge=0, le=1)
     clip_norm: float | None = param(None, meaning="largest gradient norm; null: no clipping", gt=0)
+    ema_decay: float | None = param(
+        None,
+        meaning="decay of a moving average of the weights over updates, which is evaluated and kept; null: none",
+        gt=0,
+        lt=1,
+    )
     precision: Literal["fp64", "fp32", "bf16", "fp16"] = param(
         "fp32", meaning="bf16 and fp16 are autocast over fp32 weights, fp16 with a loss scaler"
     )
@@ -119,6 +125,18 @@ class Train(Config):
     max_skipped_steps: int = param(
         3, meaning="non-finite steps in a row, each skipped on all workers, before the run stops", ge=1
     )
+    sync_every: int = param(
+        1,
+        meaning="steps between waits for the device; until then the schedule takes each update as made. More than 1 "
+        "needs a fused optimiser (not radam, not fsdp2) and no fp16",
+        ge=1,
+    )
+    max_bad: float = param(
+        0.001,
+        meaning="share of a split's samples that may be unreadable before the run stops; the log names them",
+        ge=0,
+        le=1,
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Train:
@@ -130,6 +148,9 @@ class Train(Config):
             raise ValueError(f"train.min_lr_ratio has no effect with schedule {self.schedule}: use linear or cosine")
         if self.optimizer == "sgd" and (self.beta2 != 0.999 or self.eps != 1e-8):
             raise ValueError("train.beta2 and train.eps have no effect with optimizer sgd")
+        if self.sync_every > 1 and (self.optimizer == "radam" or self.precision == "fp16"):
+            other = "optimizer radam" if self.optimizer == "radam" else "precision fp16"
+            raise ValueError(f"train.sync_every {self.sync_every} does not work with {other}: use 1")
         if self.tf32 and self.precision == "fp64":
             raise ValueError("train.tf32 has no effect with precision fp64")
         return self
@@ -144,6 +165,10 @@ class Resources(Config):
     cpus_per_worker: float = param(1.0, meaning="CPU cores Ray reserves for each worker", gt=0)
     gpus_per_worker: float = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
     strategy: Literal["ddp", "fsdp2"] = param("ddp", meaning="replicate the model, or shard it")
+    find_unused_parameters: bool | None = param(
+        None,
+        meaning="ddp: look in each step for weights without a gradient; null: only where a trial step finds one",
+    )
     max_failures: int = param(3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0)
     hang_timeout_s: float = param(300.0, meaning="seconds a worker may be silent in a collective call", gt=0)
     wait_s: float = param(0.0, meaning="seconds to wait for room on a cluster that grows", ge=0)

@@ -8,12 +8,15 @@
     FILTER(vectors, logits, coefficients)
 
 A call takes the first implementation, in the order they were added, that runs on its tensors, and the reference where
-none does. `train.kernels` forces one, result.json records which ran, and `subquad check` holds each against the
-reference. An implementation is differentiable, and returns what the reference returns, but for rounding.
+none does. Where one that is made for the device does not take them, that is logged once. `train.kernels` forces one,
+result.json records which ran, and `subquad check` holds each against the reference.
+An implementation is differentiable, and returns what the reference returns, but for rounding. One that is added with
+`chosen=False` runs only where it is forced: the usual way to compute the operation, to be timed beside the others.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +44,8 @@ class _Implementation:
         devices: types of device it runs on ("cuda", "cpu", ...); empty: any.
         dtypes: of the first tensor; empty: any.
         when: whether it takes these arguments, such as shapes that fit; None: always.
+        by_values: what it costs depends on numbers in its tensors, such as a mask; not chosen where costs are counted.
+        covers: operations within this one that it does without. It does not run where one of them is forced.
     """
 
     name: str
@@ -48,13 +53,17 @@ class _Implementation:
     devices: tuple[str, ...] = ()
     dtypes: tuple[torch.dtype, ...] = ()
     when: Callable[..., bool] | None = None
+    by_values: bool = False
+    covers: tuple[str, ...] = ()
 
     def takes(self, *args: Any, **kwargs: Any) -> bool:
         """Whether it computes the operation of these arguments, the first of which is a tensor."""
         first = args[0]
         return (
-            (not self.devices or first.device.type in self.devices)
+            not (self.by_values and _counted)
+            and (not self.devices or first.device.type in self.devices)
             and (not self.dtypes or first.dtype in self.dtypes)
+            and not any(name in _forced for name in self.covers)
             and (self.when is None or self.when(*args, **kwargs))
         )
 
@@ -68,7 +77,7 @@ class Operation:
         reference: the readable form in plain torch, first argument a tensor; runs everywhere.
 
     Attributes:
-        implementations: in order of preference, the reference last.
+        implementations: in order of preference, the reference, those that are never chosen.
     """
 
     name: str
@@ -79,11 +88,22 @@ class Operation:
         self.implementations.append(_Implementation(name=REFERENCE, function=self.reference))
         OPERATIONS[self.name] = self
 
-    def implementation(self, name: str, **limits: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Adds the decorated function; `limits` are `_Implementation`'s devices, dtypes and when."""
+    def implementation(
+        self, name: str, *, chosen: bool = True, **limits: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Adds the decorated function.
+
+        Args:
+            name: as settings and results name it.
+            chosen: whether it may run without being forced.
+            limits: `_Implementation`'s devices, dtypes, when, by_values and covers.
+        """
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.implementations.insert(-1, _Implementation(name=name, function=function, **limits))
+            # What stands behind the reference is never reached, as the reference takes everything.
+            names = [one.name for one in self.implementations]
+            place = names.index(REFERENCE) if chosen else len(names)
+            self.implementations.insert(place, _Implementation(name=name, function=function, **limits))
             return function
 
         return add
@@ -94,12 +114,18 @@ class Operation:
         Raises:
             ConfigError: the forced implementation does not take these arguments.
         """
+        if _calls is not None:
+            _calls.append((self, args, kwargs))
         wanted = _forced if isinstance(_forced, str) else _forced.get(self.name, "")
+        first, missed = args[0], ""
         for one in self.implementations:
-            if wanted in ("", one.name) and one.takes(*args, **kwargs):
-                _note(self.name, one.name)
+            if wanted not in ("", one.name):
+                continue
+            if one.takes(*args, **kwargs):
+                _note(self.name, one.name, missed)
                 return one.function(*args, **kwargs)
-        first = args[0]
+            if first.device.type in one.devices:
+                missed = f"{one.name} does not take these arguments ({first.dtype} on {first.device.type})"
         raise ConfigError(
             f"train.kernels.{self.name}: {wanted} cannot run here: {tuple(first.shape)} {first.dtype} on {first.device}"
         )
@@ -110,9 +136,18 @@ OPERATIONS: dict[str, Operation] = {}
 
 _forced: Kernels = ""
 _used: dict[str, str] = {}
+_calls: list[tuple[Operation, tuple[Any, ...], dict[str, Any]]] | None = None
+
+_counted = False
+
+_said: set[str] = set()
 
 
-def _note(operation: str, implementation: str) -> None:
+def _note(operation: str, implementation: str, missed: str) -> None:
+    said = f"{operation}: {missed}, {implementation} runs"
+    if missed and said not in _said:
+        _said.add(said)
+        logging.getLogger(__name__).warning(said)
     seen = _used.get(operation, "")
     if implementation not in seen.split(", "):
         _used[operation] = f"{seen}, {implementation}" if seen else implementation
@@ -141,6 +176,38 @@ def using(forced: Kernels = "") -> Iterator[dict[str, str]]:
         _forced, _used = before
 
 
+@contextmanager
+def counted() -> Iterator[None]:
+    """Choose no implementation in here whose cost depends on numbers in its tensors."""
+    global _counted
+    before, _counted = _counted, True
+    try:
+        yield
+    finally:
+        _counted = before
+
+
+@contextmanager
+def recording() -> Iterator[list[tuple[Operation, tuple[Any, ...], dict[str, Any]]]]:
+    """Collect every call of an operation: the operation, and the arguments as they were given.
+
+    Yields:
+        the calls, filled as they happen.
+    """
+    global _calls
+    before, _calls = _calls, []
+    try:
+        yield _calls
+    finally:
+        _calls = before
+
+
+def with_covered(operations: Collection[str]) -> list[str]:
+    """Operations by name, and those that may run within them."""
+    covered = [name for known in operations for one in OPERATIONS[known].implementations for name in one.covers]
+    return list(dict.fromkeys([*operations, *covered]))
+
+
 def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
     """Refuse forced implementations that cannot take effect.
 
@@ -155,7 +222,7 @@ def check_kernels(forced: Kernels, device: str, known: Collection[str]) -> None:
         if forced not in ("", REFERENCE):
             raise ConfigError(f"train.kernels: got {forced!r}, must be {REFERENCE!r} or implementations by operation")
         return
-    known = known or OPERATIONS
+    known = with_covered(known) or OPERATIONS
     for name, wanted in forced.items():
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"

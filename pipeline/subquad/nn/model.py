@@ -148,8 +148,11 @@ class Task(ABC):
     def loss(self, outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """`(loss_sum, weight)`: the summed loss, a scalar with gradient, and the weight it is summed over."""
 
-    def weight(self, batch: Batch) -> float:
-        """The weight of a batch, from the batch alone; must equal the second value of `loss`. Default: its samples."""
+    def weight(self, batch: Batch) -> float | Tensor:
+        """The weight of a batch, from the batch alone; must equal the second value of `loss`. Default: its samples.
+
+        A tensor () where it has to be counted: a number would wait for the device.
+        """
         return float(batch["labels"].shape[0])
 
     @abstractmethod

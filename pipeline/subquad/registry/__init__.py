@@ -6,7 +6,16 @@ Importing this loads neither pydantic nor torch: what needs them imports them wh
 from subquad.registry.files import Recipe, recipe, recipes
 from subquad.registry.foreign import stdout_to_stderr
 from subquad.registry.found import GROUPS, Found, Kind, blocked, choose_plugin, clash, find_plugins
-from subquad.registry.loaded import Resolved, build_class, load_source, make_mixer, plugin_facts, resolve, verify_same
+from subquad.registry.loaded import (
+    Resolved,
+    build_class,
+    load_command,
+    load_source,
+    make_mixer,
+    plugin_facts,
+    resolve,
+    verify_same,
+)
 from subquad.registry.parameters import ParameterRow, describe_config
 from subquad.registry.source import SourceFile
 
@@ -24,6 +33,7 @@ __all__ = [
     "clash",
     "describe_config",
     "find_plugins",
+    "load_command",
     "load_source",
     "make_mixer",
     "plugin_facts",

@@ -76,9 +76,14 @@ def recipe(name: str, kind: FileKind = "recipe") -> Recipe:
     raise PluginError(f"{kind} {name!r} is offered by {offered}: write {choices}")
 
 
-def yaml_files(kind: FileKind = "recipe") -> list[Recipe]:
-    """Every usable file of a kind, sorted; packages that cannot be found are left out (`folder_faults`)."""
-    files = [(found, file) for found, folder in _folders(kind) for file in (folder or Path()).glob("*.yaml") if folder]
+def yaml_files(kind: FileKind = "recipe", below: str = ".") -> list[Recipe]:
+    """Every usable file of a kind, sorted; packages that cannot be found are left out (`folder_faults`).
+
+    Args:
+        below: folder in the packages' own.
+    """
+    folders = [(found, folder / below) for found, folder in _folders(kind) if folder]
+    files = [(found, file) for found, folder in folders for file in folder.glob("*.yaml")]
     rows = [Recipe(file.stem, found.distribution, file, found) for found, file in files]
     return sorted(rows, key=lambda row: (row.name, row.distribution, str(row.path)))
 

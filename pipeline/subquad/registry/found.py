@@ -14,7 +14,7 @@ from typing import Literal
 from subquad.errors import PluginError, plain
 from subquad.suggest import did_you_mean
 
-Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe", "published"]
+Kind = Literal["mixer", "backbone", "task", "dataset", "space", "recipe", "published", "command"]
 
 GROUPS: dict[Kind, str] = {
     "mixer": "subquad.mixers",
@@ -24,6 +24,7 @@ GROUPS: dict[Kind, str] = {
     "space": "subquad.spaces",
     "recipe": "subquad.recipes",
     "published": "subquad.published",
+    "command": "subquad.commands",
 }
 _KINDS: dict[str, Kind] = {group: kind for kind, group in GROUPS.items()}
 
@@ -37,7 +38,8 @@ class Found:
         name: the entry point's name.
         distribution: who offers it, as a canonical name (`canonical`).
         version: the distribution's version.
-        target: "module:attribute"; for recipes and spaces the package that holds the YAML files.
+        target: "module:attribute", of a command a `click.Command`; for recipes and spaces the package that holds the
+            YAML files.
     """
 
     kind: Kind

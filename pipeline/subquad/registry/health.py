@@ -27,7 +27,7 @@ from subquad.errors import SubquadError, plain
 from subquad.registry.files import package_folder
 from subquad.registry.foreign import flush_output, process_state
 from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
-from subquad.registry.loaded import build_class, load_plugin
+from subquad.registry.loaded import build_class, load_command, load_plugin
 
 BASE_LIMIT = 300.0
 """Seconds that starting Python and importing torch, which data sets do without, may take; a plugin's own limit does not
@@ -152,7 +152,10 @@ def _probe(found: Found) -> tuple[str | None, list[str]]:
     """Load a plugin, check it, import and check its class; what is wrong, and what the imports changed."""
     before = _state()
     try:
-        build_class(load_plugin(found))
+        if found.kind == "command":
+            load_command(found)
+        else:
+            build_class(load_plugin(found))
     except SubquadError as error:
         return str(error), []
     after = _state()

@@ -21,6 +21,8 @@ from subquad.registry.found import Found, Kind, blocked, canonical, choose_plugi
 from subquad.registry.source import SourceFile
 
 if TYPE_CHECKING:
+    import click
+
     from subquad.nn import TokenMixer
     from subquad.plugin import Config, Plugin, Site
 
@@ -65,6 +67,8 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
     """
     if kind in ("recipe", "space", "published"):
         raise PluginError(f"a {kind} is a YAML file, not a plugin that can be loaded")
+    if kind == "command":
+        raise PluginError(f"a command has no parameters to show: `subquad {name} --help`")
     if ".py:" in name:
         return load_source(SourceFile.read(kind, name, base))
     with state_kept():
@@ -80,6 +84,20 @@ def load_plugin(found: Found) -> Resolved:
     from subquad.registry.contract import check_plugin
 
     return Resolved(check_plugin(found, _import(found, found.target)), found)
+
+
+def load_command(found: Found) -> click.Command:
+    """Import a command that a plugin adds to the command line.
+
+    Raises:
+        PluginError: importing it fails in any way, or it is no `click.Command`.
+    """
+    import click
+
+    command = _import(found, found.target)
+    if not isinstance(command, click.Command):
+        raise PluginError(f"{found}: {found.target} is {type(command).__name__}, not a click.Command")
+    return command
 
 
 def load_source(source: SourceFile) -> Resolved:

@@ -216,7 +216,7 @@ class ReportedRun(FilePart):
         """
         varied = set(self.axes).union(*(value for value in self.axes.values() if isinstance(value, Mapping)))
         found = {
-            key: value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+            key: _said(value)
             for key, value in self.leaves.items()
             if key != "train.seed" and (key in varied or not f"{key}.".startswith(_IDLE))
         }
@@ -302,6 +302,20 @@ def _read(run: Path, root: Path) -> ReportedRun:
         return ReportedRun.read({**begun, **own, **state})
     except ValueError as error:
         raise RunError(f"{run / IDENTITY}: {error}") from error
+
+
+def _said(value: Any) -> str:
+    """A setting as text; mixers of some layers or roles in words."""
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
+        return "; ".join(_mixer_said(one) for one in value)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def _mixer_said(entry: Mapping[str, Any]) -> str:
+    layers, role = entry.get("layers"), entry.get("role")
+    where = f" in layers {', '.join(map(str, layers))}" if layers else ""
+    given = ", ".join(f"{key} {_said(value)}" for key, value in (entry.get("params") or {}).items())
+    return f"{entry['name']}{where}{f' for {role}' if role else ''}{f' ({given})' if given else ''}"
 
 
 def _begun(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:

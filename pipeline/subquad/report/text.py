@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from subquad.registry.foreign import plain
 
-_PERCENT = frozenset({"accuracy", "macro_f1", "balanced_accuracy", "top5_accuracy"})
+_PERCENT = frozenset(
+    {"accuracy", "macro_f1", "micro_f1", "balanced_accuracy", "top5_accuracy", "mean_average_precision", "exact_match"}
+)
 _POINTS = frozenset({"rouge1", "rouge2", "rougeL", "rougeLsum"})
 """Fractions that papers print times 100, without a unit."""
-_WORDS = {"macro_f1": "macro-F1", "bits_per_byte": "bits per byte"}
+_WORDS = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "mean_average_precision": "mAP", "exact_match": "exact match"}
+_WORDS |= {"bits_per_byte": "bits per byte", "mae": "MAE", "rmse": "RMSE", "r2": "R²"}
 _WORDS |= {name: f"ROUGE-{name.removeprefix('rouge')}" for name in _POINTS}
 _FORMS = {"perplexity": ".2f", "bits_per_byte": ".3f"} | dict.fromkeys(_PERCENT | _POINTS, ".2f")
 

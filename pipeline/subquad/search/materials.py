@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from subquad.cost import Cost
-from subquad.data import ArrayBatch, Dataset, DataSpec, Split
+from subquad.data import Chosen, Dataset, DataSpec, Split
 from subquad.drivers.local import device_of
 from subquad.engine.evaluate import evaluate
 from subquad.engine.feed import training_batches
@@ -105,7 +105,7 @@ class Materials:
         Raises:
             PluginError: what it reports instead.
         """
-        few = _First(self.data(run)[0].split("validation"), 2)
+        few = _first(self.data(run)[0].split("validation"), 2)
         metric, (metrics, _) = run.goal.metric, evaluate(self._parts(run), few)
         if metric not in metrics:
             raise PluginError(
@@ -165,7 +165,7 @@ def _step_seconds(parts: Parts) -> list[float]:
 
 def _evaluation_seconds(parts: Parts, split: Split) -> float:
     """Of the whole split, by a few batches of it."""
-    few = _First(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
+    few = _first(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)
@@ -177,18 +177,6 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class _First(Split):
+def _first(split: Split, count: int) -> Split:
     """The first samples of a split."""
-
-    def __init__(self, split: Split, count: int):
-        self._split, self._count = split, count
-
-    def __len__(self) -> int:
-        return min(self._count, len(self._split))
-
-    def lengths(self) -> np.ndarray | None:
-        found = self._split.lengths()
-        return None if found is None else found[: len(self)]
-
-    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
-        return self._split.fetch(indices, epoch=epoch, seed=seed)
+    return Chosen(split, np.arange(min(count, len(split))))

@@ -76,7 +76,7 @@ class _FilteredVectors(torch.autograd.Function):
         vectors = vectors.contiguous()
         out = torch.empty_like(y)
         for out_piece, y_piece, vectors_piece in _pieces(out, y, vectors):
-            torch.mul(_value(y_piece, coefficients, steps), vectors_piece, out=out_piece)
+            torch.mul(evaluated(y_piece, coefficients, steps), vectors_piece, out=out_piece)
         ctx.save_for_backward(vectors, y, coefficients)
         ctx.steps = steps
         return out
@@ -90,7 +90,7 @@ class _FilteredVectors(torch.autograd.Function):
         tensors = (grads[0].contiguous(), vectors, y, to_vectors, to_logits)
         for grad, vectors_piece, y_piece, to_vectors_piece, to_logits_piece in _pieces(*tensors):
             weight = grad * vectors_piece
-            value, slope, sums = _differentiate(y_piece, coefficients, ctx.steps, weight)
+            value, slope, sums = differentiated(y_piece, coefficients, ctx.steps, weight)
             to_coefficients += sums
             torch.mul(grad, value, out=to_vectors_piece)
             # dy/ds = 2 sigma (1 - sigma) = (1 - y^2) / 2
@@ -106,11 +106,12 @@ def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(tensor.split(size) for tensor in flat), strict=True)
 
 
-def _value(y: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
+def evaluated(y: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
+    """F(y), without autograd."""
     return _horner(y, coefficients) if steps is None else _recur(y, coefficients, steps)
 
 
-def _differentiate(
+def differentiated(
     y: Tensor, coefficients: Tensor, steps: Steps | None, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """F(y), F'(y) and sum_n weight_n P_k(y_n) for each k, (K+1,); `weight` is used up."""
@@ -120,21 +121,20 @@ def _differentiate(
 
 
 def _horner(y: Tensor, coefficients: Tensor) -> Tensor:
-    value = torch.addcmul(coefficients[-2], y, coefficients[-1])
-    for k in range(len(coefficients) - 3, -1, -1):
-        torch.addcmul(coefficients[k], value, y, out=value)
+    *lower, last, highest = coefficients.unbind()
+    value = (y * highest).add_(last)
+    for one in reversed(lower):
+        torch.addcmul(one, value, y, out=value)
     return value
 
 
 def _horner_differentiate(y: Tensor, coefficients: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    slope = coefficients[-1].expand_as(y).clone()
-    value = torch.addcmul(coefficients[-2], y, coefficients[-1])
-    sums = [weight.sum()]
-    for k in range(len(coefficients) - 3, -1, -1):
+    *lower, last, highest = coefficients.unbind()
+    slope, value = highest.expand_as(y).clone(), (y * highest).add_(last)
+    for one in reversed(lower):
         torch.addcmul(value, slope, y, out=slope)
-        torch.addcmul(coefficients[k], value, y, out=value)
-    for _ in range(len(coefficients) - 1):
-        sums.append(weight.mul_(y).sum())
+        torch.addcmul(one, value, y, out=value)
+    sums = [weight.sum(), *(weight.mul_(y).sum() for _ in range(len(coefficients) - 1))]
     return value, slope, torch.stack(sums)
 
 
@@ -161,5 +161,5 @@ def _recur_differentiate(
         older, newer = newer, older.mul_(-step.back).addcmul_(line, newer)
         value.addcmul_(newer, coefficients[k])
         slope.addcmul_(newer_slope, coefficients[k])
-        sums.append(torch.dot(newer, weight))
+        sums.append(torch.dot(newer.flatten(), weight.flatten()))
     return value, slope, torch.stack(sums)

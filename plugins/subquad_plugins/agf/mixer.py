@@ -1,7 +1,6 @@
 """AGF as a token mixer: projections, singular vectors, the filter and the two products of linear cost.
 
-out = (U * F(sigma)) (V^T value) per head, in time O(L E^2). Singular vectors, polynomial and products are computed in
-fp32 at least, also under autocast: softmax over thousands of tokens gives weights that fp16 cannot hold.
+out = (U * F(sigma)) (V^T value) per head, in time O(L E^2): `core.py`, in fp32 at least, also under autocast.
 
 Letters: B batch, L length, D model width, H heads, E head width, K order.
 Reference: Wi, Choi, Park 2025, Eq. 7-12. Departures: coefficients pass through tanh and the constant term may be held
@@ -18,17 +17,14 @@ from torch import Tensor, nn
 from subquad.nn import MixerOutput, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.agf import Config
-from subquad_plugins.agf.filter import filtered_vectors
-from subquad_plugins.agf.ortho import distance_from_identity, head_products
+from subquad_plugins.agf.core import Given, core
+from subquad_plugins.agf.folded import Projections, Shape, layer
+from subquad_plugins.agf.ortho import distance_from_identity
 from subquad_plugins.numerics.jacobi import basis_steps, in_y, powers_of_y
-from subquad_plugins.numerics.tensors import wide
-
-MASKED_LOGIT = -1e9
-"""Finite, as in the authors' LRA code, so that a sample without any real token stays finite."""
 
 
 class PolynomialFilter(nn.Module):
-    """Coefficients of the filter, and its product with the left singular vectors.
+    """Coefficients of the filter.
 
     Args:
         config: with `order` >= 1.
@@ -46,18 +42,12 @@ class PolynomialFilter(nn.Module):
         self.steps = steps if matrix is None else None
         self.register_buffer("to_powers", None if matrix is None else torch.from_numpy(matrix), persistent=False)
 
-    def coefficients(self, dtype: torch.dtype) -> Tensor:
-        """c_0 .. c_K, (K+1,)."""
+    def forward(self, dtype: torch.dtype) -> Tensor:
+        """c_0 .. c_K, (K+1,): of the powers of y, or where `steps` is not None, of the basis these make."""
         learned = self.theta.to(dtype)
         learned = torch.tanh(learned) if self.bounded else learned
-        return torch.cat([learned.new_ones(1), learned]) if self.fixed else learned
-
-    def forward(self, vectors: Tensor, logits: Tensor) -> Tensor:
-        """U * F(sigmoid(s)); both and the result (B, L, D)."""
-        coefficients = self.coefficients(vectors.dtype)
-        if self.to_powers is not None:
-            coefficients = coefficients @ self.to_powers.to(coefficients.dtype)
-        return filtered_vectors(vectors, logits, coefficients, self.steps)
+        coefficients = torch.cat([learned.new_ones(1), learned]) if self.fixed else learned
+        return coefficients if self.to_powers is None else coefficients @ self.to_powers.to(dtype)
 
 
 class AGF(TokenMixer):
@@ -84,44 +74,52 @@ class AGF(TokenMixer):
         self.singular = nn.Parameter(_starting_values(config, site)) if _token_independent(config) else None
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> MixerOutput:
+        keep = keep if self.config.mask_padding else None
+        return self._whole(x, keep) if self._can_be_whole(x) else self._composed(x, keep)
+
+    def _can_be_whole(self, x: Tensor) -> bool:
+        """Whether one operation is quicker, and nobody has replaced a projection or looks at what it gives."""
+        if self.filter is None or self.config.vector_activation != "softmax" or x.device.type != "cpu":
+            return False
+        plain = all(
+            type(one) is nn.Linear and not one._forward_hooks and not one._forward_pre_hooks
+            for one in (self.u, self.v, self.sigma, self.value, self.out)
+        )
+        exact = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+        long = x.shape[1] >= x.shape[2] and bool(x.numel())
+        return plain and exact and long and x.dtype == self.out.weight.dtype and not torch.compiler.is_compiling()
+
+    def _whole(self, x: Tensor, keep: Tensor | None) -> MixerOutput:
+        token = [torch.cat([getattr(self.u, one), getattr(self.sigma, one)]) for one in ("weight", "bias")]
+        others = [getattr(linear, one) for linear in (self.v, self.value, self.out) for one in ("weight", "bias")]
+        filtered: Any = self.filter
+        shape = Shape(filtered.steps, keep, self.num_heads, bool(self.config.ortho_weight))
+        out, *products = layer(x, Projections(*token, *others), filtered(x.dtype), shape)
+        return MixerOutput(out, self._losses(*products) if shape.grams else {})
+
+    def _composed(self, x: Tensor, keep: Tensor | None) -> MixerOutput:
+        """By way of the core, in its best implementation; `keep` (B, L) says what V is made of."""
         left, right, value = self.u(x), self.v(x), self.value(x)
         sigma = None if self.sigma is None else self.sigma(x)
         with torch.autocast(x.device.type, enabled=False):
-            left, right = self._vectors(wide(left), wide(right), keep)
-            losses = self._losses(left, right)
-            mixed = self._mix(left, right, wide(value), sigma)
-        return MixerOutput(self.out(mixed.to(value.dtype)), losses)
+            dtype = torch.promote_types(value.dtype, torch.float32)
+            coefficients, steps = (None, None) if self.filter is None else (self.filter(dtype), self.filter.steps)
+            activation, grams = self.config.vector_activation, bool(self.config.ortho_weight)
+            singular = self._singular_values(dtype)
+            mixed, *products = core(
+                Given(left, right, value, sigma, coefficients, steps, keep, self.num_heads, activation, singular, grams)
+            )
+            losses = self._losses(*products) if grams else {}
+        return MixerOutput(self.out(mixed), losses)
 
-    def _vectors(self, left: Tensor, right: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-        """U and V, (B, L, D) each: U activated along each head's features, V along the tokens."""
-        keep = keep if self.config.mask_padding else None
-        rho = self.config.vector_activation
-        if rho == "softmax":
-            right = right if keep is None else right.masked_fill(~keep[..., None], MASKED_LOGIT)
-            return torch.softmax(left.unflatten(-1, (self.num_heads, -1)), -1).flatten(-2), torch.softmax(right, 1)
-        activate = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "none": torch.clone}[rho]
-        right = activate(right)
-        return activate(left), right if keep is None else right.masked_fill(~keep[..., None], 0.0)
+    def _losses(self, *products: Any) -> dict[str, Tensor]:
+        """Of U^T U and V^T V, (B, H, E, E): (B,)."""
+        return {"ortho": torch.stack([distance_from_identity(one, self.config.ortho_norm) for one in products]).sum(0)}
 
-    def _losses(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:
-        if not self.config.ortho_weight:
-            return {}
-        grams = (head_products(vectors, vectors, self.num_heads) for vectors in (left, right))
-        return {"ortho": torch.stack([distance_from_identity(gram, self.config.ortho_norm) for gram in grams]).sum(0)}
-
-    def _mix(self, left: Tensor, right: Tensor, value: Tensor, sigma: Tensor | None) -> Tensor:
-        """(U * F) (V^T value), (B, L, D)."""
-        summary = head_products(right, value, self.num_heads)
-        if self.singular is not None:
-            summary = summary * self._singular_values(summary.dtype)[..., None]
-        if self.filter is not None and sigma is not None:
-            left = self.filter(left, wide(sigma))
-        heads = left.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        return (heads @ summary).transpose(1, 2).flatten(2)
-
-    def _singular_values(self, dtype: torch.dtype) -> Tensor:
-        """(H, E) of form `svd_scalar`, or the one coefficient of order 0."""
-        assert self.singular is not None
+    def _singular_values(self, dtype: torch.dtype) -> Tensor | None:
+        """(H, E) of form `svd_scalar`, or the one coefficient of order 0; None where there is neither."""
+        if self.singular is None:
+            return None
         values = self.singular.to(dtype)
         bounded = self.config.form == "svd" and self.config.coeff_activation == "tanh"
         return torch.tanh(values) if bounded else values

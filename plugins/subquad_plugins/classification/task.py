@@ -1,24 +1,26 @@
 """Cross entropy of sequences or pairs; metrics from a confusion matrix that adds up exactly over batches and ranks.
 
-Of a data set that labels positions, every labelled position of a batch is a case of its own; of others every sample.
+Of a data set that labels positions, every labelled position of a batch is a case of its own; of others every sample
+that has a label.
 
-Letters: B batch, L length, C classes, N cases.
+Letters: B batch, L length, C classes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.data import NO_LABEL, DataSpec
-from subquad.errors import DataError, PluginError
+from subquad.errors import DataError
 from subquad.nn import Backbone, Batch, Task
 from subquad_plugins.classification import Config
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import check_fit, wide
 
 
 class Classification(Task):
@@ -45,18 +47,23 @@ class Classification(Task):
         return self.spec.num_classes
 
     def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = self._losses(*self._cases(outputs, batch["labels"]))
-        return losses.sum(), torch.tensor(float(len(losses)), device=losses.device)
-
-    def weight(self, batch: Batch) -> float:
+        """Of images that were mixed (`other_labels` and `other_share`, (B,) each) the mean over both labels."""
         labels = batch["labels"]
-        return float((labels != NO_LABEL).sum() if self.spec.target == "positions" else len(labels))
+        losses = self._losses(outputs, labels)
+        if "other_labels" in batch:
+            share = batch["other_share"]
+            losses = (1 - share) * losses + share * self._losses(outputs, batch["other_labels"])
+        return losses.sum(), self.weight(batch).to(losses.dtype)
+
+    def weight(self, batch: Batch) -> Tensor:
+        return (batch["labels"] != NO_LABEL).sum()
 
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`loss` () float64 and `confusion` (C, C) int64, rows the true class, columns the predicted one."""
-        outputs, labels = self._cases(outputs, batch["labels"])
-        confusion = self._confusion(labels, outputs.argmax(-1))
-        return {"loss": self._losses(outputs, labels).double().sum(), "confusion": confusion}
+        labels = batch["labels"]
+        losses, labelled = self._losses(outputs, labels), labels != NO_LABEL
+        confusion = self._confusion(labels[labelled], outputs.argmax(-1)[labelled])
+        return {"loss": losses.double().sum(), "confusion": confusion}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """`accuracy` and `macro_f1` as shares in [0, 1], and the mean `loss`; NaN where there was no case.
@@ -104,22 +111,13 @@ class Classification(Task):
             chosen = chosen.masked_fill(~batch["keep"], NO_LABEL)
         return {"class": chosen, "probabilities": outputs.softmax(-1)}
 
-    def _cases(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs (N, C) and labels (N,) of what is labelled.
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Of each case, in fp32 at least; 0 where there is no label, so that nothing waits to learn how many there are.
 
         Raises:
             PluginError: the outputs are not of what the data set labels.
         """
-        if outputs.shape[:-1] != labels.shape:
-            raise PluginError(
-                f"task classification: outputs of shape {tuple(outputs.shape)} do not fit labels of shape "
-                f"{tuple(labels.shape)}"
-            )
-        if self.spec.target != "positions":
-            return outputs, labels
-        labelled = labels != NO_LABEL
-        return outputs[labelled], labels[labelled]
-
-    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """(N,), in fp32 at least."""
-        return F.cross_entropy(wide(outputs), labels, reduction="none", label_smoothing=self.label_smoothing)
+        check_fit("classification", outputs, labels, classes=True)
+        options: dict[str, Any] = {"ignore_index": NO_LABEL, "label_smoothing": self.label_smoothing}
+        losses = F.cross_entropy(wide(outputs).flatten(0, -2), labels.flatten(), reduction="none", **options)
+        return losses.view(labels.shape)

@@ -55,6 +55,7 @@ def select_indices(
         indices (B, H, p), and which of them count, (B, H, p) bool: None where all do. p is m or L if that is less,
         for "step_full" up to 2 m - 1. Picks that a short sample does not have come last and repeat its last pick.
     """
+    q, k = q.detach(), k.detach()  # picks have no gradient
     rows = k if source == "k" else q
     keep = None if keep is None else keep | ~keep.any(1, keepdim=True)
     if selection in ("step", "step_full", "linspace"):

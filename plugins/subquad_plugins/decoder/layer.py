@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from subquad.nn import Cache, TokenMixer
 from subquad_plugins.encoder import TransformerConfig
 from subquad_plugins.encoder.layer import EncoderLayer, mixed
+from subquad_plugins.numerics.dropout import Dropout
 
 Way = Callable[[Tensor], tuple[Tensor, Any]]
 """From what a mixer is given to its output and what else comes of it."""
@@ -33,7 +34,7 @@ class DecoderLayer(EncoderLayer):
         self.cross: Any = cross
         if cross is not None:
             self.cross_norm = nn.LayerNorm(config.dim)
-            self.cross_dropout = nn.Dropout(config.dropout)
+            self.cross_dropout = Dropout(config.dropout)
 
     @property
     def mixers(self) -> list[TokenMixer]:

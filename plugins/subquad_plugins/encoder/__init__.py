@@ -105,5 +105,5 @@ PLUGIN = BackbonePlugin(
     build="subquad_plugins.encoder.backbone:Encoder",
     summary="transformer encoder around any token mixer, for series and tokens",
     inputs=("series", "tokens"),
-    targets=("class", "positions"),
+    targets=("class", "positions", "values", "multilabel"),
 )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
 from subquad_plugins.encoder import EMBEDDING_INIT, Config, TransformerConfig
+from subquad_plugins.numerics.dropout import Dropout
 
 
 class Embedding(nn.Module):
@@ -39,7 +40,7 @@ class Embedding(nn.Module):
         self.scale = math.sqrt(config.dim) if config.input_scale else 1.0
         self.prefix = nn.Parameter(config.embedding_init * torch.randn(1, prefix, config.dim)) if prefix else None
         self.positions = build_positions(config, length + prefix)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, inputs: Tensor, at: Tensor | None = None) -> Tensor:
         """`at` says which positions they have, (B, L); the first ones where it is None."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from subquad.errors import PluginError
 from subquad.nn import AttentionMixer, MixerOutput, TokenMixer, as_output
 from subquad_plugins.encoder import TransformerConfig
+from subquad_plugins.numerics.dropout import Dropout
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "none": nn.Identity}
 
@@ -32,14 +33,14 @@ class EncoderLayer(nn.Module):
         self.pre_norm = config.norm == "pre"
         self.mixer = mixer
         self.mixer_norm = nn.LayerNorm(config.dim)
-        self.mixer_dropout = nn.Dropout(config.dropout)
+        self.mixer_dropout = Dropout(config.dropout)
         self.ffn_norm = nn.LayerNorm(config.dim)
         self.ffn = nn.Sequential(
             nn.Linear(config.dim, width),
             ACTIVATIONS[config.activation](),
-            nn.Dropout(config.dropout),
+            Dropout(config.dropout),
             nn.Linear(width, config.dim),
-            nn.Dropout(config.dropout),
+            Dropout(config.dropout),
         )
 
     @property

@@ -16,6 +16,7 @@ from subquad_plugins.encoder import Config, TransformerConfig
 from subquad_plugins.encoder.embed import Embedding, check_init, num_prefix_tokens
 from subquad_plugins.encoder.layer import ACTIVATIONS, EncoderLayer, all_mixers, run_layers
 from subquad_plugins.encoder.pool import POOLS, check_labels, check_length
+from subquad_plugins.numerics.dropout import Dropout
 
 
 class Tower(Backbone):
@@ -45,7 +46,7 @@ class Tower(Backbone):
         self.final = nn.Sequential(
             nn.LayerNorm(config.dim) if config.final_norm else nn.Identity(),
             ACTIVATIONS[config.final_activation](),
-            nn.Dropout(config.head_dropout),
+            Dropout(config.head_dropout),
         )
 
     @property

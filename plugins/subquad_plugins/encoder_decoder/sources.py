@@ -14,6 +14,7 @@ from subquad.errors import ConfigError
 from subquad.nn import Batch
 from subquad_plugins.encoder.embed import Embedding, build_positions
 from subquad_plugins.encoder_decoder import Config
+from subquad_plugins.numerics.dropout import Dropout
 
 TEXT = "inputs"
 
@@ -51,7 +52,7 @@ class Sources(nn.Module):
         self.modality = (
             nn.Parameter(config.embedding_init * torch.randn(len(self.parts), config.dim)) if several else None
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: Batch, embedding: Embedding) -> tuple[Tensor, Tensor]:
         """(B, L, D), and which positions are real, (B, L)."""

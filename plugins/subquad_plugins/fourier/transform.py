@@ -4,6 +4,8 @@
 `re_2d`:   Re of the transform over tokens and channels (FNet).
 `hartley`: Re - Im of the transform over tokens, sum_n x_n cas(2 pi k n / N) with cas = cos + sin.
 
+Operation "fourier.mix": the reference is the usual code; "symmetric" makes use of that matrix.
+
 Letters: B batch, L length, D width, N transform length: L, or each sample's number of real tokens; P terms.
 Reference: Kiruluta et al., Beyond Self-Attention: A Subquadratic Fourier-Wavelet Transformer with Multi-Modal Fusion,
 arXiv 2111.15473v2 (MDFWA), Eq. 2; Lee-Thorp et al. 2022, FNet, Eq. 3.
@@ -16,10 +18,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from subquad.nn.kernels import Operation
 from subquad_plugins.fourier.chirp import sample_fft
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 from subquad_plugins.numerics.places import Places, places_of, take_tokens, to_front
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import swapped, wide
 
 Form = Literal["re_seq", "re_2d", "hartley"]
 Norm = Literal["paper", "ortho"]
@@ -38,7 +41,7 @@ def fourier_mix(x: Tensor, form: Form = "re_seq", norm: Norm = "ortho", keep: Te
     Returns:
         (B, L, D), in the dtype of `x`; computed in float32 at least. Differentiable to any order.
     """
-    return _Symmetric.apply(wide(x), form, norm, keep).to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
+    return _MIX(wide(x), form, norm, keep).to(x.dtype)
 
 
 def learned_fourier(
@@ -102,6 +105,23 @@ def _rows(spectrum: Tensor, index: Tensor) -> Tensor:
     return spectrum.index_select(1, index) if index.ndim == 1 else take_tokens(spectrum, index)
 
 
+def _usual(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> Tensor:
+    """By complex transforms of one axis after the other, and autograd's backward pass."""
+    if keep is not None:
+        return _at_own_lengths(x, form, norm, keep)
+    scaling = "ortho" if norm == "ortho" else "backward"
+    y = torch.fft.fft(torch.fft.fft(x, dim=2, norm=scaling) if form == "re_2d" else x, dim=1, norm=scaling)
+    return y.real - y.imag if form == "hartley" else y.real
+
+
+_MIX = Operation("fourier.mix", reference=_usual)
+
+
+@_MIX.implementation("symmetric")
+def _symmetric(x: Tensor, form: Form, norm: Norm, keep: Tensor | None) -> Tensor:
+    return _Symmetric.apply(x, form, norm, keep)  # pyright: ignore[reportReturnType]
+
+
 class _Symmetric(torch.autograd.Function):
     """A linear map with a symmetric matrix: its gradient is itself, again and again."""
 
@@ -124,9 +144,15 @@ def _at_one_length(x: Tensor, form: Form, norm: Norm) -> Tensor:
     scaling = "ortho" if norm == "ortho" else "backward"
     if form == "re_2d":
         return torch.fft.fft2(x, dim=(1, 2), norm=scaling).real.contiguous()
-    y = torch.fft.fft(x, dim=1, norm=scaling)
-    # The library may leave tokens innermost in memory; what comes next wants channels there.
-    return (y.real - y.imag if form == "hartley" else y.real).contiguous()
+    z = _halved(x, form, norm)
+    if form == "hartley":
+        z = swapped(torch.fft.fft(swapped(z), norm=scaling))
+        return _combined(z, torch.cat([z[:, :1], z[:, 1:].flip(1)], 1), form, x.shape[2])
+    # The even part alone has a real transform, so that both channels of a pair come out of it as they are.
+    even = z.clone()
+    torch.view_as_real(even[:, 1:].add_(z[:, 1:].flip(1))).mul_(0.5)
+    even = swapped(torch.fft.fft(swapped(even), norm=scaling))
+    return torch.view_as_real(even).flatten(2)[..., : x.shape[2]].contiguous()
 
 
 def _at_own_lengths(x: Tensor, form: Form, norm: Norm, keep: Tensor) -> Tensor:

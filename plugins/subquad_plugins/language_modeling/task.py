@@ -55,10 +55,10 @@ class TokenTask(Task):
         losses = scores.loss
         if self.label_smoothing:
             losses = (1 - self.label_smoothing) * losses + self.label_smoothing * scores.smooth
-        return losses.sum(), (batch["labels"] != NO_LABEL).sum().to(losses.dtype)
+        return losses.sum(), self.weight(batch).to(losses.dtype)
 
-    def weight(self, batch: Batch) -> float:
-        return float((batch["labels"] != NO_LABEL).sum())
+    def weight(self, batch: Batch) -> Tensor:
+        return (batch["labels"] != NO_LABEL).sum()
 
     def per_sample(self, outputs: TokenScores, batch: Batch) -> dict[str, Tensor]:
         """Sums over each sample's labels, (B,) each.

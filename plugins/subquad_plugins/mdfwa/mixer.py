@@ -28,6 +28,8 @@ from subquad_plugins import causal_fourier, fourier
 from subquad_plugins.causal_fourier.mixer import CausalFourier
 from subquad_plugins.fourier.mixer import Fourier
 from subquad_plugins.mdfwa import Config
+from subquad_plugins.mdfwa.fusion import fuse
+from subquad_plugins.numerics.dropout import Dropout
 from subquad_plugins.numerics.places import places_of, take_tokens, to_front
 from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.wavelet.mixer import WaveletBranch
@@ -61,7 +63,7 @@ class MDFWA(TokenMixer):
         self.from_wavelet = None if self.bands is None else nn.Linear(site.dim, site.dim, bias=False)
         self.bias = None if self.crossing else nn.Parameter(torch.zeros(site.dim))
         self.gate = nn.Linear(site.dim, site.dim) if config.gate == "sigmoid" else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.norm = nn.LayerNorm(site.dim) if config.norm_output else nn.Identity()
 
     def forward(
@@ -151,12 +153,9 @@ class MDFWA(TokenMixer):
         if self.bias is None:
             seen = parts[0] if self.gate is None else torch.sigmoid(self.gate(x)) * parts[0]
             return self.norm(self.dropout(seen))
-        if self.gate is not None:
-            share = torch.sigmoid(self.gate(x))
-            total = torch.lerp(parts[1], parts[0], share)
-        else:
-            total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-        return self.norm(self.dropout(F.gelu(total + self.bias)))
+        if len(parts) == 1:
+            return self.norm(self.dropout(F.gelu(parts[0] + self.bias)))
+        return self.norm(self.dropout(fuse(parts[0], parts[1], None if self.gate is None else self.gate(x), self.bias)))
 
     def _need_length(self, config: Config) -> None:
         if self.crossing and not (self.max_len and self.context_len):

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from subquad_plugins.numerics.exponentials import exponential_kernel, exponential_state
 from subquad_plugins.numerics.long_conv import bidirectional_conv, causal_conv
 from subquad_plugins.numerics.tensors import wide
 
@@ -39,9 +40,6 @@ def ema_kernel(
 ) -> Tensor:
     """k_j = sum_n p beta eta q^j / sqrt(N) for j = 0 .. length - 1.
 
-    Powers come as q^(a T + b) = q^(a T) q^b with T about sqrt(length), one small matrix product per kernel: neither
-    length exponentials per n, nor a (C, N, length) tensor.
-
     Args:
         weight_logit: w, (C, N).
         damping_logit: d, (C, N).
@@ -53,13 +51,7 @@ def ema_kernel(
         (C, K).
     """
     weight, log_decay = ema_rates(weight_logit, damping_logit)
-    scale = weight * expansion * projection / math.sqrt(weight.shape[1])
-    fine = math.isqrt(length - 1) + 1
-    coarse = -(-length // fine)
-    steps = torch.arange(max(fine, coarse), device=weight.device, dtype=weight.dtype)
-    rows = scale[:, None] * torch.exp(fine * steps[:coarse, None] * log_decay[:, None])  # (C, coarse, N)
-    columns = torch.exp(log_decay[..., None] * steps[:fine])  # (C, N, fine)
-    return (rows @ columns).flatten(1)[:, :length]
+    return exponential_kernel(log_decay, weight * expansion * projection / math.sqrt(weight.shape[1]), length)
 
 
 def ema_step(
@@ -121,22 +113,11 @@ class DampedEMA(nn.Module):
             return F.silu(torch.addcmul(averaged, x, self.skip.to(x.dtype)))
 
     def start(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """h after the real tokens of x (B, L, D), real ones first: (B, D, N).
-
-        A sum over positions weighted by q^(tokens that follow), not a loop.
-        """
+        """h after the real tokens of x (B, L, D), real ones first: (B, D, N)."""
         with torch.autocast(x.device.type, enabled=False):
-            x = wide(x)
-            keep = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if keep is None else keep
             weight_logit, damping_logit, expansion, _ = self._coefficients()
             weight, log_decay = ema_rates(weight_logit, damping_logit)
-            later = (keep.sum(1, keepdim=True) - keep.cumsum(1)).to(x.dtype)  # (B, L)
-            state = x.new_zeros(*x.shape[::2], weight.shape[1])
-            # Piece by piece, so that the (B, piece, D, N) of powers stays small.
-            for part, reach, real in zip(x.split(64, 1), later.split(64, 1), keep.split(64, 1), strict=True):
-                powers = torch.exp(reach[:, :, None, None] * log_decay).masked_fill(~real[:, :, None, None], 0.0)
-                state = state + torch.einsum("bldn,bld->bdn", powers, part.masked_fill(~real[..., None], 0.0))
-            return state * weight * expansion
+            return exponential_state(wide(x), log_decay, keep) * weight * expansion
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The next output for x (B, D), and the state (B, D, N) after it."""

@@ -28,6 +28,7 @@ from subquad_plugins.mega.attention import attention_weights, scaled_queries, si
 from subquad_plugins.mega.bias import RelativeBias, RotaryBias, SimpleBias
 from subquad_plugins.mega.ema import DampedEMA
 from subquad_plugins.mega.norm import NORMS
+from subquad_plugins.numerics.dropout import dropout
 
 
 class Branches(NamedTuple):
@@ -190,7 +191,7 @@ class GatedAttention(TokenMixer):
         return most
 
     def _dropped(self, x: Tensor, rate: float) -> Tensor:
-        return F.dropout(x, rate, self.training) if rate else x
+        return dropout(x, rate) if rate and self.training else x
 
 
 def _bias(config: LayerConfig, site: Site, width: int) -> RelativeBias:

@@ -133,7 +133,8 @@ class FeatureCore(RunningCore):
 
     def memory(self, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> Cache:
         with torch.autocast(k.device.type, enabled=False):
-            return masked(self.key_features(wide(k), keep), keep).mT @ with_ones(v)
+            # This way round the gradient of the features comes as they lie in memory.
+            return (with_ones(v).mT @ masked(self.key_features(wide(k), keep), keep)).mT
 
     def read(self, q: Tensor, memory: Cache, *, keep: Tensor | None = None) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):

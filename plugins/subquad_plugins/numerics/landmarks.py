@@ -3,7 +3,8 @@
     C = f(s Q Kh^T)  (Lq, r)      U = f(s Qh Kh^T)  (p, r)      R = f(s Qh K^T)  (p, Lk)      out = C U+ (R V)
 
 C and R are never made for softmax: C W and R V are two calls of torch's fused attention, so time and memory grow with
-L. U and its inverse are computed in fp32 at least, also under autocast.
+L. U and its inverse are computed in fp32 at least, also under autocast. Operation "landmarks.attention": the reference
+is torch's fused attention, "triton" also cuts the long side into parts that run side by side (`landmark_kernel.py`).
 
 Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, p and r landmarks of Q, K.
 """
@@ -18,10 +19,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.kernels import FORMATS, kernels_run
 from subquad_plugins.numerics.places import places_of
 from subquad_plugins.numerics.tensors import laplace, wide
 
 Function = Literal["softmax", "laplace"]
+
+WIDEST_HEAD = 128
+"""Head width that the kernel's tiles still fit for."""
+
+MOST_TOKENS = 2**20
+"""Of a sequence: the kernel's tiles are numbered in 16 bits."""
 
 SMALLEST_SUM = 0.01
 """Row sums of C U+ R below this are taken for it when rows are renormalised. At the logits of a fresh model they lie
@@ -175,7 +184,7 @@ def _apply(
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float | Tensor, mask: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """Softmax attention on torch's fused kernels."""
+    """Softmax attention whose weights are never kept."""
     if isinstance(scale, Tensor):
         q, scale = q * scale, 1.0
     if bias is not None:
@@ -183,4 +192,26 @@ def _fused(
         mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
     # Normed queries and keys stay fp32 under autocast where values do not.
     q, k = q.to(v.dtype), k.to(v.dtype)
+    return _ATTENTION(q, k, v, mask, scale)
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+
+
+_ATTENTION = Operation("landmarks.attention", reference=_plain)
+
+
+def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> bool:
+    """Whether the kernel takes it."""
+    of_keys = mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[2] == 1)
+    alike = q.dtype == k.dtype == v.dtype and q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3]
+    small = max(q.shape[3], v.shape[3]) <= WIDEST_HEAD and max(q.shape[2], k.shape[2]) <= MOST_TOKENS
+    return kernels_run() and alike and of_keys and small and min(q.numel(), k.numel()) > 0
+
+
+@_ATTENTION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
+def _triton(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    from subquad_plugins.numerics.landmark_kernel import ThinAttention
+
+    return ThinAttention.apply(q, k, v, mask, scale)  # pyright: ignore[reportReturnType]

@@ -1,10 +1,11 @@
 """Where the real tokens of padded samples are: padding may stand before, after or between them.
 
-Letters: B batch, L length with padding, N_b number of real tokens of sample b, C channels.
+Letters: B batch, H heads, E head width, L length with padding, N_b number of real tokens of sample b, C channels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -41,3 +42,25 @@ def take_tokens(x: Tensor, index: Tensor) -> Tensor:
 def to_front(x: Tensor, keep: Tensor, places: Places) -> Tensor:
     """Real tokens moved to the front of each sample, zeros behind them; (B, L, C)."""
     return take_tokens(x.masked_fill(~keep[..., None], 0.0), places.order)
+
+
+def among_real(
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None
+) -> Tensor:
+    """`attend(q, k, v, lengths)` with each sample's real tokens first, (B,) many, and its output put back in place.
+
+    Args:
+        attend: takes and returns (B, H, L, E).
+        q: (B, H, L, E).
+        k: (B, H, L, E).
+        v: (B, H, L, Ev).
+        keep: (B, L) bool, True = real token; None when all are real.
+
+    Returns:
+        (B, H, L, Ev), meaningless at padding.
+    """
+    if keep is None:
+        return attend(q, k, v, torch.full(q.shape[:1], q.shape[2], device=q.device))
+    places = places_of(keep)
+    q, k, v = (one.take_along_dim(places.order[:, None, :, None], 2) for one in (q, k, v))
+    return attend(q, k, v, places.lengths).take_along_dim(places.rank[:, None, :, None], 2)

@@ -1,4 +1,4 @@
-"""Small operations that several mixers share."""
+"""Small operations that several mixers and tasks share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from subquad.errors import PluginError
+
+MASKED_LOGIT = -1e9
+"""Of a padded token: finite, as in AGF's LRA code, so that a sample without any real token stays finite."""
+
 LAPLACE_MEAN, LAPLACE_DEVIATION = 0.707107, 0.282095
 """With the six digits of Mega's code: sqrt(1/2) and sqrt(1 / (4 pi)), which bring value and slope of the Laplace
 function nearest to those of relu(x)^2 at x = sqrt(2)."""
@@ -16,6 +21,23 @@ function nearest to those of relu(x)^2 at x = sqrt(2)."""
 def wide(x: Tensor) -> Tensor:
     """In fp32 at least: half precision is too narrow for sums, roots and FFTs."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def check_fit(task: str, outputs: Tensor, labels: Tensor, *, classes: bool = False) -> None:
+    """Refuse outputs that are not of what the data set labels.
+
+    Args:
+        task: its name.
+        outputs: with `classes` one number for each class in the last axis, where labels have none.
+        labels: of any shape.
+
+    Raises:
+        PluginError: the shapes do not fit.
+    """
+    if (outputs.shape[:-1] if classes else outputs.shape) != labels.shape:
+        raise PluginError(
+            f"task {task}: outputs of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(labels.shape)}"
+        )
 
 
 def laplace(scores: Tensor) -> Tensor:
@@ -30,6 +52,24 @@ def laplace(scores: Tensor) -> Tensor:
 def take_rows(x: Tensor, index: Tensor) -> Tensor:
     """Rows of each sample (and head): x (B, .., L, E), index (B, .., m) to (B, .., m, E)."""
     return x.gather(-2, index[..., None].expand(*index.shape, x.shape[-1]))
+
+
+_MATRIX = 1 << 14
+"""Numbers of a matrix that is worth a call of its own."""
+
+
+def swapped(x: Tensor) -> Tensor:
+    """(B, M, N) to (B, N, M), contiguous.
+
+    torch transposes single matrices on a CPU by tiles, two to three times as fast as all of a batch together.
+    """
+    matrices = x.device.type == "cpu" and x.shape[1] * x.shape[2] >= _MATRIX and not torch.compiler.is_compiling()
+    if not matrices:
+        return x.mT.contiguous()
+    out = torch.empty(x.shape[0], x.shape[2], x.shape[1], dtype=x.dtype)
+    for target, source in zip(out, x.contiguous(), strict=True):
+        target.copy_(source.T)
+    return out
 
 
 _TOGETHER = 64

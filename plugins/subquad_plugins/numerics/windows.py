@@ -8,13 +8,14 @@ Letters: B batch, H heads, L length, E head width, N blocks, b queries of a bloc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.errors import PluginError
-from subquad_plugins.numerics.places import places_of
+from subquad_plugins.numerics.places import among_real
 
 _TOGETHER = 64
 """Queries that share their keys, at least: with fewer, most of the time goes into copies of keys."""
@@ -64,15 +65,10 @@ def windowed_attention(
     """
     if q.shape[2] != k.shape[2]:
         raise PluginError(f"a window needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
-    if keep is None:
-        lengths = torch.full(q.shape[:1], q.shape[2], device=q.device)
-        return _blockwise(q, k, v, window, lengths, seen)
-    places = places_of(keep)
-    q, k, v = (one.take_along_dim(places.order[:, None, :, None], 2) for one in (q, k, v))
-    return _blockwise(q, k, v, window, places.lengths, seen).take_along_dim(places.rank[:, None, :, None], 2)
+    return among_real(partial(_blockwise, window=window, seen=seen), q, k, v, keep)
 
 
-def _blockwise(q: Tensor, k: Tensor, v: Tensor, window: Window, lengths: Tensor, seen: Tensor | None) -> Tensor:
+def _blockwise(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, *, window: Window, seen: Tensor | None) -> Tensor:
     """As `windowed_attention`; each sample's real tokens are its first ones, (B,) many."""
     length, block = q.shape[2], window.block * -(-_TOGETHER // window.block)
     before, after = (min(count * window.block, length - 1) for count in (window.before, window.after))

@@ -2,7 +2,9 @@
 
 The sequence is continued beyond its ends (`extension.py`) and correlated with the taps of the polynomial. The backward
 pass is the same again: a Laplacian is symmetric, so p(T) is its own adjoint, and the adjoint of a shift shifts back.
-It keeps the input alone, whatever the order.
+It keeps the input alone, whatever the order. Operation "sfpc.fir": the reference is plain torch, "closed-form" has that
+backward pass, "triton" also reads the sequence in its place and in its own number format (`kernel.py`). To be timed
+beside them: "recurrence", the loop of K applications of T, and "conv1d", the depthwise convolution of torch alone.
 
 Letters: B batch, L length, D width, K order, a coefficients (D, K+1): Chebyshev for a Laplacian, else powers.
 """
@@ -12,10 +14,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.kernels import FORMATS, fitting_mask, kernels_run
+from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.sfpc import MOST_TAPS
+from subquad_plugins.sfpc.basis import steps_of
+from subquad_plugins.sfpc.correlation import correlate, lagged_sums
 from subquad_plugins.sfpc.extension import extend, put_back, to_front
-from subquad_plugins.sfpc.kernel import correlate, lagged_sums
+from subquad_plugins.sfpc.reference import recurrence
 
 SHIFTS = ("shift", "cyclic")
 
@@ -24,8 +33,8 @@ def fir(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None = None, fft: bool
     """sum_k a_k T_k(T / 2 + I) x of a Laplacian, sum_k a_k T^k x of a shift.
 
     Args:
-        x: (B, L, D).
-        a: (D, K+1).
+        x: (B, L, D), of any number format; computed in fp32 at least.
+        a: (D, K+1), float32 or float64.
         matrix: neumann, dirichlet, periodic, shift or cyclic.
         keep: (B, L) bool, True = real token. The operator of each sample is that of its real tokens in their order;
             the shift alone takes padding as zeros.
@@ -34,39 +43,97 @@ def fir(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None = None, fft: bool
     Returns:
         (B, L, D), zero at padding.
     """
-    return _Fir.apply(x, a, matrix, keep, fft, False)
+    return _FIR(x, a, matrix, keep, fft)
+
+
+def _plain(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
+    extended = _extended(wide(x), *_reach(a, matrix), matrix, keep)
+    return _returned(correlate(extended, _taps(a, matrix), fft), matrix, keep).to(x.dtype)
+
+
+_FIR = Operation("sfpc.fir", reference=_plain)
+
+
+def _fits(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> bool:
+    """Whether the kernel takes it."""
+    return (
+        kernels_run()
+        and not fft
+        and fitting_mask(keep, x)
+        and a.dtype == torch.float32
+        and sum(_reach(a, matrix)) < MOST_TAPS
+        and bool(x.numel())
+    )
+
+
+@_FIR.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
+def _triton(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
+    return _Fir.apply(x, a, matrix, keep, "triton", False)  # pyright: ignore[reportReturnType]
+
+
+@_FIR.implementation("closed-form")
+def _closed_form(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
+    y: Any = _Fir.apply(wide(x), a, matrix, keep, "fft" if fft else "conv", False)
+    return y.to(x.dtype)
+
+
+@_FIR.implementation("recurrence", chosen=False)
+def _loop(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
+    basis = "monomial" if matrix in SHIFTS else "chebyshev"
+    steps = steps_of(basis, a.shape[1] - 1, 0.0, 0.0)
+    return recurrence(wide(x), a, steps, matrix, keep=keep, rescaled=matrix not in SHIFTS).to(x.dtype)
+
+
+@_FIR.implementation("conv1d", chosen=False)
+def _conv1d(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> Tensor:
+    extended = _extended(wide(x), *_reach(a, matrix), matrix, keep)
+    y = F.conv1d(extended.transpose(1, 2), _taps(a, matrix)[:, None], groups=x.shape[2])
+    return _returned(y.transpose(1, 2), matrix, keep).to(x.dtype)
 
 
 class _Fir(torch.autograd.Function):
+    """By "conv", "fft" or "triton"; p(T) itself or its adjoint."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool, adjoint: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, by: str, adjoint: bool) -> Tensor:
         ctx.save_for_backward(x, a, keep)
-        ctx.how = matrix, fft, adjoint
+        ctx.how = matrix, by, adjoint
         taps = _taps(a, matrix)
         before, after = _reach(a, matrix)
         if adjoint and matrix in SHIFTS:
             taps, before, after = taps.flip(1), after, before
-        y = correlate(_extended(x, before, after, matrix, keep), taps, fft)
+        if by == "triton":
+            from subquad_plugins.sfpc.kernel import correlate_continued
+
+            y = correlate_continued(_arrived(x, matrix, keep), taps, before, matrix, keep)
+        else:
+            y = correlate(_extended(x, before, after, matrix, keep), taps, by == "fft")
         return _returned(y, matrix, keep)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, a, keep = ctx.saved_tensors
-        matrix, fft, adjoint = ctx.how
+        matrix, by, adjoint = ctx.how
         # A caller may start the backward pass under autocast, which would convolve in half precision.
         with torch.autocast(x.device.type, enabled=False):
-            to_x = _Fir.apply(grad, a, matrix, keep, fft, not adjoint) if ctx.needs_input_grad[0] else None
+            to_x = _Fir.apply(grad, a, matrix, keep, by, not adjoint) if ctx.needs_input_grad[0] else None
             to_a = _to_coefficients(grad, x, a, keep, *ctx.how) if ctx.needs_input_grad[1] else None
         return to_x, to_a, None, None, None, None
 
 
 def _to_coefficients(
-    grad: Tensor, x: Tensor, a: Tensor, keep: Tensor | None, matrix: str, fft: bool, adjoint: bool
+    grad: Tensor, x: Tensor, a: Tensor, keep: Tensor | None, matrix: str, by: str, adjoint: bool
 ) -> Tensor:
     """Gradient of a_k: the product of the output's gradient with the k-th polynomial of T, times x."""
     given, taken = (grad, x) if adjoint else (x, grad)
-    extended = _extended(given, *_reach(a, matrix), matrix, keep)
-    return _coefficients(lagged_sums(extended, _arrived(taken, matrix, keep), fft), matrix)
+    (before, after), taken = _reach(a, matrix), _arrived(taken, matrix, keep)
+    if by == "triton":
+        from subquad_plugins.sfpc.kernel import sums_continued
+
+        sums = sums_continued(_arrived(given, matrix, keep), taken, before + after + 1, before, matrix, keep)
+    else:
+        sums = lagged_sums(_extended(given, before, after, matrix, keep), taken, by == "fft")
+    return _coefficients(sums, matrix)
 
 
 def _reach(a: Tensor, matrix: str) -> tuple[int, int]:

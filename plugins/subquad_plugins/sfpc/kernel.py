@@ -1,77 +1,149 @@
-"""Depthwise correlation along the sequence, and its sums against another sequence: by convolution or by FFT.
+"""What `fir.py` needs of a continued sequence, in Triton: it is read where it lies and never made longer.
 
-Letters: B batch, L length, D width, W taps of the kernel.
+Bytes per call, with N = B L D numbers of s bytes each: `correlate_continued` reads x and writes y, 2 N s.
+`sums_continued` reads both sequences once for every 16 taps, 2 N s ceil(W / 16), and writes (P, D, W) partial sums of 4
+bytes, P at most 128. Neighbours and taps come from the caches. Sums are made in fp32.
+
+Letters: B batch, L length, D width, W taps.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from subquad_plugins.numerics.lengths import fast_length
+from subquad_plugins.numerics.kernels import launch
 
-BLOCK = 16
-"""Tokens whose products with their surroundings one matrix product sums: wastes BLOCK lags, and is then a GEMM."""
+MIRRORED, MIRRORED_ZERO, REPEATED, ZEROS = (tl.constexpr(kind) for kind in range(4))
+KINDS = {"neumann": 0, "dirichlet": 1, "periodic": 2, "cyclic": 2, "shift": 3}
+"""How a sequence goes on beyond its ends, see `extension.source_of`."""
 
-SHORT = 256
-"""Up to so many tokens the samples are joined for that product, at the price of copying what surrounds each block."""
+TOKENS, CHANNELS = 32, 64
+"""Of a tile of `correlate_continued`."""
 
+SUM_TOKENS, SUM_CHANNELS, SUM_TAPS = 16, 32, 16
+"""Of a tile of `sums_continued`."""
 
-def correlate(x: Tensor, taps: Tensor, fft: bool = False) -> Tensor:
-    """y_i = sum_w taps_w x_{i+w} in each channel.
-
-    Args:
-        x: (B, L + W - 1, D).
-        taps: (D, W).
-        fft: by FFT, in time L log L whatever W is.
-
-    Returns:
-        (B, L, D).
-    """
-    length = x.shape[1] - taps.shape[1] + 1
-    if fft:
-        size = fast_length(x.shape[1])
-        product = torch.fft.rfft(x, size, dim=1) * torch.fft.rfft(taps.T, size, dim=0).conj()
-        return torch.fft.irfft(product, size, dim=1)[:, :length]
-    if x.device.type != "cpu":
-        return F.conv1d(x.transpose(1, 2), taps[:, None], groups=len(taps)).transpose(1, 2)
-    # Seen as a picture one row high with its channels last, the tokens need no transposing: several times quicker.
-    picture = x.contiguous().transpose(1, 2)[:, :, None]
-    return F.conv2d(picture, taps[:, None, None], groups=len(taps))[:, :, 0].transpose(1, 2)
+MOST_PARTS = 128
+"""Partial sums: enough programs to fill a GPU where there are few channels and taps."""
 
 
-def lagged_sums(x: Tensor, y: Tensor, fft: bool = False) -> Tensor:
-    """sum over batch and i of y_i x_{i+w}, for every channel and w: what `correlate` needs to differentiate its taps.
-
-    Autograd's own backward pass of a depthwise convolution takes many times as long for long kernels.
+def correlate_continued(x: Tensor, taps: Tensor, before: int, matrix: str, keep: Tensor | None) -> Tensor:
+    """`correlate` of `extend(x, ..)`, without the longer sequence.
 
     Args:
-        x: (B, L + W - 1, D).
-        y: (B, L, D).
-        fft: by FFT.
+        x: (B, L, D), float32, bfloat16 or float16, any strides.
+        taps: (D, W) float32.
+        before: tokens in front of a token's own that its output depends on.
+        matrix: neumann, dirichlet, periodic, cyclic or shift.
+        keep: (B, L) bool; only the number of real tokens counts.
 
     Returns:
-        (D, W).
+        (B, L, D), dtype of x.
     """
-    taps = x.shape[1] - y.shape[1] + 1
-    if fft:
-        size = fast_length(x.shape[1])
-        product = torch.fft.rfft(y, size, dim=1).conj() * torch.fft.rfft(x, size, dim=1)
-        return torch.fft.irfft(product.sum(0), size, dim=0)[:taps].T
-    missing = -y.shape[1] % BLOCK
-    if y.shape[1] <= SHORT:
-        # A product for each sample and channel would be tiny: one for each channel, over the tokens of all samples.
-        y, x = (F.pad(one.permute(2, 0, 1), (0, missing)) for one in (y, x))
-        blocks = y.unflatten(2, (-1, BLOCK)).flatten(1, 2)
-        products = blocks.mT @ x.unfold(2, BLOCK + taps - 1, BLOCK).flatten(1, 2)
-    else:
-        blocks = F.pad(_channels_first(y), (0, missing)).unflatten(2, (-1, BLOCK))
-        products = (blocks.mT @ F.pad(_channels_first(x), (0, missing)).unfold(2, BLOCK + taps - 1, BLOCK)).sum(0)
-    # (D, BLOCK, BLOCK + W - 1): token i of a block with token j. Rows one longer bring j - i = w into column w.
-    return F.pad(products.flatten(1), (0, BLOCK)).unflatten(1, (BLOCK, -1))[:, :, :taps].sum(1)
+    batch, length, dim = x.shape
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    tiles = triton.cdiv(length, TOKENS)
+    launch(
+        correlate_kernel, (batch * tiles, triton.cdiv(dim, CHANNELS)),
+        x, taps.T.contiguous(), _counts(x, keep, matrix), y,
+        length, dim, tiles, before, taps.shape[1], *x.stride(),
+        KIND=KINDS[matrix], COUNTED=keep is not None and matrix != "shift", TOKENS=TOKENS, CHANNELS=CHANNELS,
+    )  # fmt: skip
+    return y
 
 
-def _channels_first(x: Tensor) -> Tensor:
-    """Copied as such: the products read it once for every lag."""
-    return x.transpose(1, 2).contiguous()
+def sums_continued(x: Tensor, y: Tensor, taps: int, before: int, matrix: str, keep: Tensor | None) -> Tensor:
+    """`lagged_sums` of `extend(x, ..)` and y, (D, W) float32; y (B, L, D), the rest as of `correlate_continued`."""
+    batch, length, dim = x.shape
+    tiles = triton.cdiv(length, SUM_TOKENS)
+    parts = min(MOST_PARTS, batch * tiles)
+    sums = torch.empty(parts, taps, dim, dtype=torch.float32, device=x.device)
+    launch(
+        sums_kernel, (parts, triton.cdiv(dim, SUM_CHANNELS), triton.cdiv(taps, SUM_TAPS)),
+        x, y, _counts(x, keep, matrix), sums,
+        length, dim, tiles, batch * tiles, before, taps, *x.stride(), *y.stride(),
+        KIND=KINDS[matrix], COUNTED=keep is not None and matrix != "shift",
+        TOKENS=SUM_TOKENS, CHANNELS=SUM_CHANNELS, TAPS=SUM_TAPS,
+    )  # fmt: skip
+    return sums.sum(0).T
+
+
+def _counts(x: Tensor, keep: Tensor | None, matrix: str) -> Tensor:
+    """Real tokens of each sample, (B,), where they count; else any tensor."""
+    return x if keep is None or matrix == "shift" else keep.sum(1, dtype=torch.int32)
+
+
+@triton.jit
+def _modulo(value, period):
+    """The remainder that is not negative."""
+    rest = value % period
+    return tl.where(rest < 0, rest + period, rest).to(tl.int64)
+
+
+@triton.jit
+def _source(position, n, KIND: tl.constexpr):
+    """`extension.source_of`: the token that stands at a position, and its sign."""
+    one = tl.full(position.shape, 1.0, tl.float32)
+    if KIND == MIRRORED:
+        place = _modulo(position, 2 * n)
+        return tl.minimum(place, 2 * n - 1 - place), one
+    if KIND == REPEATED:
+        return _modulo(position, n), one
+    if KIND == MIRRORED_ZERO:
+        place = _modulo(position, 2 * n + 2)
+        mirrored = place > n
+        source = tl.where(mirrored, 2 * n - place, place)
+        sign = tl.where(mirrored, -one, one)
+        sign = tl.where((place == n) | (place == 2 * n + 1), 0.0, sign)
+        return tl.minimum(tl.maximum(source, 0), n - 1), sign
+    inside = (position >= 0) & (position < n)
+    return tl.where(inside, position, 0).to(tl.int64), tl.where(inside, one, 0.0)
+
+
+@triton.jit
+def correlate_kernel(
+    x, taps, counts, y,
+    length, dim, tiles, before, num_taps, x_sample, x_token, x_channel,
+    KIND: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """One tile of tokens and channels of one sample."""
+    sample = (tl.program_id(0) // tiles).to(tl.int64)
+    token = (tl.program_id(0) % tiles) * TOKENS + tl.arange(0, TOKENS)
+    channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
+    n = tl.maximum(tl.load(counts + sample), 1) if COUNTED else length
+    total = tl.zeros((TOKENS, CHANNELS), tl.float32)
+    for w in range(num_taps):
+        source, sign = _source(token + w - before, n, KIND)
+        place = x + sample * x_sample + source[:, None] * x_token + channel[None, :] * x_channel
+        value = tl.load(place, mask=channel[None, :] < dim, other=0.0).to(tl.float32) * sign[:, None]
+        total += value * tl.load(taps + w * dim + channel, mask=channel < dim, other=0.0)[None, :]
+    inside = (token[:, None] < length) & (channel[None, :] < dim)
+    tl.store(y + (sample * length + token[:, None]) * dim + channel[None, :], total.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def sums_kernel(
+    x, y, counts, sums,
+    length, dim, tiles, all_tiles, before, num_taps, x_sample, x_token, x_channel, y_sample, y_token, y_channel,
+    KIND: tl.constexpr, COUNTED: tl.constexpr, TOKENS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,
+):  # fmt: skip
+    """A block of channels and taps, over every P-th tile of tokens."""
+    channel = (tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)).to(tl.int64)
+    tap = tl.program_id(2) * TAPS + tl.arange(0, TAPS)
+    total = tl.zeros((TAPS, CHANNELS), tl.float32)
+    for tile in range(tl.program_id(0), all_tiles, tl.num_programs(0)):
+        sample = (tile // tiles).to(tl.int64)
+        token = (tile % tiles) * TOKENS + tl.arange(0, TOKENS)
+        n = tl.maximum(tl.load(counts + sample), 1) if COUNTED else length
+        source, sign = _source(token[:, None] + tap[None, :] - before, n, KIND)
+        place = x + sample * x_sample + source[:, :, None] * x_token + channel[None, None, :] * x_channel
+        value = tl.load(place, mask=channel[None, None, :] < dim, other=0.0).to(tl.float32) * sign[:, :, None]
+        other = y + sample * y_sample + token[:, None].to(tl.int64) * y_token + channel[None, :] * y_channel
+        inside = (token[:, None] < length) & (channel[None, :] < dim)
+        weight = tl.load(other, mask=inside, other=0.0).to(tl.float32)
+        total += tl.sum(value * weight[:, None, :], 0)
+    place = sums + (tl.program_id(0).to(tl.int64) * num_taps + tap[:, None]) * dim + channel[None, :]
+    tl.store(place, total, mask=(tap[:, None] < num_taps) & (channel[None, :] < dim))

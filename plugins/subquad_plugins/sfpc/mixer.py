@@ -53,8 +53,8 @@ class Polynomial(nn.Module):
         self.given = np.array(config.first_column) if isinstance(config.first_column, tuple) else None
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        """p(T) x, (B, L, D) float32 or float64, zero at padding; of no tokens, none."""
-        column = self._column(x) if self.config.operator == "circulant" else None
+        """p(T) x, (B, L, D), computed in fp32 at least, zero at padding; of no tokens, none."""
+        column = self._column(wide(x)) if self.config.operator == "circulant" else None
         return applied(x, self.coefficients, self.way, column, keep)
 
     def next_value(self, x: Tensor, past: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class SFPC(TokenMixer):
 
     def _filter(self, value: Tensor, keep: Tensor | None) -> Tensor:
         with torch.autocast(value.device.type, enabled=False):
-            return self.polynomial(wide(value), keep).to(value.dtype)
+            return self.polynomial(value, keep).to(value.dtype)
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         if self.gate is not None:

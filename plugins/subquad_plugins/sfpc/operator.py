@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from subquad.errors import PluginError
+from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.sfpc import cancels, default_basis, quickest
 from subquad_plugins.sfpc.basis import Steps, steps_of, to_chebyshev
 from subquad_plugins.sfpc.fir import fir
@@ -121,9 +122,9 @@ def applied(
         return x
     if way.conversion is not None:
         coefficients = on_chebyshev(coefficients, way.conversion)
-    c = per_channel(coefficients.to(x.dtype), x.shape[2])
+    c = per_channel(coefficients.to(torch.promote_types(x.dtype, torch.float32)), x.shape[2])
     if way.evaluation == "reference":
-        return recurrence(x, c, way.steps, way.matrix, column, keep, rescaled=way.rescaled)
+        return recurrence(wide(x), c, way.steps, way.matrix, column, keep, rescaled=way.rescaled)
     return convolved(x, c, way.matrix, way.evaluation, column, keep)
 
 
@@ -146,6 +147,7 @@ def convolved(
     whole = keep is None or matrix == "shift"
     if matrix != "circulant" and (evaluation == "conv" or not whole or not suits(matrix, x.shape[1])):
         return fir(x, a, matrix, keep, fft=evaluation == "fft")
+    x = wide(x)
     if keep is not None:
         x = x.masked_fill(~keep[..., None], 0.0)
     if matrix == "circulant":

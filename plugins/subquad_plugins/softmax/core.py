@@ -1,6 +1,9 @@
 """Softmax attention on torch's fused kernels: softmax(q k^T / sqrt(E)) v.
 
-Letters: B batch, H heads, Lq and Lk query and key length, E head width.
+torch's fastest kernels take no mask. So where keys are padded, the real ones are packed, and padded ones cost nothing.
+Padded queries are answered as before, since a head may average over them. A causal core takes the mask as it is.
+
+Letters: B batch, H heads, Lq and Lk query and key length, E and Ev head width of keys and values.
 Reference: Vaswani et al. 2017, Eq. 1.
 """
 
@@ -12,8 +15,13 @@ from torch import Tensor
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore, Cache
+from subquad.nn.kernels import Operation
 from subquad.plugin import Site
+from subquad_plugins.numerics.kernels import FORMATS
 from subquad_plugins.softmax import Config
+
+LONG = 512
+"""Keys from which on a call for each sample costs less on a CPU than a mask does."""
 
 
 class Softmax(AttentionCore):
@@ -37,14 +45,13 @@ class Softmax(AttentionCore):
             raise PluginError(
                 f"softmax: causal attention needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}"
             )
-        return F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=None if key_keep is None else self._allowed(key_keep),
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=self.causal and key_keep is None,
-        )
+        dropout = self.dropout if self.training else 0.0
+        if key_keep is None:
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=self.causal)
+        if self.causal:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=_past(key_keep), dropout_p=dropout)
+        # Without a key the softmax would be NaN: a sample of padding alone sees all of it.
+        return _ATTENTION(q, k, v, key_keep | ~key_keep.any(1, keepdim=True), dropout)
 
     @property
     def caches(self) -> bool:
@@ -60,12 +67,54 @@ class Softmax(AttentionCore):
         out = F.scaled_dot_product_attention(q[:, :, None], keys, values, attn_mask=keep[:, None, None])
         return out[:, :, 0], {"k": keys, "v": values, "keep": keep}
 
-    def _allowed(self, key_keep: Tensor) -> Tensor:
-        """Which query may see which key, (B, 1, 1 or Lq, Lk); never a row without any, whose softmax would be NaN."""
-        if not self.causal:
-            return (key_keep | ~key_keep.any(1, keepdim=True))[:, None, None]
-        length = key_keep.shape[1]
-        past = torch.ones(length, length, dtype=torch.bool, device=key_keep.device).tril()
-        # A real token sees itself in any case, so this only gives padded queries something to look at.
-        itself = torch.eye(length, dtype=torch.bool, device=key_keep.device)
-        return (past & key_keep[:, None] | itself)[:, None]
+
+def _past(key_keep: Tensor) -> Tensor:
+    """Which query may see which key, (B, 1, L, L); never a row without any, whose softmax would be NaN."""
+    length = key_keep.shape[1]
+    past = torch.ones(length, length, dtype=torch.bool, device=key_keep.device).tril()
+    # A real token sees itself in any case, so this only gives padded queries something to look at.
+    itself = torch.eye(length, dtype=torch.bool, device=key_keep.device)
+    return (past & key_keep[:, None] | itself)[:, None]
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, dropout: float) -> Tensor:
+    """keep: (B, Lk) bool, a key at least for every sample."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None], dropout_p=dropout)
+
+
+_ATTENTION = Operation("softmax.attention", reference=_plain)
+
+
+def _alike(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, dropout: float) -> bool:
+    return not torch.compiler.is_compiling() and q.dtype == k.dtype == v.dtype and q.numel() > 0
+
+
+@_ATTENTION.implementation("packed", devices=("cuda",), dtypes=FORMATS, when=_alike, by_values=True)
+def _packed(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, dropout: float) -> Tensor:
+    """The real keys of all samples behind one another, for torch's kernels of variable length. Waits for the device."""
+    batch, length = q.shape[0], q.shape[2]
+    places = keep.flatten().nonzero()[:, 0]
+    starts = F.pad(keep.sum(1).cumsum(0), (1, 0))
+    queries = torch.arange(batch + 1, device=q.device) * length
+    rows = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    rows[1:] = (x.index_select(0, places) for x in rows[1:])
+    bounds = ((queries, length, length), *[(starts, 1, keep.shape[1])] * 2)
+    packed = (
+        torch.nested.nested_tensor_from_jagged(x, at, min_seqlen=least, max_seqlen=most).transpose(1, 2)
+        for x, (at, least, most) in zip(rows, bounds, strict=True)
+    )
+    out = F.scaled_dot_product_attention(*packed, dropout_p=dropout).transpose(1, 2)
+    return out.values().unflatten(0, (batch, length)).transpose(1, 2)
+
+
+def _pays(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, dropout: float) -> bool:
+    return _alike(q, k, v, keep, dropout) and k.shape[2] >= LONG and not bool(keep.all())
+
+
+@_ATTENTION.implementation("by-sample", when=_pays, by_values=True)
+def _by_sample(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, dropout: float) -> Tensor:
+    """One call for each sample, with its real keys alone."""
+    samples = zip(q.split(1), k.split(1), v.split(1), keep, strict=True)
+    return torch.cat(
+        [F.scaled_dot_product_attention(a, b[:, :, n], c[:, :, n], dropout_p=dropout) for a, b, c, n in samples]
+    )

@@ -1,7 +1,8 @@
 """The discrete wavelet transform along the tokens and its inverse, on (B, L, D) as it lies in memory.
 
 A level is a handful of shifted multiply-adds over whole rows of channels: no transposes and no convolutions, so
-TensorFloat-32 has no part in it. Equal to PyWavelets in every mode, at every length and level.
+TensorFloat-32 has no part in it. Equal to PyWavelets in every mode, at every length and level. Operation "wavelet.mix":
+to be timed beside it, "conv1d" is the usual code, strided convolutions of each channel by itself.
 
 Letters: B batch, L length, D width, F filter length, J levels, K coefficients of a level.
 Reference: Mallat 1989, A Theory for Multiresolution Signal Decomposition; conventions of PyWavelets.
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from subquad.nn.kernels import Operation
 from subquad_plugins.wavelet.extension import extend, extend_each
 from subquad_plugins.wavelet.filters import FilterBank, Taps, filter_bank
 from subquad_plugins.wavelet.linear import linear_map
@@ -101,12 +103,48 @@ def wavelet_mix(
 
     Reference: MDFWA, Sec. 3.3, read as the inverse transform of the weighted coefficients.
     """
-    bank = as_bank(wavelet)
+    return _MIX(x, weights, as_bank(wavelet), mode, include_approx, lengths)
+
+
+def _shifts(
+    x: Tensor, weights: Tensor, bank: FilterBank, mode: str, include_approx: bool, lengths: Tensor | None
+) -> Tensor:
     level = len(weights) - include_approx
     approximation, *details = dwt(x, bank, mode, level, lengths)
     weighted = [detail * weight for detail, weight in zip(details, weights[:level].flip(0), strict=True)]
     kept = approximation * weights[level] if include_approx else torch.zeros_like(approximation)
     return idwt([kept, *weighted], bank, mode, x.shape[1], lengths)
+
+
+_MIX = Operation("wavelet.mix", reference=_shifts)
+
+
+@_MIX.implementation("conv1d", chosen=False, when=lambda x, *_: x.shape[1] > 1)
+def _conv1d(
+    x: Tensor, weights: Tensor, bank: FilterBank, mode: str, include_approx: bool, lengths: Tensor | None
+) -> Tensor:
+    """Each channel of each sample as a sequence of its own. A single token has details by rounding errors alone."""
+    width, channels = len(bank), x.shape[2]
+    taps = x.new_tensor([[bank.dec_low[::-1]], [bank.dec_high[::-1]]])
+    back = x.new_tensor([[bank.rec_low], [bank.rec_high]])
+    level = len(weights) - include_approx
+    low = x.transpose(1, 2).flatten(0, 1)[..., None]
+    counts = None if lengths is None else lengths.repeat_interleave(channels)
+    sides = []
+    for _ in range(level):
+        before, after = _window(low.shape[1], width, mode)[1:]
+        around = _continued(low, counts, before, after, mode)
+        bands = torch.nn.functional.conv1d(around.mT, taps, stride=2)
+        counts = None if counts is None else _coefficients(counts, bank, mode)
+        sides.append((bands[:, 1:], low.shape[1], counts))
+        low = bands[:, :1].mT
+    low = low * weights[level] if include_approx else torch.zeros_like(low)
+    more, outside, start = _inverse_window(width, mode)
+    for weight, (high, length, counts) in zip(weights[:level].flip(0), reversed(sides), strict=True):
+        bands = torch.cat([low[:, : high.shape[2]], high.mT * weight], 2)
+        bands = _continued(bands, counts, more, more, outside)
+        low = torch.nn.functional.conv_transpose1d(bands.mT, back, stride=2)[..., start : start + length].mT
+    return low[..., 0].unflatten(0, (-1, channels)).transpose(1, 2)
 
 
 def as_bank(wavelet: str | FilterBank) -> FilterBank:
@@ -128,15 +166,30 @@ def _lengths_by_level(lengths: Tensor | None, level: int, bank: FilterBank, mode
     return counts
 
 
-def _analyse(x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """One level: approximation and details, (B, K, D) each."""
-    length, width = x.shape[1], len(bank)
+def _window(length: int, width: int, mode: str) -> tuple[int, int, int]:
+    """Coefficients that a level makes of `length` tokens, and how many tokens it needs before and after them."""
     if mode == "periodization":
         count, before = (length + 1) // 2, width // 2 - 1
     else:
         count, before = (length + width - 1) // 2, width - 2
-    after = 2 * count + width - 2 - before - length
-    x = extend(x, before, after, mode) if lengths is None else extend_each(x, lengths, before, after, mode)
+    return count, before, 2 * count + width - 2 - before - length
+
+
+def _inverse_window(width: int, mode: str) -> tuple[int, str, int]:
+    """Coefficients that the inverse needs at either end, how they go on there, and where its tokens then begin."""
+    if mode == "periodization":
+        return width // 4, "periodic", width // 2 - 1 + 2 * (width // 4)
+    return 0, "zero", width - 2
+
+
+def _continued(x: Tensor, lengths: Tensor | None, before: int, after: int, mode: str) -> Tensor:
+    return extend(x, before, after, mode) if lengths is None else extend_each(x, lengths, before, after, mode)
+
+
+def _analyse(x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One level: approximation and details, (B, K, D) each."""
+    count, before, after = _window(x.shape[1], len(bank), mode)
+    x = _continued(x, lengths, before, after, mode)
     low, high = bank.dec_low[::-1], bank.dec_high[::-1]
 
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,14 +204,9 @@ def _analyse(x: Tensor, bank: FilterBank, mode: str, lengths: Tensor | None) -> 
 def _synthesise(low: Tensor, high: Tensor, bank: FilterBank, mode: str, counts: Tensor | None) -> Tensor:
     """One level back: (B, K, D) twice to (B, 2K, D) with periodization, else (B, 2K - F + 2, D)."""
     width, count = len(bank), low.shape[1]
-    if mode == "periodization":
-        more, outside, start, length = width // 4, "periodic", width // 2 - 1 + 2 * (width // 4), 2 * count
-    else:
-        more, outside, start, length = 0, "zero", width - 2, 2 * count - width + 2
-    if counts is None:
-        low, high = extend(low, more, more, outside), extend(high, more, more, outside)
-    else:
-        low, high = extend_each(low, counts, more, more, outside), extend_each(high, counts, more, more, outside)
+    more, outside, start = _inverse_window(width, mode)
+    length = 2 * count if mode == "periodization" else 2 * count - width + 2
+    low, high = (_continued(one, counts, more, more, outside) for one in (low, high))
     taps = bank.rec_low, bank.rec_high
     count, end = count + 2 * more, 2 * (count + 2 * more) + width - 2
 

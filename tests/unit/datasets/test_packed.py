@@ -31,7 +31,7 @@ def padded(rows: list[np.ndarray], max_len: int, shift: int) -> np.ndarray:
     return np.array([[*(row[:max_len].astype(int) + shift), *[0] * (max_len - len(row))] for row in rows])
 
 
-@pytest.mark.parametrize("max_len", [1, 4, 5, 600])  # 600: rows are copied one by one
+@pytest.mark.parametrize("max_len", [1, 4, 5, 600])  # 600: more than there are tokens
 @pytest.mark.parametrize("shift", [0, 1])
 def test_batches_are_padded_and_cut_to_max_len(folder, max_len, shift):
     split = PackedSplit(folder, "train", max_len, shift=shift)

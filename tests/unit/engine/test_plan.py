@@ -77,3 +77,20 @@ def test_the_order_does_not_depend_on_the_number_of_ranks(world):
         ranks = [_training_requests(plan, step, rank, world, None) for rank in range(world)]
         joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
         assert np.array_equal(joined, plan.batch(step)[1])
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 33])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("micro_batch", [None, 2, 4])
+def test_samples_that_belong_together_are_not_parted(count, world_size, micro_batch):
+    plan = Permutation(count, PlanSettings(count, 0, steps=1))
+    order = plan.batch(0)[1].tolist()
+    pairs = [order[start : start + 2] for start in range(0, count, 2)]
+    ranks = [_training_requests(plan, 0, rank, world_size, micro_batch, 2) for rank in range(world_size)]
+    real = [request.indices.tolist() for requests in ranks for request in requests if request.real]
+    assert [one for indices in real for one in indices] == order
+    for indices in real:
+        assert [indices[start : start + 2] for start in range(0, len(indices), 2)] == [
+            pair for pair in pairs if pair[0] in indices
+        ]
+    assert len({len(requests) for requests in ranks}) == 1, "collective calls pair up"

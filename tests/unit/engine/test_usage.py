@@ -24,7 +24,7 @@ def clock(monkeypatch):
 def make_step(one: Usage, clock, seconds: float, after: float = 0.0, weight: float = 1.0) -> None:
     one.step_starts()
     clock(seconds)
-    one.step_ended(weight)
+    one.steps_ended([weight])
     clock(after)
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import multiprocessing
+from torch import multiprocessing, nn
 from wrapped import models, one_of_two, train_long_document, trained
 from writing import greedy
 
+from subquad.data import DataSpec
 from subquad.engine.group import Group
+from subquad.engine.parts import ModelParts, _tried
 from subquad.engine.tensors import model_tensors
+from subquad.experiment.schema import Train
+from subquad.nn import Backbone, ModelOutput
+from subquad_plugins.classification import Config as ClassificationConfig
+from subquad_plugins.classification.task import Classification
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["encoder-decoder", "decoder"])
@@ -74,3 +82,34 @@ def test_two_processes_score_train_and_write_as_one_does():
 def test_a_long_document_trains_within_24_gb(mixer, params, recompute):
     """`pytest -s` shows the figures of docs/measurements.md."""
     multiprocessing.spawn(train_long_document, (mixer, params, recompute, 8.0 if recompute else 24.0), nprocs=1)
+
+
+class _Partial(Backbone):
+    """One layer, another that gives no output where `idle`, and a buffer that each call changes."""
+
+    def __init__(self, idle: bool):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)])
+        self.idle = idle
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, batch):
+        self.calls += 1
+        return ModelOutput(sum(block(batch["inputs"][:, 0]) for block in self.blocks[: 1 if self.idle else 2]))
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_trial_step_finds_weights_without_a_gradient_and_leaves_nothing(small_parts, idle):
+    model = _Partial(idle)
+    parts = replace(small_parts, model=model, bare_model=model)
+    assert _tried(parts, model) is not idle
+    assert model.calls == 0
+    assert all(one.grad is None for one in model.parameters())
+
+
+@pytest.fixture
+def small_parts():
+    spec = DataSpec.series(4, 3, num_classes=2)
+    run = SimpleNamespace(experiment=SimpleNamespace(train=Train(batch_size=4)))
+    task = Classification(ClassificationConfig(), spec)
+    return ModelParts(run=run, group=Group(), task=task, model=nn.Identity(), bare_model=nn.Identity())

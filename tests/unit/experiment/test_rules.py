@@ -135,6 +135,23 @@ ROWS = {
         "resources.workers 2 or more",
         ("resources.strategy=fsdp2", "resources.workers=2"),
     ),
+    "unused weights of one worker": (
+        ("resources.find_unused_parameters=true",),
+        "resources.find_unused_parameters: got true, is for resources.strategy 'ddp' with several resources.workers; "
+        "use null",
+        ("resources.find_unused_parameters=true", "resources.workers=2"),
+    ),
+    "waiting seldom with radam": (
+        ("train.sync_every=5", "train.optimizer=radam"),
+        "train: train.sync_every 5 does not work with optimizer radam: use 1",
+        ("train.sync_every=5",),
+    ),
+    "waiting seldom over shards": (
+        ("train.sync_every=5", "resources.strategy=fsdp2", "resources.workers=2"),
+        "train.sync_every: got 5, needs a fused optimiser, which resources.strategy 'fsdp2' has not; use 1, or "
+        "resources.strategy 'ddp'",
+        ("train.sync_every=5", "resources.workers=2"),
+    ),
     "one and a half GPUs": (
         ("resources.gpus_per_worker=1.5",),
         "resources.gpus_per_worker: got 1.5, must be a whole number where it is above 1, for each of "
@@ -189,8 +206,8 @@ ROWS = {
     ),
     "a task for another backbone": (
         ("dataset=stories", "task=summarisation"),
-        "backbone.name: got 'encoder', which serves targets 'class' or 'positions', does not fit task 'summarisation' "
-        "on dataset 'stories', of 'sequence'",
+        "backbone.name: got 'encoder', which serves targets 'class' or 'positions' or 'values' or 'multilabel', does "
+        "not fit task 'summarisation' on dataset 'stories', of 'sequence'",
         ("task=classification",),
     ),
     "a task for another data set": (

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subquad.nn.kernels import using
 from subquad.plugin import Site
-from subquad_plugins.agf import Config
+from subquad_plugins.agf import Config, folded
 from subquad_plugins.agf.mixer import AGF
 from subquad_plugins.agf.naive import agf
 
@@ -54,9 +55,10 @@ def padding(batch: int, length: int) -> torch.Tensor:
 @pytest.mark.parametrize("params", CONFIGS, ids=str)
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("masked", [False, True])
-def test_outputs_losses_and_gradients_equal_the_oracle(params, heads, masked):
-    mixer, x = build(heads=heads, **params), tokens().requires_grad_()
-    keep = padding(2, 7) if masked else None
+@pytest.mark.parametrize("length", [7, 13])
+def test_outputs_losses_and_gradients_equal_the_oracle(params, heads, masked, length):
+    mixer, x = build(heads=heads, **params), tokens(length=length).requires_grad_()
+    keep = padding(2, length) if masked else None
     weights = {name: value.detach().clone().requires_grad_() for name, value in mixer.state_dict().items()}
     result = mixer(x, keep=keep)
     out, loss = agf(x, weights, mixer.config, heads, keep)
@@ -72,6 +74,46 @@ def test_outputs_losses_and_gradients_equal_the_oracle(params, heads, masked):
     expected = torch.autograd.grad((out * cotangent).sum() + loss.sum(), [x, *(weights[name] for name in names)])
     for ours, theirs in zip(got, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+def results(mixer, x, keep):
+    """Output, loss and all gradients of random weights."""
+    x = x.detach().requires_grad_()
+    result = mixer(x, keep=keep)
+    draw = torch.Generator().manual_seed(5)
+    total = (result.out * torch.randn(x.shape, generator=draw, dtype=x.dtype)).sum()
+    total = total + sum((loss * (2 + torch.arange(len(x)))).sum() for loss in result.losses.values())
+    return [result.out, *result.losses.values(), *torch.autograd.grad(total, [x, *mixer.parameters()])]
+
+
+@pytest.mark.parametrize("tile", [12, 50, 400, 1 << 18])
+@pytest.mark.parametrize("params", [{"order": 5}, {"order": 1, "ortho_weight": 0.0}, {"order": 12}], ids=str)
+def test_the_folded_layer_equals_the_composed_one_in_tiles_of_any_size(monkeypatch, tile, params):
+    monkeypatch.setattr(folded, "TILE", tile)
+    mixer, x, keep = build(**params), tokens(batch=5, length=14), padding(5, 14)
+    keep[2] = False
+    for mask in (None, keep):
+        with using({"agf.layer": "folded"}):
+            got = results(mixer, x, mask)
+        with using({"agf.layer": "reference"}):
+            expected = results(mixer, x, mask)
+        for ours, theirs in zip(got, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+def test_the_layer_is_folded_where_that_is_quicker_and_nobody_looks_inside():
+    def ran(mixer, length, **forced):
+        with using(forced.get("forced", {})) as used:
+            mixer(tokens(length=length))
+        return used
+
+    mixer = build()
+    assert ran(mixer, 12) == {"agf.layer": "folded"}
+    assert ran(mixer, 11) == {"agf.core": "reference", "agf.filter": "in-place"}
+    assert ran(mixer, 12, forced={"agf.filter": "reference"})["agf.filter"] == "reference"
+    assert ran(build(form="uv"), 12) == {"agf.core": "reference"}
+    mixer.value.register_forward_hook(lambda *_: None)
+    assert "agf.layer" not in ran(mixer, 12)
 
 
 WITHOUT_LOSS = [{**params, "ortho_weight": 0.0} for params in CONFIGS if "ortho_norm" not in params]

@@ -10,6 +10,7 @@ import pytest
 
 LIGHT = [
     "subquad_plugins.agf",
+    "subquad_plugins.bigbird",
     "subquad_plugins.causal_fourier",
     "subquad_plugins.cur",
     "subquad_plugins.dba",
@@ -28,32 +29,42 @@ LIGHT = [
     "subquad_plugins.mega",
     "subquad_plugins.megacur",
     "subquad_plugins.nystrom",
+    "subquad_plugins.primal",
+    "subquad_plugins.reformer",
     "subquad_plugins.sfpc",
+    "subquad_plugins.singularformer",
     "subquad_plugins.soft",
     "subquad_plugins.softmax",
+    "subquad_plugins.sparse",
     "subquad_plugins.wavelet",
+    "subquad_plugins.yoso",
     "subquad_plugins.decoder",
     "subquad_plugins.encoder",
     "subquad_plugins.encoder_decoder",
     "subquad_plugins.dual_encoder",
     "subquad_plugins.classification",
     "subquad_plugins.language_modeling",
+    "subquad_plugins.multilabel",
+    "subquad_plugins.regression",
     "subquad_plugins.summarization",
     "subquad_datasets.copy",
     "subquad_datasets.image",
+    "subquad_datasets.image_folder",
     "subquad_datasets.listops",
     "subquad_datasets.mqar",
     "subquad_datasets.pathfinder",
     "subquad_datasets.recall",
     "subquad_datasets.retrieval",
+    "subquad_datasets.table",
     "subquad_datasets.text",
+    "subquad_datasets.text_files",
 ]
 
 
 def test_descriptors_load_without_torch():
     code = (
         f"import sys, importlib; [importlib.import_module(name) for name in {LIGHT!r}]; "
-        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy', 'pywt'} & set(sys.modules)))"
+        "print(sorted({'torch', 'ray', 'mlflow', 'sktime', 'matplotlib', 'scipy', 'pywt', 'timm'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

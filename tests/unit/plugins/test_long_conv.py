@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subquad_plugins.numerics.long_conv import bidirectional_conv, causal_conv
+from subquad_plugins.numerics.tensors import swapped
 
 LENGTHS = [1, 2, 7, 16, 31]
 
@@ -28,6 +29,15 @@ def defined(x, forward, backward=None, first: int = 0) -> torch.Tensor:
             if t + tap + first < x.shape[1]:
                 out[:, t] += weight * x[:, t + tap + first]
     return out
+
+
+@pytest.mark.parametrize("length", [3, 150])
+def test_matrices_are_transposed_one_by_one_or_together(length):
+    x = random(2, 120, 2 * length)[..., ::2]
+    swaps = swapped(x)
+    assert swaps.is_contiguous()
+    torch.testing.assert_close(swaps, x.mT, rtol=0, atol=0)
+    torch.testing.assert_close(swapped(x + 1j), x.mT + 1j, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

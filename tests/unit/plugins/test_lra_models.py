@@ -155,10 +155,11 @@ def test_the_study_of_cur_has_its_settings():
 
 
 @pytest.mark.parametrize("name", [name for name in recipes() if name.endswith(("-smoke", "-small"))])
-def test_small_recipes_need_no_files_that_are_not_generated_shipped_or_downloaded(name):
+def test_small_recipes_need_no_files_but_pictures_that_are_not_generated_shipped_or_downloaded(name):
     plan = load_study(name)
     assert plan.name == name
-    assert all(cell.experiment.dataset.params.get("path") is None for cell in plan.runs)
+    datasets = [cell.experiment.dataset for cell in plan.runs]
+    assert all(one.params.get("path") is None for one in datasets if one.name != "subquad:imagenet")
 
 
 @pytest.mark.parametrize("name", sorted(name for name in recipes() if name.startswith("lra-")))

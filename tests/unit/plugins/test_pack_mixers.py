@@ -20,6 +20,10 @@ from subquad_plugins.numerics.landmarks import segment_means
 from subquad_plugins.numerics.tensors import head_convolution
 from subquad_plugins.nystrom import Config as NystromConfig
 from subquad_plugins.nystrom.core import Nystrom
+from subquad_plugins.primal import Config as PrimalConfig
+from subquad_plugins.primal.mixer import Primal
+from subquad_plugins.singularformer import Config as SingularConfig
+from subquad_plugins.singularformer.mixer import Singularformer
 from subquad_plugins.soft import Config as SOFTConfig
 from subquad_plugins.soft.mixer import SOFT
 
@@ -140,7 +144,27 @@ def test_soft_is_a_gaussian_of_distances_to_landmarks():
         torch.testing.assert_close(found[sample][keep[sample]], mixer.out(mixed), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("build", "config"),
+    [(Singularformer, SingularConfig(rank=3)), (Primal, PrimalConfig(rank=3, tokens_per_rank=2))],
+)
+def test_losses_leave_padding_out(build, config):
+    torch.manual_seed(0)
+    mixer = build(config, Site(dim=8, num_heads=2)).double()
+    x = torch.randn(2, 11, 8, dtype=torch.float64)
+    keep = torch.rand(2, 11) < 0.7
+    keep[:, 4] = True
+    ((name, found),) = mixer(x, keep=keep).losses.items()
+    for sample in range(2):
+        alone = mixer(x[sample : sample + 1, keep[sample]]).losses[name]
+        torch.testing.assert_close(found[sample], alone[0], rtol=0, atol=1e-13)
+
+
 def test_refusals():
+    with pytest.raises(
+        ValueError, match="primal attention cannot be causal: its directions follow from early and late"
+    ):
+        PrimalConfig().check(Site(dim=8, causal=True))
     with pytest.raises(PluginError, match="soft: the length of the longest sequence is not known"):
         SOFT(SOFTConfig(), Site(dim=8))
     with pytest.raises(ValueError, match="num_landmarks 9 is more than the longest sequence has: use 8 or less"):

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from subquad.cost import counting
 from subquad.errors import PluginError
 from subquad.nn import AttentionMixer
+from subquad.nn.kernels import using
 from subquad.plugin import Site
 from subquad_plugins.softmax import PLUGIN, Config
-from subquad_plugins.softmax.core import Softmax
+from subquad_plugins.softmax.core import LONG, Softmax, _by_sample, _packed, _plain
 
 
 def core(causal: bool = False, dropout: float = 0.0) -> Softmax:
@@ -105,3 +107,63 @@ def test_parameters_and_facts():
         Config(dropout=1.0)
     assert (PLUGIN.facts.causal, PLUGIN.facts.cross, PLUGIN.facts.complexity) == ("optional", True, "L^2")
     assert PLUGIN.facts.padding_invariant
+
+
+def padded_case(share: float, length: int = LONG, queries: int = 5) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """q, k, v of three samples, with padding anywhere; the last sample has one real key."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(3, 2, length_, 8) for length_ in (queries, length, length)]
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+    keep = torch.rand(3, length, generator=generator) < share
+    keep[2] = torch.arange(length) == 3
+    return tensors, keep
+
+
+@pytest.mark.ci  # nested tensors and the compiler take seconds to import
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")  # only by torch's form for the CPU
+@pytest.mark.parametrize("function", [_packed, _by_sample])
+@pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
+def test_packed_keys_give_what_a_mask_gives(function, share):
+    tensors, keep = padded_case(share)
+    weights = torch.randn(3, 2, 5, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = [one(*tensors, keep, 0.0) for one in (function, _plain)]
+    gradients = [torch.autograd.grad(out, tensors, weights) for out in found]
+    for mine, wanted in zip((found[0], *gradients[0]), (found[1], *gradients[1]), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("length", "share", "causal", "ran"),
+    [
+        (LONG, 0.5, False, {"softmax.attention": "by-sample"}),
+        (LONG, 1.1, False, {"softmax.attention": "reference"}),
+        (LONG - 1, 0.5, False, {"softmax.attention": "reference"}),
+        (LONG, 0.5, True, {}),
+    ],
+)
+def test_which_form_runs_on_a_cpu(length, share, causal, ran):
+    (q, k, v), keep = padded_case(share, length, length)
+    keep[2] |= share > 1
+    with using() as used:
+        core(causal)(q, k, v, key_keep=keep)
+    assert used == ran
+
+
+def test_costs_are_counted_of_the_form_with_a_mask():
+    """So that they do not depend on the padding of the samples that are counted."""
+    (q, k, v), keep = padded_case(0.5)
+    with counting() as some, using() as used:
+        core()(q, k, v, key_keep=keep)
+    with counting() as none:
+        core()(q, k, v, key_keep=torch.ones_like(keep))
+    assert used == {"softmax.attention": "reference"}
+    assert some.flops == none.flops > 0
+
+
+@pytest.mark.ci
+def test_compiled_attention_takes_the_mask():
+    (q, k, v), keep = padded_case(0.5)
+    compiled = torch.compile(core(), backend="eager", fullgraph=True)
+    with using() as used:
+        torch.testing.assert_close(compiled(q, k, v, key_keep=keep), core()(q, k, v, key_keep=keep))
+    assert used == {"softmax.attention": "reference, by-sample"}

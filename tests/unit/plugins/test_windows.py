@@ -1,4 +1,4 @@
-"""Windows against dense masks: every window, length and padding; the largest tensor; Longformer's global tokens."""
+"""Patterns against dense masks: every window, length and padding; the largest tensor; Longformer's global tokens."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.errors import PluginError
 from subquad.plugin import Site
+from subquad_plugins.bigbird import Config as BigBirdConfig
+from subquad_plugins.bigbird.core import BigBird
 from subquad_plugins.longformer import Config
 from subquad_plugins.longformer.mixer import Longformer
 from subquad_plugins.numerics.windows import Window, windowed_attention
+from subquad_plugins.sparse import Config as SparseConfig
+from subquad_plugins.sparse.core import Sparse
 
 
 def dense(q, k, v, window: Window, keep: torch.Tensor, seen: tuple[int, ...]) -> torch.Tensor:
@@ -36,10 +40,7 @@ def test_windows_are_dense_attention_with_a_mask(data):
     before, after = data.draw(st.integers(0, 9)), 0 if causal else data.draw(st.integers(0, 9))
     window = Window(before, after, block, causal)
     seen = () if causal else tuple(data.draw(st.sets(st.integers(0, min(length, 7) - 1), max_size=3)))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
-    q, k, v = torch.randn(3, 2, 2, length, 4, generator=generator, dtype=torch.float64)
-    keep = torch.rand(2, length, generator=generator) < 0.7
-    keep[:, -1] = True
+    q, k, v, keep = drawn(length, data.draw(st.integers(0, 99)))
     given_seen = torch.tensor([seen, seen]) if seen else None
     found = windowed_attention(q, k, v, window, keep=keep, seen=given_seen)
     for sample in range(2):
@@ -48,6 +49,72 @@ def test_windows_are_dense_attention_with_a_mask(data):
     everything = torch.ones_like(keep)
     whole = windowed_attention(q, k, v, window, seen=given_seen)
     torch.testing.assert_close(whole, windowed_attention(q, k, v, window, keep=everything, seen=given_seen))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_sparse_patterns_are_dense_attention_with_a_mask(data):
+    length, causal = data.draw(st.integers(1, 60)), data.draw(st.booleans())
+    pattern, block = data.draw(st.sampled_from(["fixed", "strided"])), data.draw(st.integers(1, 9))
+    config = SparseConfig(pattern=pattern, block=block, summary=data.draw(st.integers(1, block)))
+    core = Sparse(config, Site(dim=8, num_heads=2, causal=causal))
+    q, k, v, keep = drawn(length, data.draw(st.integers(0, 99)))
+    found = core(q, k, v, key_keep=keep)
+    for sample in range(2):
+        expected = masked(q[sample], k[sample], v[sample], core.sees, keep[sample])
+        torch.testing.assert_close(found[sample][:, keep[sample]], expected, rtol=0, atol=1e-13)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_bigbird_is_dense_attention_with_a_mask(data):
+    """First and last block see all and are seen by all, others their neighbours and so many blocks more."""
+    length, block, count = (data.draw(st.integers(1, most)) for most in (80, 5, 3))
+    core = BigBird(BigBirdConfig(block=block, num_random=count), Site(dim=8, num_heads=2))
+    q, k, v, keep = drawn(length, data.draw(st.integers(0, 99)))
+    found = core(q, k, v, key_keep=keep)
+    for sample in range(2):
+        last = (int(keep[sample].sum()) - 1) // block
+        seen = blocks_seen(core, last)
+        expected = masked(
+            q[sample], k[sample], v[sample], lambda i, j, seen=seen: seen[:, i // block, j // block], keep[sample]
+        )
+        torch.testing.assert_close(found[sample][:, keep[sample]], expected, rtol=0, atol=1e-13)
+        inner = torch.arange(1, max(last, 1))
+        left = last - 1 - seen_near(last)[inner][:, inner].sum(1)
+        assert (seen.sum(2)[:, inner] == last + 1 - left + left.clamp_max(count)).all()
+
+
+def seen_near(last: int) -> torch.Tensor:
+    place = torch.arange(last + 1)
+    near = (place[:, None] - place).abs() <= 1
+    near[[0, last]] = near[:, [0, last]] = True
+    return near
+
+
+def blocks_seen(core: BigBird, last: int) -> torch.Tensor:
+    """(H, N, N), which block sees which."""
+    far, there = core.random_blocks(torch.arange(last + 1)[:, None], torch.tensor([[[[last]]]]))
+    seen = seen_near(last).repeat(2, 1, 1)
+    for head, block, number in there[0].nonzero().tolist():
+        seen[head, block, far[0, head, block, number]] = True
+    return seen
+
+
+def drawn(length: int, seed: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = torch.randn(3, 2, 2, length, 4, generator=generator, dtype=torch.float64)
+    keep = torch.rand(2, length, generator=generator) < 0.7
+    keep[:, -1] = True
+    return q, k, v, keep
+
+
+def masked(q, k, v, sees, keep: torch.Tensor) -> torch.Tensor:
+    """One sample's real tokens by an (L, L) mask."""
+    place = torch.arange(int(keep.sum()))
+    return F.scaled_dot_product_attention(
+        q[:, keep], k[:, keep], v[:, keep], attn_mask=sees(place[:, None], place[None, :])
+    )
 
 
 def test_nothing_of_size_l_by_l_exists():
@@ -96,3 +163,15 @@ def test_refusals():
         Config(window=5)
     with pytest.raises(ValueError, match="num_global 9 is more than the longest sequence has: 8"):
         Config(num_global=9).check(Site(dim=8, max_len=8))
+    with pytest.raises(PluginError, match="sparse: the length of the longest sequence is not known; give `block`"):
+        Sparse(SparseConfig(), Site(dim=8))
+    with pytest.raises(ValueError, match="summary 8 is more than a block has: use 4 or less"):
+        SparseConfig(block=4).check(Site(dim=8))
+    with pytest.raises(PluginError, match="sparse needs as many queries as keys, got 7 and 11"):
+        Sparse(SparseConfig(block=8), Site(dim=8))(q, k, k)
+    with pytest.raises(PluginError, match="bigbird needs as many queries as keys, got 7 and 11"):
+        BigBird(BigBirdConfig(), Site(dim=8))(q, k, k)
+    with pytest.raises(
+        ValueError, match="BigBird attention cannot be causal: its first and last blocks see everything"
+    ):
+        BigBirdConfig().check(Site(dim=8, causal=True))

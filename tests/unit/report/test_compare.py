@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from subquad.report import read_report
+from subquad.report.run import _said
 from subquad.runs import STUDY, read_result, write_result
 
 
@@ -193,6 +194,15 @@ def test_settings_that_differ_beside_the_mixer_are_named(factory):
     fill(factory, study, {"agf": [20, 22]}, train={"lr": 1e-3}, params={"order": 4})
     fill(factory, study, {"identity": [20, 22]}, train={"lr": 3e-4})
     assert only(read_report([study], baseline="identity")).notes == ("settings differ too: train.lr 0.001 / 0.0003",)
+
+
+def test_mixers_of_some_layers_are_said_in_words():
+    entries = [
+        {"name": "cur", "params": {"num_indices": 16}, "layers": ["0..2", -1], "role": None},
+        {"name": "identity", "layers": None, "role": "cross"},
+    ]
+    assert _said(entries) == "cur in layers 0..2, -1 (num_indices 16); identity for cross"
+    assert (_said([1, 2]), _said("text"), _said(None), _said([])) == ("[1, 2]", "text", "null", "[]")
 
 
 def test_swept_settings_are_compared_at_the_same_value(factory):

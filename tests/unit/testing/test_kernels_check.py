@@ -37,6 +37,21 @@ class Cubed(TokenMixer):
         return CUBE(self.value(x))
 
 
+FOURTH = Operation("tests.fourth", reference=lambda x: x**4)
+
+
+@FOURTH.implementation("usual", chosen=False)
+def _usual(x):
+    return x.detach() * x * x * x
+
+
+class Fourth(Cubed):
+    """Each value to the fourth power; the usual form forgets a gradient."""
+
+    def forward(self, x, *, keep=None, carry=None):
+        return FOURTH(self.value(x))
+
+
 class Plain(Cubed):
     """Without an operation."""
 
@@ -51,6 +66,12 @@ def outcome(mixer, **options):
 
 def test_an_implementation_is_compared_in_the_formats_it_takes():
     assert outcome(Cubed) == ("passed", "equal bit for bit; tests.cube single: float32")
+
+
+def test_a_form_that_is_never_chosen_is_compared_too():
+    status, detail = outcome(Fourth)
+    assert status == "failed"
+    assert "by tests.fourth usual" in detail
 
 
 def test_a_mixer_without_operations_has_nothing_to_compare():

@@ -110,7 +110,7 @@ class _Growth:
         found = {
             name: size
             for name, size in end.items()
-            if size >= SQUARE * last.get(name, size) and last[name] >= SQUARE * before.get(name, size)
+            if size and size >= SQUARE * last.get(name, size) and last[name] >= SQUARE * before.get(name, size)
         }
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 

@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_leaves
 
 from subquad.errors import ConfigError
 from subquad.nn import AttentionMixer, TokenMixer
-from subquad.nn.kernels import OPERATIONS, REFERENCE, using
+from subquad.nn.kernels import OPERATIONS, REFERENCE, using, with_covered
 from subquad.registry import build_class
 from subquad.testing.check import ROUNDING, CheckFailed, Finding, Meter, finite, shows
 from subquad.testing.subject import (
@@ -333,10 +333,10 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     """
     kind = torch.device(subject.device).type
     with using() as used:
-        call(subject.build(), subject.pair(LENGTH)[0])
+        call(subject.build(), *subject.pair(LENGTH))
     found = {
         f"{name} {one.name}": {name: one.name}
-        for name in used
+        for name in with_covered(used)
         for one in OPERATIONS[name].implementations
         if (one.name != REFERENCE or subject.device != "cpu") and kind in (one.devices or (kind,))
     }

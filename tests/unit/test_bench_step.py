@@ -1,4 +1,4 @@
-"""Plumbing of `subquad bench input`: what is timed, and that it is what a run does. No time is judged."""
+"""Plumbing of `subquad bench step`: what is timed, and that it is what a run does. No time is judged."""
 
 import itertools
 import json
@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from subquad.bench import input as bench
+from subquad.bench import step
 from subquad.bench.input import _HERE, _LOADER, _TRAINING, _rate, measure_input
+from subquad.bench.step import Steps, feed, measure_steps
 from subquad.cli.main import main
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
@@ -59,14 +61,14 @@ def test_a_block_has_one_action_at_least():
 def test_batches_are_those_of_a_run_and_never_end(tmp_path):
     parts = build_parts(tiny(tmp_path), Group())
     assert len(parts.training) == 60
-    with_it = [len(micro["labels"]) for micros, _ in itertools.islice(bench._feed(parts, 0), 16) for micro, _ in micros]
+    with_it = [len(micro["labels"]) for micros, _ in itertools.islice(feed(parts, 0), 16) for micro, *_ in micros]
     epoch = [3, 3, 2] * 7 + [3, 1]
     assert with_it == epoch * 2
 
 
 def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
     parts = build_parts(tiny(tmp_path), Group())
-    steps = bench._Steps(parts)
+    steps = Steps(parts)
     before = [one.detach().clone() for one in parts.parameters]
     steps.make()
     assert all(torch.equal(one, other) for one, other in zip(before, parts.parameters, strict=True))
@@ -76,11 +78,11 @@ def test_steps_are_real_and_leave_the_weights_as_they_are(tmp_path):
 
 def test_each_round_steps_on_another_batch(tmp_path):
     parts = build_parts(tiny(tmp_path), Group())
-    steps = bench._Steps(parts)
+    steps = Steps(parts)
     sizes, batches = [], []
     for _ in range(8):
-        sizes.append(steps._samples)
-        batches.append(torch.cat([micro["inputs"] for micro, _ in steps._micros]))
+        sizes.append(steps.samples)
+        batches.append(torch.cat([micro["inputs"] for micro, *_ in steps.micros]))
         steps.advance()
     assert sizes == [8] * 7 + [4]
     assert [len(one) for one in batches] == sizes
@@ -90,11 +92,11 @@ def test_each_round_steps_on_another_batch(tmp_path):
 def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
     parts = build_parts(tiny(tmp_path), Group())
-    steps, order = bench._Steps(parts), []
-    before = steps._micros
+    steps, order = Steps(parts), []
+    before = steps.micros
     bench._round({way: partial(order.append, way) for way in (_LOADER, _HERE, _TRAINING)}, steps)
     assert order == [*[_LOADER] * bench._AHEAD, _LOADER, _HERE, _TRAINING]
-    assert steps._micros is not before
+    assert steps.micros is not before
 
 
 @pytest.mark.parametrize("protocol", ["fixed", "paper"])
@@ -103,16 +105,46 @@ def test_without_a_validation_part_all_of_train_is_read(tmp_path, protocol):
     assert len(parts.training) == parts.plan.num_samples == 76
 
 
+def test_phases_of_a_step_come_in_order(tmp_path):
+    seen = []
+    Steps(build_parts(tiny(tmp_path), Group()), seen.append).make()
+    assert seen == ["", *["forward", "backward"] * 3, "optimizer", "", ""]
+
+
+def test_siblings_by_seed_are_measured_once():
+    runs = load_study("control-recall", ()).runs
+    assert len(runs) == 6
+    assert [run.label for run in step._different(runs)] == [run.label for run in runs if run.label.endswith("seed0")]
+
+
+def test_runs_are_compared_with_the_first_on_the_same_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(step, "_BLOCK_SECONDS", 0.0)
+    study = load_study(TINY[0], (*TINY[1:-1], "matrix.mixer=[identity, softmax]", "matrix.seed=[0]"))
+    runs = [replace(run, data_root=tmp_path) for run in study.runs]
+    found = measure_steps(runs, rounds=1)
+    first, second = found["steps"]
+    assert (first["mixer"], second["mixer"], first["ratio"]) == ("identity", "softmax", 1.0)
+    assert second["ratio"] == pytest.approx(second["whole_ms"] / first["whole_ms"])
+    for one in found["steps"]:
+        parts = [one[f"{phase}_ms"] for phase in ("forward", "backward", "optimizer")]
+        assert min(parts) > 0
+        assert sum(parts) <= one["whole_ms"]
+        assert 0 < one["samples_per_second"] < one["tokens_per_second"]
+        assert one["peak_mib"] > 0
+        assert one["gflop"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nope"], "'nope': no such recipe"),
         (["control-recall", "train.batch_siz=8"], "did you mean 'batch_size'"),
         (["control-recall", "--rounds", "0"], "0 is not in the range x>=1"),
+        (["control-recall", "--device", "tpu"], "--device tpu: give cpu, cuda or cuda:1"),
     ],
 )
 def test_a_wrong_target_is_one_line_and_exit_code_2(arguments, message, capsys):
-    assert main(["bench", "input", *arguments]) == 2
+    assert main(["bench", "step", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -135,15 +167,17 @@ def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
 
 
 @pytest.mark.ci
-def test_table_and_json(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
+def test_tables_and_json(monkeypatch, tmp_path, capsys):
+    for module in (bench, step):
+        monkeypatch.setattr(module, "_BLOCK_SECONDS", 0.0)
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path))
-    assert main(["bench", "input", *TINY, "--rounds", "1", "--json"]) == 0
+    assert main(["bench", "step", *TINY, "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["what"], found["run"], found["rounds"]) == ("input", "identity-seed0", 1)
-    assert [one["way"] for one in found["rates"]] == WAYS
-    assert main(["bench", "input", *TINY, "--rounds", "1"]) == 0
+    assert (found["what"], found["rounds"], found["input"]) == ("step", 1, None)
+    assert [one["run"] for one in found["steps"]] == ["identity-seed0"]
+    assert main(["bench", "step", *TINY, "--rounds", "1", "--input"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[: len(way)] for line, way in zip(lines[1:4], WAYS, strict=True)] == WAYS
-    assert lines[4].startswith("identity-seed0: batches of 8, 0.00")
-    assert lines[5].startswith(f"{found['parameters']:,} parameters; ")
+    assert lines[1].startswith("identity-seed0")
+    assert lines[2].startswith("cpu: CPU time, one thread, medians over 1 rounds")
+    assert [line[: len(way)] for line, way in zip(lines[5:8], WAYS, strict=True)] == WAYS
+    assert lines[8].startswith("identity-seed0: batches of 8, 0.00")

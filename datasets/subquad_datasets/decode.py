@@ -1,0 +1,95 @@
+"""Bytes of a JPEG or PNG picture to pixels. The only place of the picture data sets that decodes.
+
+All decoders give Pillow's pixels, byte by byte, as all use libjpeg-turbo; the others are faster. They get the JPEGs of
+one or three components. What else there is, PNG and CMYK, stays with Pillow.
+
+Departures from what a viewer shows: the orientation in EXIF is ignored, as torchvision's ImageFolder and timm do;
+transparency is dropped, the colours below it stay. Letters: H height, W width.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+
+from subquad.errors import DataError
+
+Decoder = Literal["pillow", "torchvision", "simplejpeg"]
+
+MAX_PIXELS = 89_478_485
+"""H x W of the largest picture that Pillow takes without a warning: 256 MiB of RGB."""
+
+_START, _END = b"\xff\xd8", b"\xff\xd9"
+"""Of a JPEG."""
+
+_DEEP = ("I", "F")
+"""What Pillow's modes of more than 8 bits a channel begin with; its conversion would clip and not scale."""
+
+
+class UnreadableImage(Exception):
+    """A picture that cannot be decoded; the message is the reason."""
+
+
+def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """The picture as (H, W, 3) uint8, RGB; gray ones have three equal channels.
+
+    Args:
+        data: a whole JPEG or PNG file, recognised by content, whatever its name says.
+        decoder: what reads most JPEGs.
+        max_pixels: H x W of the largest picture that is decoded; at most `MAX_PIXELS`.
+
+    Raises:
+        UnreadableImage: another format, damaged, cut off, more than 8 bits a channel, or too large.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    if data.startswith(_START) and data.rfind(_END) < 0:  # or half of it would be decoded first
+        raise UnreadableImage("cut off: a JPEG without its end")
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > max_pixels:
+                raise UnreadableImage(f"{image.width} x {image.height} pixels, more than {max_pixels:,}")
+            if image.mode.startswith(_DEEP):
+                raise UnreadableImage(f"more than 8 bits a channel (Pillow's mode {image.mode})")
+            if image.format == "JPEG" and image.mode in ("RGB", "L") and decoder != "pillow":
+                return _FAST[decoder](data)
+            return np.array(image.convert("RGB"))
+    except UnreadableImage:
+        raise
+    except UnidentifiedImageError:  # its text is the address of a Python object
+        raise UnreadableImage("no JPEG or PNG, or damaged at its start") from None
+    except Exception as error:  # a damaged picture fails in any way there is
+        raise UnreadableImage(f"cannot be decoded ({' '.join(str(error).split())[:200]})") from None
+
+
+def check_decoder(decoder: Decoder) -> None:
+    """Refuse a decoder that is not installed.
+
+    Raises:
+        DataError: how to install it.
+    """
+    for module, extra in {"PIL": "vision", decoder: "jpeg" if decoder == "simplejpeg" else "vision"}.items():
+        if module != "pillow" and find_spec(module) is None:
+            raise DataError(f"pictures need {module}, which is not installed: pip install 'subquad[{extra}]'")
+
+
+def _torchvision(data: bytes) -> np.ndarray:
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    pixels: Any = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
+    return pixels.permute(1, 2, 0).numpy()
+
+
+def _simplejpeg(data: bytes) -> np.ndarray:
+    from simplejpeg import decode_jpeg
+
+    return decode_jpeg(data, "RGB")
+
+
+_FAST: dict[str, Callable[[bytes], np.ndarray]] = {"torchvision": _torchvision, "simplejpeg": _simplejpeg}

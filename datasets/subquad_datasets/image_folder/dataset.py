@@ -1,0 +1,238 @@
+"""Folders of pictures as a data set: which there are, their splits, and what is remembered of their bytes.
+
+N pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, hashed, stratified_validation
+from subquad.errors import DataError
+from subquad.suggest import did_you_mean
+from subquad_datasets.augment.split import PictureSplit
+from subquad_datasets.decode import Decoder, UnreadableImage, check_decoder, decode
+from subquad_datasets.guesses import majority
+from subquad_datasets.image.files import ENDINGS, find_images
+from subquad_datasets.image_folder import Config
+from subquad_datasets.prepared import prepare_once
+from subquad_datasets.text.source import fingerprint, list_files
+
+VERSION = 1
+_DIGESTS = "digests.npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderSplit(PictureSplit):
+    """Picture files.
+
+    Attributes:
+        files: one a sample.
+        hashes: (N,) uint64 of their bytes; empty where nobody asks.
+        decoder: what reads JPEGs.
+        max_pixels: larger pictures are not read.
+    """
+
+    files: tuple[Path, ...]
+    hashes: np.ndarray
+    decoder: Decoder
+    max_pixels: int
+
+    def picture(self, index: int) -> np.ndarray:
+        try:
+            data = self.files[index].read_bytes()
+        except OSError as error:
+            raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
+        return decode(data, self.decoder, max_pixels=self.max_pixels)
+
+    def name(self, index: int) -> str:
+        return str(self.files[index % len(self)])
+
+    def digests(self) -> np.ndarray:
+        return self.hashes
+
+    def rows(self, chosen: np.ndarray) -> FolderSplit:
+        """Some of the samples."""
+        files = tuple(self.files[row] for row in chosen.tolist())
+        return replace(self, files=files, labels=self.labels[chosen], hashes=self.hashes[chosen])
+
+
+class ImageFolder(Dataset):
+    """Pictures in folders of classes. Bytes of TRAIN and TEST are hashed once; pictures of TEST are not decoded."""
+
+    config: Config
+
+    def prepare(self) -> None:
+        """Hash the files, so that copies of TRAIN in TEST show before anything is trained."""
+        check_decoder(self.config.decoder)
+        self.prepared_test()
+
+    def prepared_test(self) -> FolderSplit:
+        return self.load("test")
+
+    def describe(self) -> DataSpec:
+        size = self.config.size
+        return DataSpec.images(
+            size,
+            size,
+            num_classes=len(self._classes),
+            class_names=self._classes,
+            sizes=self._sizes(),
+            notes=self._notes,
+        )
+
+    def load(self, name: SplitName) -> FolderSplit:
+        """Open a split. "train" and "trainval" are changed at random.
+
+        Raises:
+            DataError: folders that are missing, empty or of other classes, or no part can be cut.
+        """
+        if name == "test":
+            return self._parts[1]
+        if name == "trainval":
+            return replace(self._parts[0], training=True)
+        part = self._parts[0].rows(self._cut[("train", "validation").index(name)])
+        return replace(part, training=name == "train")
+
+    def open_file(self, path: Path, *, labelled: bool) -> FolderSplit:
+        """A picture, or those of a folder by name; where labelled, of its folders, which have the names of classes.
+
+        Raises:
+            DataError: there are none, or of a class that TRAIN has not; and as they are fetched, one cannot be read.
+        """
+        if labelled:
+            found = self._found(path)
+        else:
+            files = tuple(list_files(path, *ENDINGS)) if path.is_dir() else (path,)
+            found = self._split(files, np.full(len(files), NO_LABEL))
+        if not len(found):
+            raise DataError(f"{path}: no pictures ({', '.join(ENDINGS)})")
+        return replace(found, strict=True)
+
+    def reference_scores(self, split: Split) -> dict[str, float]:
+        """`majority`: always the commonest class."""
+        return majority(self._parts[0], split)
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.config.path).absolute()
+
+    @cached_property
+    def _classes(self) -> tuple[str, ...]:
+        return _classes(self._train_folder)
+
+    @property
+    def _train_folder(self) -> Path:
+        return self._path / "train" if (self._path / "train").is_dir() else self._path
+
+    @cached_property
+    def _parts(self) -> tuple[FolderSplit, FolderSplit]:
+        """All of TRAIN, the pictures of a folder `validation` last, and TEST."""
+        fraction, test = self.config.test_fraction, self._path / "test"
+        if not self._path.is_dir():
+            raise DataError(f"dataset.params.path: {self._path} is not a folder")
+        if self._train_folder == self._path and test.is_dir():
+            raise DataError(f"dataset.params.path: {self._path} has a folder test, but none train")
+        if test.is_dir() == (fraction is not None):
+            raise DataError(_about_test(test, fraction))
+        train = self._found(self._train_folder)
+        if self._validation:
+            train = _joined(train, self._found(self._validation))
+        train = self._hashed(train)
+        if fraction is None:
+            return train, self._hashed(self._found(test))
+        rest, held = self._stratified(train, fraction)
+        return train.rows(rest), replace(train.rows(held), notes=())
+
+    @property
+    def _validation(self) -> Path | None:
+        """The folder of the validation part; below a folder of classes one of that name is a class."""
+        found = self._path / "validation"
+        return found if found.is_dir() and self._train_folder != self._path else None
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        if self.config.test_fraction is None:
+            return ()
+        train, test = map(len, self._parts)
+        return (f"TEST is a part of the pictures ({test} of {train + test}), drawn with seed {self.config.split_seed}",)
+
+    def _sizes(self) -> dict[str, int]:
+        sizes = {"trainval": len(self._parts[0])}
+        try:
+            return {**dict(zip(("train", "validation"), map(len, self._cut), strict=True)), **sizes}
+        except DataError:  # too few pictures of a class: `trainval` still works, `load("train")` says why it does not
+            return sizes
+
+    @cached_property
+    def _cut(self) -> tuple[np.ndarray, np.ndarray]:
+        train, folder = self._parts[0], self._validation
+        if folder is None:
+            return self._stratified(train, self.config.validation_fraction)
+        own = np.array([file.is_relative_to(folder) for file in train.files])
+        return np.flatnonzero(~own), np.flatnonzero(own)
+
+    def _stratified(self, split: FolderSplit, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+        return stratified_validation(split.labels, fraction, self.config.split_seed, split.digests())
+
+    def _found(self, folder: Path) -> FolderSplit:
+        """The pictures of a folder of classes, not hashed."""
+        if wrong := sorted(set(_classes(folder)) - set(self._classes)):
+            known = f"no class of TRAIN{did_you_mean(wrong[0], self._classes)}"
+            raise DataError(f"{folder / wrong[0]}: {known}; TRAIN has {', '.join(self._classes[:10])}")
+        found = find_images(folder.parent, None, folder.name)
+        assert found is not None
+        labels = [self._classes.index(place[0]) for place in found.places]
+        return self._split(tuple(found.files()), np.array(labels, np.int64))
+
+    def _split(self, files: tuple[Path, ...], labels: np.ndarray) -> FolderSplit:
+        config = self.config
+        reading = {"decoder": config.decoder, "max_pixels": config.max_pixels}
+        return FolderSplit(config=config, labels=labels, files=files, hashes=np.zeros(0, np.uint64), **reading)
+
+    def _hashed(self, split: FolderSplit) -> FolderSplit:
+        key = {"set": "image-folder", "version": VERSION, "files": fingerprint(split.files)}
+
+        def build(folder: Path) -> dict[str, Any]:
+            np.save(folder / _DIGESTS, hashed(_contents(split.files)))
+            return {"pictures": len(split), "folder": str(self._path)}
+
+        return replace(split, hashes=np.load(prepare_once(self.root / "image-folder", key, build) / _DIGESTS))
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    """Names of the folders in it, sorted; each must have pictures."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    if empty := [name for name in names if not list_files(folder / name, *ENDINGS)]:
+        raise DataError(f"{folder / empty[0]}: no pictures ({', '.join(ENDINGS)}) of this class")
+    if not names:
+        raise DataError(f"{folder}: no folders of classes")
+    return tuple(names)
+
+
+def _about_test(test: Path, fraction: float | None) -> str:
+    if fraction is None:
+        return (
+            f"{test}: no such folder, and every protocol tests on it: add it, or give dataset.params.test_fraction=0.2"
+        )
+    return f"dataset.params.test_fraction: got {fraction:g}, but there is {test}; leave it null"
+
+
+def _joined(first: FolderSplit, second: FolderSplit) -> FolderSplit:
+    return replace(first, files=first.files + second.files, labels=np.concatenate([first.labels, second.labels]))
+
+
+def _contents(files: tuple[Path, ...]) -> Iterator[bytes]:
+    for file in files:
+        try:
+            yield file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror or error}") from error

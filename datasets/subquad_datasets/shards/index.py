@@ -1,0 +1,227 @@
+"""The index of a shard: which samples it has, where they are, and the sha256 of each and of the whole.
+
+SHARD.index is one line of JSON, the rows as they are in memory, and the sha256 of both. It is made by one pass over the
+shard, which is never unpacked: no name in it can lead anywhere, and only labels are looked into.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from subquad.errors import DataError
+from subquad.storage import place_at, put, reaching
+
+SUFFIX = ".index"
+IMAGES, LABEL = ("jpg", "jpeg", "png"), "cls"
+
+_FORMAT = 1
+_END = bytes(1024)
+"""What every whole tar ends with."""
+_AT_ONCE = 1 << 16
+_MOST_CLASSES, _MOST_SHARDS = 1_000_000, 100_000
+_MAGIC = re.compile(r"[*?[]").search
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """What a shard holds. N samples.
+
+    Attributes:
+        name: of the shard's file.
+        size: its bytes.
+        sha256: of the file, in hexadecimal digits.
+        rows: (N,) structured: `key` bytes, `offset` and `size` of the picture in the file, `label`, `sha256` of the
+            picture (32 bytes).
+    """
+
+    name: str
+    size: int
+    sha256: str
+    rows: np.ndarray
+
+
+def row_type(width: int) -> np.dtype:
+    """The type of an index's rows, for keys of at most so many bytes."""
+    return np.dtype([("key", f"S{width}"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i4"), ("sha256", "u1", 32)])
+
+
+def write_index(shard: Path) -> ShardIndex:
+    """Read a shard, and write its index beside it.
+
+    Raises:
+        DataError: the shard cannot be read; or what is wrong with it, and with which of its members.
+        DiskError: the index cannot be written.
+    """
+    with reaching(shard, DataError):
+        index = _read_shard(shard)
+    head = {"format": _FORMAT, "name": index.name, "size": index.size, "sha256": index.sha256}
+    head["key_bytes"] = index.rows.dtype["key"].itemsize
+    content = json.dumps(head).encode() + b"\n" + index.rows.tobytes()
+    put({index_path(shard): content + hashlib.sha256(content).digest()})
+    return index
+
+
+def index_path(shard: Path) -> Path:
+    """Where the index of a shard is."""
+    return shard.with_name(shard.name + SUFFIX)
+
+
+def read_index(shard: Path) -> ShardIndex:
+    """The index of a shard, which must still have the size that the index says.
+
+    Raises:
+        DataError: shard or index are missing, not readable, damaged, or do not belong together.
+    """
+    path = index_path(shard)
+    try:
+        size, data = shard.stat().st_size, path.read_bytes()
+    except FileNotFoundError as error:
+        remedy = f"; make it: subquad data index {shard}" if error.filename == str(path) else ""
+        raise DataError(f"{error.filename}: does not exist{remedy}") from None
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    index = _parsed(path, data)
+    if size != index.size:
+        raise DataError(
+            f"{shard}: has {size:,} bytes, and its index says {index.size:,}: it was cut off or replaced; bring it "
+            f"here again, or make the index anew: subquad data index {shard}"
+        )
+    return index
+
+
+def _parsed(path: Path, data: bytes) -> ShardIndex:
+    content = data[:-32]
+    if hashlib.sha256(content).digest() != data[-32:]:
+        shard = path.with_name(path.name.removesuffix(SUFFIX))
+        raise DataError(f"{path}: damaged, or no index of a shard; make it anew: subquad data index {shard}")
+    line, _, rows = content.partition(b"\n")
+    head = json.loads(line)
+    if head["format"] != _FORMAT:
+        raise DataError(f"{path}: has format {head['format']}, this subquad reads {_FORMAT}; make it anew")
+    return ShardIndex(head["name"], head["size"], head["sha256"], np.frombuffer(rows, row_type(head["key_bytes"])))
+
+
+def find_shards(patterns: Sequence[str], folder: str = "") -> list[Path]:
+    """The shards that names or patterns mean, in order: `*`, `?` and `[...]` in the file's name, {000..999} anywhere.
+
+    Args:
+        patterns: at least one.
+        folder: what they are seen from; a folder, or an address s3://..., gs://...
+
+    Raises:
+        DataError: one matches nothing, a shard is named twice, or there are too many.
+        ConfigError: an address of another kind.
+    """
+    found = [path for pattern in patterns for path in _matching(pattern, folder)]
+    path, times = Counter(found).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{path}: named {times} times")
+    return found
+
+
+def _matching(pattern: str, folder: str) -> list[Path]:
+    if any(abs(int(first) - int(last)) > _MOST_SHARDS for first, last in re.findall(r"{(-?\d+)\.\.(-?\d+)", pattern)):
+        raise DataError(f"{pattern}: means more than {_MOST_SHARDS:,} shards")
+    names = [pattern]
+    if "{" in pattern:
+        from braceexpand import braceexpand
+
+        names = list(islice(braceexpand(pattern), _MOST_SHARDS))
+    paths = [place_at(f"{folder}/{name}" if folder else name) for name in names]
+    with reaching(paths[0].parent, DataError):
+        found = [a for path in paths for a in (sorted(path.parent.glob(path.name)) if _MAGIC(path.name) else [path])]
+    if not found:
+        raise DataError(f"{Path(folder) / pattern}: no shard has such a name")
+    return found
+
+
+class _Member(NamedTuple):
+    key: str
+    ending: str
+    offset: int
+    data: bytes
+
+
+class _Summed:
+    """A stream that keeps the size, the sha256 and the end of what went through it."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream, self.sha256, self.size, self.end = stream, hashlib.sha256(), 0, b""
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.sha256.update(data)
+        self.size += len(data)
+        self.end = (self.end + data)[-len(_END) :] if data else self.end
+        return data
+
+
+def _read_shard(shard: Path) -> ShardIndex:
+    with shard.open("rb") as file:
+        stream = _Summed(file)
+        try:
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=_AT_ONCE) as tar:  # type: ignore[arg-type]
+                rows = list(_rows(shard, tar))
+        except tarfile.TarError as error:
+            raise DataError(f"{shard}: no plain tar, damaged or cut off ({error})") from error
+        while stream.read(_AT_ONCE):
+            pass
+    if stream.end != _END:
+        raise DataError(f"{shard}: cut off: a tar ends with two empty blocks")
+    if not rows:
+        raise DataError(f"{shard}: holds no samples")
+    width = max(len(row[0]) for row in rows)
+    return ShardIndex(shard.name, stream.size, stream.sha256.hexdigest(), np.array(rows, row_type(width)))
+
+
+def _rows(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple]:
+    """A row for each sample: those of WebDataset, members one after the other that differ in their endings only."""
+    seen = set[str]()
+    for key, members in groupby(_members(shard, tar), key=lambda member: member.key):
+        parts = list(members)
+        if key in seen:
+            raise DataError(f"{shard}: sample {key} is there twice, or its members are not side by side")
+        seen.add(key)
+        image = _only(shard, key, [one for one in parts if one.ending in IMAGES], f"picture ({', '.join(IMAGES)})")
+        label = _only(shard, key, [one for one in parts if one.ending == LABEL], f"label ({LABEL})")
+        sha256 = np.frombuffer(hashlib.sha256(image.data).digest(), np.uint8)
+        yield key.encode(errors="surrogateescape"), image.offset, len(image.data), _label(shard, label), sha256
+
+
+def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
+    from webdataset.tariterators import base_plus_ext
+
+    for member in tar:
+        if member.isdir():
+            continue
+        if not member.isreg() or PurePosixPath(member.name).is_absolute() or ".." in PurePosixPath(member.name).parts:
+            raise DataError(f"{shard}: member {member.name!r} is a link, a device or a path that leads elsewhere")
+        key, ending = base_plus_ext(member.name)
+        if key is not None and ending is not None:  # as WebDataset passes over hidden files and such
+            ending = ending.lower()
+            stream = tar.extractfile(member) if ending in (*IMAGES, LABEL) else None
+            yield _Member(key, ending, member.offset_data, stream.read() if stream else b"")
+
+
+def _only(shard: Path, key: str, found: list[_Member], what: str) -> _Member:
+    if len(found) != 1:
+        raise DataError(f"{shard}: sample {key} has {'no' if not found else 'more than one'} {what}")
+    return found[0]
+
+
+def _label(shard: Path, member: _Member) -> int:
+    text = member.data.strip()
+    if not (text.isdigit() and len(text) < 8 and int(text) < _MOST_CLASSES):
+        raise DataError(f"{shard}: the label of sample {member.key} is {text[:20]!r}, must be 0 to {_MOST_CLASSES - 1}")
+    return int(text)

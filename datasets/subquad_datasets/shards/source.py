@@ -1,0 +1,162 @@
+"""Where the pictures of new shards come from: folders of classes, or the archives of ILSVRC. Nothing is unpacked."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NamedTuple
+
+from subquad.errors import DataError
+from subquad.suggest import did_you_mean
+from subquad_datasets.shards.index import IMAGES
+
+_ENDINGS = tuple(f".{one}" for one in IMAGES)
+
+
+class Picture(NamedTuple):
+    """One file to be sharded, in a file of the disk.
+
+    Attributes:
+        key: what the sample is called in the shard; it has no dot, at which WebDataset would cut it.
+        kind: the name of its class.
+        file: where its bytes are,
+        offset: from where, and
+        size: how many.
+    """
+
+    key: str
+    kind: str
+    file: str
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        """Its bytes.
+
+        Raises:
+            DataError: the file has become shorter.
+        """
+        with open(self.file, "rb") as stream:
+            stream.seek(self.offset)
+            data = stream.read(self.size)
+        if len(data) != self.size:
+            raise DataError(f"{self.file}: {self.key} has {len(data)} of {self.size} bytes")
+        return data
+
+
+def find_pictures(source: Path, labels: Path | None = None) -> list[Picture]:
+    """All pictures of a source, by class and name.
+
+    Args:
+        source: a folder `<class>/*.jpg`; or a tar of tars `<class>.tar`, as ILSVRC2012_img_train.tar; or, with
+            `labels`, a tar of pictures, as ILSVRC2012_img_val.tar.
+        labels: a text file: `<file name> <class>` in each line, with blanks or a comma between (more fields are passed
+            over, names may lack their ending); or one class a line, for the pictures by name.
+
+    Raises:
+        DataError: another layout, no pictures, or two of the same key.
+        OSError: it cannot be read.
+    """
+    if source.is_dir() and labels is not None:
+        raise DataError(f"--labels has no effect with a folder: the folders in {source} name the classes")
+    found = list(_folder(source) if source.is_dir() else _archive(source, labels))
+    if not found:
+        raise DataError(f"{source}: no pictures: needs <class>/*{', *'.join(_ENDINGS)}, or tars of them")
+    key, times = Counter(one.key for one in found).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{source}: {times} pictures would have the key {key}: rename all but one")
+    return sorted(found, key=lambda one: (one.kind, one.key))
+
+
+def read_classes(path: Path) -> list[str]:
+    """The class names of a file, one a line.
+
+    Raises:
+        DataError: it holds none, or one twice.
+        OSError: it cannot be read.
+    """
+    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not names:
+        raise DataError(f"{path}: holds no class")
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{path}: class {name} is there {times} times")
+    return names
+
+
+def chosen_classes(path: Path, known: Sequence[str]) -> list[str]:
+    """The classes that a file names, in the order in which they are known; words after a name are for readers.
+
+    Raises:
+        DataError: one is not known.
+    """
+    lines, there = read_classes(path), set(known)
+    names = {line if line in there else line.split()[0] for line in lines}
+    if unknown := min(names - there, default=None):
+        near = did_you_mean(unknown, known)
+        raise DataError(f"{path}: class {unknown} is not among the {len(known)} there are{near}")
+    return [one for one in known if one in names]
+
+
+def _folder(source: Path) -> Iterator[Picture]:
+    with os.scandir(source) as entries:
+        kinds = sorted(entry.name for entry in entries if entry.is_dir())
+    for kind in kinds:
+        with os.scandir(source / kind) as entries:
+            for entry in entries:
+                if entry.name.lower().endswith(_ENDINGS) and entry.is_file():
+                    yield Picture(_key(entry.name, f"{kind}/"), kind, entry.path, 0, entry.stat().st_size)
+
+
+def _archive(source: Path, labels: Path | None) -> Iterator[Picture]:
+    try:
+        with source.open("rb") as stream:
+            members = list(_members(stream))
+            if labels is not None:
+                yield from _labelled(source, members, labels)
+                return
+            for outer in members:
+                if outer.name.endswith(".tar"):
+                    kind = PurePosixPath(outer.name).stem
+                    for one in _members(stream, outer.offset_data):
+                        if one.name.lower().endswith(_ENDINGS):
+                            yield Picture(_key(one.name, f"{kind}/"), kind, str(source), one.offset_data, one.size)
+    except tarfile.TarError as error:
+        raise DataError(f"{source}: no folder and no plain tar, damaged or cut off ({error})") from error
+
+
+def _members(stream: BinaryIO, start: int = 0) -> Iterator[tarfile.TarInfo]:
+    """Files of a tar that begins at an offset of a stream; their offsets are the stream's."""
+    stream.seek(start)
+    with tarfile.open(fileobj=stream, mode="r:") as tar:
+        yield from (member for member in tar.getmembers() if member.isreg())
+
+
+def _labelled(source: Path, members: list[tarfile.TarInfo], labels: Path) -> Iterator[Picture]:
+    pictures = sorted((one for one in members if one.name.lower().endswith(_ENDINGS)), key=lambda one: one.name)
+    kinds = _kinds(labels, [_key(one.name) for one in pictures])
+    for one in pictures:
+        if (name := _key(one.name)) not in kinds:
+            raise DataError(f"{labels}: names no class for {one.name} of {source}")
+        yield Picture(name, kinds[name], str(source), one.offset_data, one.size)
+
+
+def _kinds(labels: Path, names: Sequence[str]) -> dict[str, str]:
+    """The class of each picture, by key."""
+    lines = [re.split(r"[\s,]+", line.strip()) for line in labels.read_text(encoding="utf-8").splitlines()]
+    if any(len(line) > 1 for line in lines):
+        return {_key(line[0]): line[1] for line in lines if len(line) > 1}
+    kinds = [line[0] for line in lines if line[0]]
+    if len(kinds) != len(names):
+        raise DataError(f"{labels}: {len(kinds)} classes for {len(names)} pictures")
+    return dict(zip(names, kinds, strict=True))
+
+
+def _key(name: str, above: str = "") -> str:
+    path = PurePosixPath(name)
+    stem = path.name[: -len(path.suffix)] if path.suffix.lower() in _ENDINGS else path.name
+    return above + stem.replace(".", "_")

@@ -1,0 +1,149 @@
+"""What `subquad data` shows: prepared folders, descriptions, and pictures of training samples. N samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from subquad.data import NO_LABEL, ArrayBatch, Dataset, DataSpec
+from subquad.errors import DataError
+from subquad.runs import touching
+from subquad_datasets.prepared import MANIFEST, fault_of, read_manifest
+
+_WIDTH, _HEIGHT = 62, 15
+"""Letters of a line, and lines, of a text that is drawn."""
+
+_UNTOLD = ("set", "version", "files")
+
+
+def prepared_folders(root: Path, *, sums: bool = False) -> Iterator[dict[str, Any]]:
+    """What lies prepared below a folder: `folder`, `bytes`, `time` of writing, `fault` ("" where none) and `about`.
+
+    Args:
+        sums: compare the sha256 of all files.
+    """
+    for path in sorted(root.glob(f"*/*/{MANIFEST}")):
+        folder = path.parent
+        try:
+            manifest = read_manifest(folder)
+        except DataError:
+            said, size = {}, 0
+        else:
+            said = {**manifest.key, **manifest.facts}
+            size = sum(file["size"] for file in manifest.files.values())
+        yield {
+            "folder": folder.relative_to(root).as_posix(),
+            "bytes": size,
+            "time": datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes"),
+            "fault": fault_of(folder, sums=sums).removeprefix(f"{folder}").strip("/: "),
+            "about": {name: value for name, value in said.items() if name not in _UNTOLD and _is_short(value)},
+        }
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str | int | float) and 0 < len(str(value)) <= 60
+
+
+def described(spec: DataSpec) -> dict[str, Any]:
+    """A description as plain JSON values, without what is empty."""
+    plain = asdict(spec) | {"arrays": {name: [*one.axes, one.dtype] for name, one in spec.arrays.items()}}
+    left_out = {"text", "token_bytes"}
+    return {name: value for name, value in plain.items() if value and name not in left_out}
+
+
+def draw_samples(dataset: Dataset, path: Path, count: int, *, seed: int = 0) -> None:
+    """A PNG of training samples as a model sees them in the first epoch, with their labels.
+
+    Args:
+        count: most samples; they are drawn.
+    """
+    from matplotlib.figure import Figure
+
+    spec, batch = dataset.describe(), _samples(dataset, count, seed)
+    shown = len(batch["inputs"])
+    columns = min(shown, 4)
+    figure = Figure(figsize=(3.2 * columns, 2.4 * -(-shown // columns)), layout="constrained")
+    draw = _drawing(spec)
+    for row in range(shown):
+        axes = figure.add_subplot(-(-shown // columns), columns, row + 1)
+        draw(axes, {name: values[row] for name, values in batch.items()})
+        axes.set_title(
+            _label(spec, {name: values[row] for name, values in batch.items()}), fontsize=8, parse_math=False
+        )
+    with touching(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=100)
+
+
+def _samples(dataset: Dataset, count: int, seed: int) -> ArrayBatch:
+    """Some of the training part; of all of TRAIN where no validation part can be cut."""
+    import torch
+
+    split = dataset.split("train" if "train" in dataset.describe().sizes else "trainval")
+    drawn = np.random.Generator(np.random.Philox(seed)).permutation(len(split))[:count]
+    batch = split.fetch(drawn, epoch=0, seed=seed)
+    finished = split.finish({name: torch.from_numpy(values) for name, values in batch.items()})
+    return {name: values.numpy() for name, values in finished.items()}
+
+
+def _drawing(spec: DataSpec) -> Callable[[Any, ArrayBatch], None]:
+    if "height" in spec.arrays["inputs"].axes:
+        return _image
+    if not spec.vocab_size:
+        return _lines
+    if spec.text is not None:
+        return lambda axes, sample: _text(axes, sample, spec)
+    return _tokens
+
+
+def _image(axes: Any, sample: ArrayBatch) -> None:
+    axes.imshow(sample["inputs"].transpose(1, 2, 0).squeeze(), cmap="gray")
+    axes.set_axis_off()
+
+
+def _lines(axes: Any, sample: ArrayBatch) -> None:
+    axes.plot(sample["inputs"][sample["keep"]], linewidth=0.8)
+    axes.tick_params(labelsize=6)
+
+
+def _text(axes: Any, sample: ArrayBatch, spec: DataSpec) -> None:
+    assert spec.text is not None
+    words = spec.text(sample["inputs"][sample["keep"]].tolist())
+    shown = "".join(letter if letter.isprintable() and letter.isascii() else " " for letter in words)
+    lines = "\n".join(wrap(shown, _WIDTH)[:_HEIGHT])
+    axes.text(0, 1, lines, fontsize=6, va="top", parse_math=False, transform=axes.transAxes)
+    axes.set_axis_off()
+
+
+def _tokens(axes: Any, sample: ArrayBatch) -> None:
+    """Ids from left to right and from top to bottom, in a square where they fill one."""
+    ids = sample["inputs"].astype(float)
+    ids[~sample["keep"]] = np.nan
+    side = int(np.ceil(np.sqrt(len(ids))))
+    square = np.full(side * side, np.nan)
+    square[: len(ids)] = ids
+    axes.imshow(square.reshape(side, side), interpolation="nearest")
+    axes.set_axis_off()
+
+
+def _label(spec: DataSpec, sample: Mapping[str, Any]) -> str:
+    label = sample.get("labels")
+    if label is None:
+        return ""
+    if spec.target == "values":
+        return "\n".join(f"{name} {one:.4g}" for name, one in zip(spec.values, label, strict=True))
+    if spec.target == "multilabel":
+        return ", ".join(name for name, one in zip(spec.class_names, label, strict=True) if one == 1) or "none"
+    if np.ndim(label) or not spec.class_names:
+        return ""
+    if label == NO_LABEL:
+        return "cannot be read" if sample.get("bad", False) else "no label"
+    share = float(sample.get("other_share", 0))
+    other = f" + {share:.0%} {spec.class_names[sample['other_labels']]}" if share else ""
+    return f"{spec.class_names[label]}{other}"

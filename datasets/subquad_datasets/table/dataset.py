@@ -1,0 +1,252 @@
+"""Tables as a data set: which file is what, splits, statistics of TRAIN. N series, L padded length, V labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, stratified_validation
+from subquad.errors import DataError
+from subquad.suggest import did_you_mean
+from subquad_datasets.guesses import labels_of, majority, majority_labels, mean_values
+from subquad_datasets.prepared import alike
+from subquad_datasets.table import Config
+from subquad_datasets.table.series import ENDINGS, PARTS, Series, read_series
+from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, pad
+from subquad_datasets.uea.dataset import SeriesSplit
+
+
+@dataclass(frozen=True)
+class Train:
+    """What is kept of TRAIN, with its validation part.
+
+    Attributes:
+        series: the validation part last, where it is given.
+        validation: (N,) bool, the validation part; None: it is drawn.
+        test: the series of TEST where they stand in the same file.
+    """
+
+    series: Series
+    validation: np.ndarray | None
+    test: Series | None
+
+
+class Table(Dataset):
+    """Series from files of one's own. A file of TEST alone is opened by `load("test")` only.
+
+    Statistics, length and classes come from TRAIN with its validation part.
+    """
+
+    config: Config
+
+    def describe(self) -> DataSpec:
+        target = self.config.target
+        more: dict[str, Any] = {"sizes": self._sizes(), "notes": self._notes, "target": target}
+        if target == "values":
+            more["values"] = self._values
+        else:
+            names = self._classes if target == "class" else self._train.series.names
+            more |= {"num_classes": len(names), "class_names": names}
+        return DataSpec.series(self._max_len, self._train.series.values.shape[1], **more)
+
+    def load(self, name: SplitName) -> SeriesSplit:
+        """Open a split.
+
+        Raises:
+            DataError: malformed or missing files, or too few series to cut a part.
+        """
+        if name == "test":
+            return self._test()
+        whole = self._split(self._train.series, "TRAIN")
+        if name == "trainval":
+            return whole
+        chosen = self._cut[("train", "validation").index(name)]
+        return replace(whole, arrays={key: values[chosen] for key, values in whole.arrays.items()})
+
+    def open_file(self, path: Path, *, labelled: bool) -> SeriesSplit:
+        """A file of the same columns; unlabelled ones need no labels."""
+        return self._split(read_series(path, self.config, labelled=labelled, parts=False), path.name)
+
+    def prepared_test(self) -> SeriesSplit | None:
+        files = self._files
+        return self._test() if "test" not in files or alike(files["train"], files["test"]) else None
+
+    def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float]]:
+        """`majority`, always the commonest class, or the commoner answer for each of several; `mean` of numbers."""
+        train = self.load("trainval")
+        if self.config.target == "class":
+            return majority(train, split)
+        guess = mean_values if self.config.target == "values" else majority_labels
+        return guess(train.labels, labels_of(split))
+
+    @cached_property
+    def _files(self) -> Mapping[str, Path]:
+        """The file of each split; one file with all of them is "train"."""
+        path, config = Path(self.config.path), self.config
+        if not path.exists():
+            raise DataError(f"dataset.params.path: {path} does not exist")
+        found = {"train": path}
+        if path.is_dir():
+            given = {
+                name: [path / f"{name}{end}" for end in ENDINGS if (path / f"{name}{end}").is_file()] for name in PARTS
+            }
+            if twice := [files for files in given.values() if len(files) > 1]:
+                raise DataError(f"{twice[0][0]}: is there twice, also as {twice[0][1].name}")
+            found = {name: files[0] for name, files in given.items() if files}
+        if "train" not in found:
+            raise DataError(f"dataset.params.path: {path} has no train{ENDINGS[0]} ({', '.join(ENDINGS[1:])})")
+        ways = [name for name in ("split", "test_fraction") if getattr(config, name) is not None]
+        ways += ["a test file"] if "test" in found else []
+        if len(ways) != 1:
+            said = "nothing says" if not ways else f"{' and '.join(ways)} both say"
+            raise DataError(
+                f"{path}: {said} which series are the test split; give a test file, dataset.params.split=COLUMN or "
+                "dataset.params.test_fraction=0.2"
+            )
+        if config.split and "validation" in found:
+            raise DataError(
+                f"{found['validation']}: dataset.params.split says the validation part; leave one of them out"
+            )
+        return found
+
+    @cached_property
+    def _train(self) -> Train:
+        files, config = self._files, self.config
+        series = read_series(files["train"], config)
+        if "validation" in files:
+            held = read_series(files["validation"], config)
+            return Train(*_joined(series, held), None)
+        if series.splits is None:
+            return self._held(series) if "test" not in files else Train(series, None, None)
+        if wrong := sorted(set(series.splits.tolist()) - set(PARTS)):
+            raise DataError(
+                f"{series.path}: column {config.split!r} has {wrong[0]!r}, must be train, validation or test"
+                f"{did_you_mean(wrong[0], PARTS)}"
+            )
+        parts = {name: np.flatnonzero(series.splits == name) for name in PARTS}
+        if empty := [name for name in ("train", "test") if not len(parts[name])]:
+            raise DataError(f"{series.path}: no series of split {empty[0]} in column {config.split!r}")
+        rest = series.take(np.flatnonzero(series.splits != "test"))
+        validation = rest.splits == "validation" if len(parts["validation"]) else None
+        return Train(rest, validation, series.take(parts["test"]))
+
+    def _held(self, series: Series) -> Train:
+        assert self.config.test_fraction is not None
+        rest, held = self._drawn(series, self.config.test_fraction)
+        return Train(series.take(rest), None, series.take(held))
+
+    def _drawn(self, series: Series, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+        """A part drawn by class, or of all; copies, or whole groups, stay together."""
+        keys = series.digests()
+        if series.groups is not None:
+            keys = np.unique(series.groups, return_inverse=True)[1].astype(np.uint64)
+        assert series.labels is not None
+        classes = np.unique(series.labels, return_inverse=True)[1] if series.labels.ndim == 1 else np.zeros(len(series))
+        return stratified_validation(classes.astype(np.int64), fraction, self.config.split_seed, keys)
+
+    @cached_property
+    def _cut(self) -> tuple[np.ndarray, np.ndarray]:
+        train = self._train
+        if train.validation is None:
+            return self._drawn(train.series, self.config.validation_fraction)
+        return np.flatnonzero(~train.validation), np.flatnonzero(train.validation)
+
+    def _sizes(self) -> dict[str, int]:
+        sizes = {"trainval": len(self._train.series)}
+        try:
+            return {**dict(zip(("train", "validation"), map(len, self._cut), strict=True)), **sizes}
+        except DataError:  # too few series of a class: `trainval` still works, `load("train")` says why it does not
+            return sizes
+
+    @cached_property
+    def _normalizer(self) -> Normalizer:
+        values = self._train.series.values
+        return fit_normalizer(values) if self.config.normalize else no_normalizer(values.shape[1])
+
+    @property
+    def _max_len(self) -> int:
+        return self.config.max_len or int(self._train.series.lengths.max())
+
+    @cached_property
+    def _classes(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self._train.series.labels.tolist())))  # type: ignore[union-attr]
+
+    @cached_property
+    def _values(self) -> dict[str, tuple[float, float]]:
+        """Mean and deviation of each value over the labels that TRAIN has."""
+        series, found = self._train.series, dict[str, tuple[float, float]]()
+        assert series.labels is not None
+        for name, column in zip(series.names, series.labels.T, strict=True):
+            known = column[~np.isnan(column)]
+            if not len(known) or known.min() == known.max():
+                raise DataError(f"{series.path}: {name!r} has {'one value' if len(known) else 'no value'} in TRAIN")
+            found[name] = float(known.mean()), float(known.std())
+        return found
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        train, notes = self._train, [*self._split(self._train.series, "TRAIN").notes]
+        if self.config.test_fraction is not None and train.test is not None:
+            count = f"{len(train.test)} of {len(train.series) + len(train.test)}"
+            notes.append(f"TEST is a part of the series ({count}), drawn with seed {self.config.split_seed}")
+        if constant := self._normalizer.constant:
+            notes.append(f"constant in TRAIN, set to 0: channel {', '.join(str(one + 1) for one in constant)}")
+        return tuple(notes)
+
+    def _test(self) -> SeriesSplit:
+        series = self._train.test
+        return self._split(read_series(self._files["test"], self.config) if series is None else series, "TEST")
+
+    def _split(self, series: Series, name: str) -> SeriesSplit:
+        """Series with the statistics, the length and the classes of TRAIN."""
+        train = self._train.series
+        if series.values.shape[1] != train.values.shape[1]:
+            raise DataError(f"{series.path}: {series.values.shape[1]} channels, TRAIN has {train.values.shape[1]}")
+        inputs, keep = pad(self._normalizer(series.values), series.lengths, self._max_len)
+        if not np.isfinite(inputs).all():
+            raise DataError(f"{series.path}: values too large for float32 arithmetic; rescale them")
+        clipped, filled = int((series.lengths > self._max_len).sum()), int(series.filled.sum())
+        notes = [f"{clipped} of {len(series)} {name} series clipped to {self._max_len} steps"] if clipped else []
+        notes += [f"{filled} {name} values interpolated"] if filled else []
+        return SeriesSplit({"inputs": inputs, "keep": keep, "labels": self._labels(series)}, tuple(notes))
+
+    def _labels(self, series: Series) -> np.ndarray:
+        """(N,) int64, or (N, V) float32."""
+        target, labels = self.config.target, series.labels
+        if labels is None:
+            missing = np.full((len(series), len(self._train.series.names)), np.nan, np.float32)
+            return np.full(len(series), NO_LABEL) if target == "class" else missing
+        if target == "class":
+            if wrong := sorted(set(labels.tolist()) - set(self._classes)):
+                known = f"{', '.join(self._classes[:10])}{did_you_mean(wrong[0], self._classes)}"
+                raise DataError(f"{series.path}: class {wrong[0]!r} is none of TRAIN: {known}")
+            return np.searchsorted(np.array(self._classes), labels).astype(np.int64)
+        if target == "multilabel" and not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
+            raise DataError(f"{series.path}: labels of target multilabel must be 0, 1 or missing")
+        if labels.shape[1] != len(self._train.series.names):
+            raise DataError(f"{series.path}: {labels.shape[1]} labels, TRAIN has {len(self._train.series.names)}")
+        return labels.astype(np.float32)
+
+
+def _file_of(folder: Path, name: str) -> Path | None:
+    files = [file for end in ENDINGS if (file := folder / f"{name}{end}").is_file()]
+    if len(files) > 1:
+        raise DataError(f"{files[0]}: is there twice, also as {files[1].name}")
+    return files[0] if files else None
+
+
+def _joined(first: Series, second: Series) -> tuple[Series, np.ndarray]:
+    """One after the other, and which are the second's, (N,) bool."""
+    if first.values.shape[1] != second.values.shape[1]:
+        raise DataError(
+            f"{second.path}: {second.values.shape[1]} channels, {first.path.name} has {first.values.shape[1]}"
+        )
+    pairs = {name: (getattr(first, name), getattr(second, name)) for name in ("values", "lengths", "labels", "filled")}
+    groups = None if first.groups is None else np.concatenate([first.groups, second.groups])  # type: ignore[list-item]
+    joined = replace(first, groups=groups, **{name: np.concatenate(pair) for name, pair in pairs.items()})
+    return joined, np.arange(len(joined)) >= len(first)

@@ -1,0 +1,122 @@
+"""The core of AGF: singular vectors, filter and the two products of linear cost, (U * F(sigma)) (V^T value).
+
+Singular vectors, polynomial and products are computed in fp32 at least: softmax over thousands of tokens gives weights
+that fp16 cannot hold. Operation "agf.core": the reference is in plain torch around "agf.filter"; "triton" makes
+everything in two passes over the tokens, three backward, and keeps nothing between them (`kernel.py`).
+
+Letters: B batch, L length, D model width, H heads, E head width, K order.
+Reference: Wi, Choi, Park 2025, Eq. 7-12.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from subquad.nn.kernels import Operation
+from subquad_plugins.agf.filter import Steps, filtered_vectors
+from subquad_plugins.agf.ortho import head_products
+from subquad_plugins.numerics.kernels import FORMATS, fitting_mask, kernels_run
+from subquad_plugins.numerics.tensors import MASKED_LOGIT, wide
+
+WIDEST_HEAD = 128
+"""Head width that the kernel's state still fits for."""
+
+Core = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+class Given(NamedTuple):
+    """What the core is made of.
+
+    Attributes:
+        left: what U is made of, (B, L, D).
+        right: what V is made of, (B, L, D).
+        value: (B, L, D).
+        logits: what sigma is made of, (B, L, D); None: no filter.
+        coefficients: (K+1,) of the filter, float32 at least.
+        steps: see `filter.filtered_vectors`.
+        keep: (B, L) bool, True = real token; the others are left out of V.
+        num_heads: H.
+        activation: of the singular vectors: softmax (U over the features, V over the tokens), sigmoid, tanh or none.
+        singular: S, singular values that are the same for all tokens, (H, E) or (1, 1); None: ones.
+        grams: whether to return U^T U and V^T V.
+    """
+
+    left: Tensor
+    right: Tensor
+    value: Tensor
+    logits: Tensor | None
+    coefficients: Tensor | None
+    steps: Steps | None
+    keep: Tensor | None
+    num_heads: int
+    activation: str = "softmax"
+    singular: Tensor | None = None
+    grams: bool = False
+
+
+def core(given: Given) -> Core:
+    """(U * F(sigma)) S (V^T value) per head.
+
+    Returns:
+        (B, L, D) in the dtype of value, and both products (B, H, E, E) or None.
+    """
+    return _CORE(given.left, given)
+
+
+def _plain(_: Tensor, given: Given) -> Core:
+    left, right = _vectors(given)
+    products = _grams(left, right, given)
+    summary = head_products(right, wide(given.value), given.num_heads)
+    if given.singular is not None:
+        summary = summary * given.singular.to(summary.dtype)[..., None]
+    if given.logits is not None and given.coefficients is not None:
+        left = filtered_vectors(left, wide(given.logits), given.coefficients, given.steps)
+    heads = left.unflatten(-1, (given.num_heads, -1)).transpose(1, 2)
+    return (heads @ summary).transpose(1, 2).flatten(2).to(given.value.dtype), *products
+
+
+_CORE = Operation("agf.core", reference=_plain)
+
+
+def _vectors(given: Given) -> tuple[Tensor, Tensor]:
+    """U and V, (B, L, D) each: U activated along each head's features, V along the tokens."""
+    left, right, keep, activation = wide(given.left), wide(given.right), given.keep, given.activation
+    if activation == "softmax":
+        right = right if keep is None else right.masked_fill(~keep[..., None], MASKED_LOGIT)
+        return torch.softmax(left.unflatten(-1, (given.num_heads, -1)), -1).flatten(-2), torch.softmax(right, 1)
+    activate = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "none": torch.clone}[activation]
+    right = activate(right)
+    return activate(left), right if keep is None else right.masked_fill(~keep[..., None], 0.0)
+
+
+def _grams(left: Tensor, right: Tensor, given: Given) -> tuple[Tensor | None, Tensor | None]:
+    if not given.grams:
+        return None, None
+    return head_products(left, left, given.num_heads), head_products(right, right, given.num_heads)
+
+
+def _fits(left: Tensor, given: Given) -> bool:
+    """Whether the kernel takes it."""
+    logits, coefficients = given.logits, given.coefficients
+    if logits is None or coefficients is None or given.singular is not None or given.activation != "softmax":
+        return False
+    others = (given.right, given.value, logits)
+    alike = all(one.dtype == left.dtype and one.shape == left.shape for one in others) and fitting_mask(
+        given.keep, left
+    )
+    narrow = left.shape[2] // given.num_heads <= WIDEST_HEAD
+    return alike and coefficients.dtype == torch.float32 and narrow and kernels_run() and bool(left.numel())
+
+
+@_CORE.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
+def _triton(_: Tensor, given: Given) -> Core:
+    """The products for the loss are made apart, in plain torch."""
+    from subquad_plugins.agf.kernel import Core as Fused
+
+    mixed = Fused.apply(*given[: given._fields.index("activation")])
+    if not given.grams:
+        return mixed, None, None  # pyright: ignore[reportReturnType]
+    return mixed, *_grams(*_vectors(given), given)  # pyright: ignore[reportReturnType]

@@ -1,0 +1,93 @@
+"""Kernels that a network makes of positions: k_t = MLP(z_t) exp(-decay t), with sines between its layers.
+
+A position is t = n / (N - 1) for token n of at most N, and its features are z = (t, cos, -sin of frequencies of 2 pi n
+/ N). So the longest sequence is part of what the weights mean.
+
+Letters: B batch, L length, N longest sequence, D channels, W width of the network, M features.
+Reference: Poli et al. 2023, Hyena, Eq. 7 and Section 3.3; constants as in the authors' code.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from subquad.errors import PluginError
+from subquad.nn import ParameterRule
+from subquad.plugin import Site
+from subquad_plugins.hyena import FilterConfig
+from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.wavelet.atrous import last_tokens
+
+FAST, SLOW, TARGET = 0.3, 1.5, 1e-2
+"""Channels fall to TARGET between these shares of the longest sequence."""
+
+FREE = ParameterRule(weight_decay=False)
+"""For the network's weights, which the authors train without decay."""
+
+
+class ImplicitFilter(nn.Module):
+    """Kernels of D channels.
+
+    Args:
+        config: see `FilterConfig`.
+        site: its longest sequence is N.
+        channels: D.
+
+    Raises:
+        PluginError: the longest sequence is not known.
+    """
+
+    def __init__(self, config: FilterConfig, site: Site, channels: int):
+        super().__init__()
+        if not site.max_len:
+            raise PluginError("kernels made of positions need the length of the longest sequence, which is not known")
+        self.max_len, self.channels, self.features = site.max_len, channels, config.position_dim
+        widths = [config.position_dim] + [config.filter_dim] * (config.filter_layers + 1)
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.last = nn.Linear(config.filter_dim, channels, bias=False)
+        self.frequency = nn.Parameter(torch.full((config.filter_dim,), config.sine_frequency))
+
+    def kernel(self, length: int) -> Tensor:
+        """(D, length), of at least fp32.
+
+        Raises:
+            PluginError: more tokens than N.
+        """
+        if length > self.max_len:
+            raise PluginError(f"got {length} positions, and kernels were made for {self.max_len}")
+        place = torch.arange(length, device=self.frequency.device, dtype=wide(self.frequency).dtype)
+        t = place / max(self.max_len - 1, 1)
+        bands = (self.features - 1) // 2
+        rates = torch.linspace(1e-4, bands - 1, bands, device=t.device, dtype=t.dtype)
+        angles = torch.outer(place, rates) * (2 * math.pi / self.max_len)
+        hidden = torch.cat([t[:, None], angles.cos(), -angles.sin()], 1)
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            hidden = torch.sin(wide(self.frequency) * F.linear(hidden, wide(layer.weight), wide(layer.bias)))
+        decay = math.log(TARGET) * torch.linspace(1 / SLOW, 1 / FAST, self.channels, device=t.device, dtype=t.dtype)
+        return (F.linear(hidden, wide(self.last.weight)) * torch.exp(t[:, None] * decay)).T
+
+    def start(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        """What `step` needs of x (B, L, D), real tokens first: the last N - 1, (B, N - 1, D), the newest last."""
+        lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
+        return last_tokens(x, lengths, self.max_len - 1)
+
+
+def real(x: Tensor, keep: Tensor | None) -> Tensor:
+    """Zeros at padding."""
+    return x if keep is None else x.masked_fill(~keep[..., None], 0.0)
+
+
+def long_conv_step(x: Tensor, past: Tensor, kernel: Tensor) -> Tensor:
+    """The causal convolution at the next token: x (B, 1, D), past (B, N - 1, D), kernel (D, N)."""
+    return torch.einsum("bnd,dn->bd", torch.cat([past, x], 1), kernel.flip(1))[:, None]
+
+
+def grown(past: Tensor, x: Tensor) -> Tensor:
+    """The newest tokens, (B, N - 1, D), one of which is x (B, 1, D)."""
+    return torch.cat([past, x], 1)[:, 1:]

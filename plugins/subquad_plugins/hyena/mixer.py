@@ -1,0 +1,73 @@
+"""Hyena: v <- k * (x_i v) for each order, with long convolutions, then out = W_o (x_0 v).
+
+x_0 .. x_{K-1} and v are projections, convolved over a few tokens. Each convolution adds its input times a bias.
+
+Letters: B batch, L length, D model width, K order.
+Reference: Poli et al. 2023, Hyena, Definition 3.1; the bias as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subquad.nn import Cache, ParameterRule, TokenMixer
+from subquad.plugin import Site
+from subquad_plugins.hyena import Config
+from subquad_plugins.hyena.filter import FREE, ImplicitFilter, grown, long_conv_step, real
+from subquad_plugins.numerics.long_conv import causal_conv
+from subquad_plugins.numerics.short_conv import ShortConv
+
+
+class Hyena(TokenMixer):
+    """Hyena operator.
+
+    Args:
+        config: see `Config`.
+        site: its longest sequence is that of the kernels.
+    """
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        self.order = config.order
+        self.enter = nn.Linear(site.dim, (config.order + 1) * site.dim)
+        self.conv = ShortConv((config.order + 1) * site.dim, config.conv_kernel)
+        self.filter = ImplicitFilter(config, site, (config.order - 1) * site.dim)
+        self.bias = nn.Parameter(torch.randn(config.order - 1, site.dim))
+        self.out = nn.Linear(site.dim, site.dim)
+
+    def forward(self, x: Tensor, *, keep: Tensor | None = None, carry: Any = None) -> Tensor:
+        return self._mixed(x, keep)[0]
+
+    def parameter_rules(self) -> Mapping[str, ParameterRule]:
+        return {f"filter.{name}": FREE for name, _ in self.filter.named_parameters()}
+
+    @property
+    def caches(self) -> bool:
+        return True
+
+    def prefill(self, x: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        out, past, entered = self._mixed(x, keep)
+        return out, {"past": past, "entered": [self.filter.start(one, keep) for one in entered]}
+
+    def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        out, past, entered = self._mixed(x[:, None], None, cache)
+        after = [grown(*pair) for pair in zip(cache["entered"], entered, strict=True)]
+        return out[:, 0], {"past": past, "entered": after}
+
+    def _mixed(self, x: Tensor, keep: Tensor | None, cache: Cache = None) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Outputs, the short convolution's cache, and what entered each long one; one token where there is a cache."""
+        length = x.shape[1] if cache is None else self.filter.max_len
+        projected, past = self.conv(self.enter(x), keep, None if cache is None else cache["past"])
+        with torch.autocast(x.device.type, enabled=False):
+            first, *gates, v = projected.chunk(self.order + 1, -1)
+            kernels, entered = self.filter.kernel(length).chunk(self.order - 1), []
+            for i, (gate, kernel) in enumerate(zip(reversed(gates), kernels, strict=True)):
+                v = real(v * gate, keep)
+                entered.append(v)
+                y = causal_conv(v, kernel) if cache is None else long_conv_step(v, cache["entered"][i], kernel)
+                v = self.bias[i] * v + y
+        return self.out((first * v).to(x.dtype)), past, entered

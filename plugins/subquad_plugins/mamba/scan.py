@@ -1,0 +1,127 @@
+"""The selective scan, h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t, in time and memory linear in L.
+
+Operation "mamba.scan": the reference makes all states, (B, L, E, N), at once; "pieces" takes them piece by piece, so
+that they stay in the caches, and makes them again in the backward pass from those at the start of each piece.
+
+Letters: B batch, L length, E channels, N state width, T tokens of a piece.
+Reference: Gu and Dao 2023, Mamba, Eq. 2 and Section 3.3.2, whose kernel also makes the states again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.scan import scan
+
+PIECE = 1 << 18
+"""Numbers of the states of a piece: as many as caches hold."""
+
+
+def selective_scan(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None = None, *, zoh: bool = False
+) -> tuple[Tensor, Tensor]:
+    """h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t.
+
+    Args:
+        u: (B, L, E).
+        dt: (B, L, E), 0 at padding.
+        a: A, (E, N), below 0.
+        b: (B, L, N).
+        c: (B, L, N).
+        before: h before the first token, (B, E, N); zeros where None.
+        zoh: a zero-order hold for B, too.
+
+    Returns:
+        y, (B, L, E), and h after the last token, (B, E, N).
+    """
+    return _SCAN(u, dt, a, b, c, before, zoh)
+
+
+def _at_once(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
+) -> tuple[Tensor, Tensor]:
+    decay = torch.exp(dt[..., None] * a)
+    entering = (u[..., None] * ((decay - 1) / a) if zoh else (dt * u)[..., None]) * b[:, :, None]
+    if before is not None:
+        entering = torch.cat([(entering[:, 0] + decay[:, 0] * before)[:, None], entering[:, 1:]], 1)
+    states = scan(decay, entering)
+    return (states @ c[..., None])[..., 0], states[:, -1]
+
+
+_SCAN = Operation("mamba.scan", reference=_at_once)
+
+
+def _small(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool) -> bool:
+    return not zoh and u.shape[1] > 0 and not torch.compiler.is_compiling()
+
+
+@_SCAN.implementation("pieces", devices=("cpu",), when=_small)
+def _pieces(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, before: Tensor | None, zoh: bool
+) -> tuple[Tensor, Tensor]:
+    start = u.new_zeros(len(u), *a.shape) if before is None else before
+    # Tokens first: what a step needs then lies together.
+    y, last = _Pieces.apply(*(x.transpose(0, 1).contiguous() for x in (u, dt, b, c)), a, start)  # pyright: ignore
+    return y.transpose(0, 1), last
+
+
+class _Pieces(torch.autograd.Function):
+    """u and dt (L, B, E), b and c (L, B, N), a (E, N), start (B, E, N) to y (L, B, E) and the last state (B, E, N)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, dt: Tensor, b: Tensor, c: Tensor, a: Tensor, start: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.size = max(1, PIECE // start.numel())
+        y, starts, state = torch.empty_like(u), [], start
+        for part in _parts(len(u), ctx.size):
+            starts.append(state)
+            _, states = _states(u[part], dt[part], b[part], a, state)
+            torch.matmul(states, c[part, ..., None], out=y[part, ..., None])
+            state = states[-1].clone()
+        ctx.save_for_backward(u, dt, b, c, a, torch.stack(starts))
+        return y, state
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        u, dt, b, c, a, starts = ctx.saved_tensors
+        to_y, carried = grads
+        to_u, to_dt, to_b, to_c, to_a = (torch.empty_like(x) for x in (u, dt, b, c, a))
+        to_a.zero_()
+        with torch.autocast(u.device.type, enabled=False):
+            for at, part in reversed(list(enumerate(_parts(len(u), ctx.size)))):
+                decay, states = _states(u[part], dt[part], b[part], a, starts[at])
+                torch.matmul(to_y[part, :, None], states, out=to_c[part, :, None])
+                grad = to_y[part, ..., None] * c[part, :, None]
+                grad[-1] += carried
+                for later in range(len(grad) - 1, 0, -1):
+                    grad[later - 1].addcmul_(decay[later], grad[later])
+                carried = decay[0] * grad[0]
+                entering = (grad @ b[part, ..., None])[..., 0]
+                torch.matmul((dt[part] * u[part])[:, :, None], grad, out=to_b[part, :, None])
+                to_u[part] = entering * dt[part]
+                grad.mul_(decay)
+                grad[1:].mul_(states[:-1])
+                grad[0].mul_(starts[at])
+                to_a += (grad * dt[part, ..., None]).sum((0, 1))
+                to_dt[part] = entering * u[part] + grad.mul_(a).sum(-1)
+        return to_u, to_dt, to_b, to_c, to_a, carried
+
+
+def _parts(length: int, size: int) -> list[slice]:
+    return [slice(at, min(at + size, length)) for at in range(0, length, size)]
+
+
+def _states(u: Tensor, dt: Tensor, b: Tensor, a: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(dt A) and the states after each token of a piece, (T, B, E, N) both."""
+    decay = (dt[..., None] * a).exp_()
+    states = (dt * u)[..., None] * b[:, :, None]
+    for factor, now in zip(decay, states, strict=True):
+        state = now.addcmul_(factor, state)
+    return decay, states

@@ -1,0 +1,54 @@
+"""Two branches made one: gelu(X' + X~ + b), or with a gate G = sigmoid(g), gelu(G X' + (1 - G) X~ + b).
+
+Operation "mdfwa.fusion": the reference is plain torch, "triton" reads each number once (`kernel.py`).
+
+Letters: B batch, L length, D width.
+Reference: MDFWA, Sec. 3.4.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.kernels import FORMATS, kernels_run
+
+
+def fuse(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
+    """The fusion.
+
+    Args:
+        spectral: X', (.., D).
+        banded: X~, likewise.
+        gate: g, likewise, or None.
+        bias: b, (D,).
+
+    Returns:
+        (.., D), in the wider dtype of branches and bias.
+    """
+    return _FUSION(spectral, banded, gate, bias)
+
+
+def _plain(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
+    total = spectral + banded if gate is None else torch.lerp(banded, spectral, torch.sigmoid(gate))
+    return F.gelu(total + bias)
+
+
+_FUSION = Operation("mdfwa.fusion", reference=_plain)
+
+
+def _fits(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> bool:
+    """Whether the kernel takes it."""
+    others = (banded,) if gate is None else (banded, gate)
+    alike = all(one.dtype == spectral.dtype and one.shape == spectral.shape for one in others)
+    alike &= bias.shape == spectral.shape[-1:]
+    return kernels_run() and alike and bias.dtype in FORMATS and spectral.numel() > 0
+
+
+@_FUSION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
+def _triton(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -> Tensor:
+    from subquad_plugins.mdfwa.kernel import Fusion
+
+    return Fusion.apply(spectral, banded, gate, bias)  # pyright: ignore[reportReturnType]

@@ -1,0 +1,130 @@
+"""Attention of a Sparse Transformer: one softmax over near tokens and over regularly placed ones that are far.
+
+Departures from the paper: both parts of a pattern are merged in every head, its second choice of three; a core that is
+not causal sees later tokens by the same rule.
+
+Letters: B batch, H heads, L length, E head width, N blocks, l tokens of a block, S near keys, K far keys, G groups of
+queries that share far keys.
+Reference: Child et al. 2019, sections 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from subquad.errors import PluginError
+from subquad.nn import AttentionCore, Cache
+from subquad.plugin import Site
+from subquad_plugins.numerics.places import among_real
+from subquad_plugins.sparse import Config
+
+
+class Sparse(AttentionCore):
+    """Sparse attention; tokens are counted among the real ones of a sample.
+
+    Args:
+        config: see `Config`.
+        site: causal or not; the block follows from its longest sequence where none is given.
+
+    Raises:
+        PluginError: neither a block nor the longest sequence is known.
+    """
+
+    def __init__(self, config: Config, site: Site):
+        super().__init__()
+        if not (config.block or site.max_len):
+            raise PluginError("sparse: the length of the longest sequence is not known; give `block`")
+        self.strided, self.summary, self.causal = config.pattern == "strided", config.summary, site.causal
+        # Where near and far keys are equally many; a fixed pattern has `summary` far keys for each block.
+        cheapest = math.ceil(math.sqrt(site.max_len * (1 if self.strided else self.summary)))
+        self.block = config.block or (cheapest if self.strided else max(cheapest, self.summary))
+
+    def near(self, query: Tensor, key: Tensor) -> Tensor:
+        """Whether a key's token is near a query's, by their numbers."""
+        if self.strided:
+            return (query - key).abs() <= self.block
+        return query // self.block == key // self.block
+
+    def far(self, query: Tensor, key: Tensor) -> Tensor:
+        """Whether a query sees a key at any distance."""
+        if self.strided:
+            return (query - key) % self.block == 0
+        return key % self.block >= self.block - self.summary
+
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        """Whether a query's token sees a key's."""
+        seen = self.near(query, key) | self.far(query, key)
+        return seen & (key <= query) if self.causal else seen
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
+    ) -> Tensor:
+        if q.shape[2] != k.shape[2]:
+            raise PluginError(f"sparse needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
+        return among_real(self._attend, q, k, v, key_keep)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+        """As `forward`; each sample's real tokens are its first ones, (B,) many."""
+        length, size = q.shape[2], min(self.block, q.shape[2])
+        q = q * q.shape[-1] ** -0.5
+        q, k, v = (F.pad(x, (0, 0, 0, -length % size)).unflatten(2, (-1, size)) for x in (q, k, v))
+        numbers = torch.arange(q.shape[2] * size, device=q.device).view(-1, size)
+        query, ends = numbers[..., None], lengths[:, None, None, None]
+        near, far = self._around(numbers), self._far_tokens(numbers)
+        beside = self.sees(query, near) & self.near(query, near) & (near >= 0) & ((near < ends) | (near == query))
+        beyond = self.sees(query, far) & ~self.near(query, far) & (far < ends)
+        scores = torch.cat([q @ self._beside(k).mT, self._ungrouped(self._grouped(q) @ self._beyond(k).mT, q)], -1)
+        allowed = torch.cat([beside, beyond], -1)[:, None]
+        weights = scores.masked_fill_(~allowed, -torch.inf).softmax(-1)
+        here, there = weights.split([near.shape[-1], far.shape[-1]], -1)
+        out = here @ self._beside(v) + self._ungrouped(self._grouped(there) @ self._beyond(v), q)
+        return out.flatten(2, 3)[:, :, :length]
+
+    def _around(self, numbers: Tensor) -> Tensor:
+        """(N, 1, S), numbers of the tokens that may be near any of a block; some lie beyond the sequence."""
+        size = numbers.shape[1]
+        before, after = (size, 0 if self.causal else size) if self.strided else (0, 0)
+        return numbers[:, :1, None] + torch.arange(-before, size + after, device=numbers.device)
+
+    def _beside(self, x: Tensor) -> Tensor:
+        """These tokens of each block, (B, H, N, l, E) to (B, H, N, S, E); zeros beyond the sequence."""
+        if not self.strided:
+            return x
+        after = 0 if self.causal else 1
+        padded = F.pad(x, (0, 0, 0, 0, 1, after))
+        return torch.cat([padded[:, :, i : i + x.shape[2]] for i in range(2 + after)], 3)
+
+    def _far_tokens(self, numbers: Tensor) -> Tensor:
+        """(1, G, K), numbers of the tokens that a group of queries may see at any distance."""
+        return numbers.mT[None] if self.strided else numbers[:, -self.summary :].reshape(1, 1, -1)
+
+    def _beyond(self, x: Tensor) -> Tensor:
+        """These tokens of each group, (B, H, N, l, E) to (B, H, G, K, E)."""
+        return self._grouped(x if self.strided else x[:, :, :, -self.summary :])
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """(B, H, N, l, ..) to (B, H, G, queries of a group, ..): a stride's phases are groups, or all are one."""
+        return x.transpose(2, 3) if self.strided else x.flatten(2, 3)[:, :, None]
+
+    def _ungrouped(self, x: Tensor, like: Tensor) -> Tensor:
+        return x.transpose(2, 3) if self.strided else x[:, :, 0].unflatten(2, like.shape[2:4])
+
+    @property
+    def caches(self) -> bool:
+        return self.causal
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
+        keep = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if keep is None else keep
+        return self(q, k, v, query_keep=keep, key_keep=keep), {"k": k, "v": v, "keep": keep}
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        keys, values = (torch.cat([cache[name], new[:, :, None]], 2) for name, new in (("k", k), ("v", v)))
+        keep = torch.cat([cache["keep"], cache["keep"].new_ones(len(q), 1)], 1)
+        numbers = keep.long().cumsum(1) - 1
+        allowed = keep & self.sees(numbers[:, -1:], numbers)
+        out = F.scaled_dot_product_attention(q[:, :, None], keys, values, attn_mask=allowed[:, None, None])
+        return out[:, :, 0], {"k": keys, "v": values, "keep": keep}

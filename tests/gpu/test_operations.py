@@ -1,0 +1,116 @@
+"""Each implementation on the device against the reference in float64: values and gradients, in three number formats.
+
+The arguments are those that a mixer gives its operations, under autocast where the format is a half one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from subquad.nn.kernels import recording, using
+from subquad.testing.subject import check_subjects, padded
+
+pytestmark = pytest.mark.gpu
+
+MIXERS = ["agf", "cur", "gated-deltanet", "hyena", "mamba", "mdfwa", "mega", "nystrom", "s4d", "s5", "sfpc", "softmax"]
+FORMATS = [torch.float32, torch.bfloat16, torch.float16]
+FIRST = {
+    "agf": {"agf.core": "triton"},
+    "cur": {"landmarks.attention": "triton"},
+    "mdfwa": {"mdfwa.fusion": "triton"},
+    "nystrom": {"landmarks.attention": "triton"},
+    "sfpc": {"sfpc.fir": "triton"},
+    "softmax": {"softmax.attention": "packed"},
+}
+"""What runs on CUDA where nothing is forced."""
+
+
+def mixer(name, length):
+    """A mixer at its defaults, in float32; tokens of two samples, and their mask."""
+    subject = next(iter(check_subjects(f"subquad:{name}", dim=32)))
+    x = subject.tokens(2, length, dtype=torch.float32)
+    return subject.build(max_len=length, dtype=torch.float32), x, padded(length, (length, (length + 1) // 2))
+
+
+def calls(name, length, dtype):
+    """What the mixer calls its operations with, on the CPU; not those of whole layers, which the certificate has."""
+    built, x, keep = mixer(name, length)
+    half = torch.autocast("cpu", dtype, enabled=dtype != torch.float32)
+    with recording() as found, using("reference"), half:
+        built(x, keep=keep)
+    return [call for call in found if not any(isinstance(one, torch.nn.Module) for one in call[1])]
+
+
+def tensors(tree):
+    """Tensors of numbers, which have gradients."""
+    leaves = [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
+    return [one for one in leaves if one.is_floating_point() or one.is_complex()]
+
+
+def results(function, args, kwargs, change):
+    """Outputs and gradients of a weighted sum of them; every tensor goes through `change` before."""
+
+    def leaf(one):
+        one = change(one.detach()) if isinstance(one, torch.Tensor) else one
+        return one.requires_grad_() if tensors(one) else one
+
+    args, kwargs = tree_map(leaf, (args, kwargs))
+    outputs, inputs = tensors(function(*args, **kwargs)), tensors((args, kwargs))
+    weights = [torch.randn(one.shape, generator=torch.Generator().manual_seed(9)).to(one) for one in outputs]
+    gradients = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
+    return [*outputs, *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True))]
+
+
+def widened(one):
+    return one.to(torch.complex128 if one.is_complex() else torch.float64) if tensors(one) else one
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("length", [71, 520])
+@pytest.mark.parametrize("name", MIXERS)
+def test_every_implementation_equals_the_reference(name, length, dtype, device):
+    compared = set()
+    for operation, args, kwargs in calls(name, length, dtype):
+        with using("reference"):
+            expected = results(operation, args, kwargs, widened)
+        moved = tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, (args, kwargs))
+        for one in operation.implementations:
+            if not one.takes(*moved[0], **moved[1]):
+                continue
+            got = results(one.function, args, kwargs, lambda x: x.to(device))
+            compared.add(f"{operation.name} {one.name}")
+            for mine, wanted in zip(got, expected, strict=True):
+                assert mine.isfinite().all(), (one.name, mine.shape)
+                allowed = 5e-5 if dtype == torch.float32 else 6 * torch.finfo(dtype).eps
+                gap = (widened(mine.detach().cpu()) - wanted.detach()).abs().max()
+                assert gap <= allowed * max(1.0, float(wanted.detach().abs().max())), (one.name, mine.shape, mine.dtype)
+    assert compared or name in ("gated-deltanet", "mega")
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("name", FIRST)
+def test_which_implementation_runs(name, dtype, device):
+    if device == "cpu":
+        pytest.skip("kernels are for CUDA")
+    built, x, keep = mixer(name, 520)
+    built, x, keep = (one.to(device) for one in (built, x, keep))
+    with using() as used, torch.autocast(device, dtype, enabled=dtype != torch.float32):
+        built(x, keep=keep)
+    assert used == used | FIRST[name]
+
+
+@pytest.mark.parametrize("kind", ["float64", "compiled"])
+@pytest.mark.parametrize("name", FIRST)
+def test_beyond_the_limits_another_one_runs(name, kind, device):
+    if device == "cpu":
+        pytest.skip("kernels are for CUDA")
+    built, x, keep = (one.to(device) for one in mixer(name, 65))
+    with using() as used:
+        if kind == "float64":
+            built.double()(x.double(), keep=keep)
+        else:
+            torch.compile(built, backend="aot_eager")(x, keep=keep)
+    (operation,) = FIRST[name]
+    assert used[operation] not in ("triton", "packed")

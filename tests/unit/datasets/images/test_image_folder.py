@@ -1,0 +1,191 @@
+"""Folders of pictures: classes, splits, copies, files of users, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import encoded, pixels, write_folder
+
+from subquad.data import NO_LABEL, SplitName, TestKey, check_copies
+from subquad.errors import DataError
+from subquad_datasets.image_folder import Config
+from subquad_datasets.image_folder.dataset import FolderSplit, ImageFolder
+
+KEY = TestKey("image-folder", "test of the data set")
+Make = Callable[..., ImageFolder]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "pets"
+    write_folder(folder / "train", {"dog": 10, "cat": 6})
+    write_folder(folder / "test", {"dog": 3, "cat": 2}, seed=1)
+    return folder
+
+
+@pytest.fixture
+def make(data: Path, tmp_path: Path) -> Make:
+    """`make(**params)`: the data set of what lies at `data`."""
+
+    def _make(**params: Any) -> ImageFolder:
+        given = {"path": str(data), "size": 8, "validation_fraction": 0.2, **params}
+        return ImageFolder(Config.model_validate(given), tmp_path / "root")
+
+    return _make
+
+
+def names(dataset: ImageFolder, name: SplitName) -> list[str]:
+    split = dataset.split(name, KEY if name == "test" else None)
+    assert isinstance(split, FolderSplit)
+    return ["/".join(Path(split.name(row)).parts[-3:]) for row in range(len(split))]
+
+
+def test_classes_are_sorted_and_parts_hold_each_in_proportion(make: Make):
+    dataset = make()
+    spec = dataset.describe()
+    assert (spec.class_names, spec.num_classes, spec.target) == (("cat", "dog"), 2, "class")
+    assert spec.sizes == {"train": 13, "validation": 3, "trainval": 16}
+    assert spec.lengths == {"channels": 3, "height": 8, "width": 8}
+    assert names(dataset, "test") == [f"test/cat/00{n}.png" for n in range(2)] + [
+        f"test/dog/00{n}.png" for n in range(3)
+    ]
+    parts = [names(dataset, name) for name in ("train", "validation")]
+    assert sorted(parts[0] + parts[1]) == sorted(names(dataset, "trainval"))
+    assert [one.split("/")[1] for one in parts[1]] == ["cat", "dog", "dog"]
+
+
+def test_batches_have_labels_and_a_split_is_pickled_to_loaders(make: Make):
+    split = make().split("train")
+    batch = split.fetch(np.arange(4), epoch=1, seed=2)
+    assert (batch["inputs"].shape, batch["inputs"].dtype) == ((4, 3, 8, 8), np.uint8)
+    assert batch["labels"].tolist() == [0, 0, 0, 0]
+    again = pickle.loads(pickle.dumps(split)).fetch(np.arange(4), epoch=1, seed=2)  # noqa: S301
+    assert all(np.array_equal(batch[name], again[name]) for name in batch)
+
+
+def test_only_training_parts_are_random(make: Make):
+    dataset = make(mixup=1.0)
+    for name, changes in (("train", True), ("trainval", True), ("validation", False)):
+        split = dataset.split(name)
+        first, second = (split.fetch(np.arange(2), epoch=epoch, seed=0)["inputs"] for epoch in (0, 1))
+        assert np.array_equal(first, second) != changes
+        assert split.together == 1 + changes
+
+
+def test_a_folder_validation_is_the_validation_part(make: Make, data: Path):
+    write_folder(data / "validation", {"cat": 2, "dog": 1}, seed=2)
+    dataset = make(validation_fraction=0.1)
+    assert dataset.describe().sizes == {"train": 16, "validation": 3, "trainval": 19}
+    assert {one.split("/")[0] for one in names(dataset, "validation")} == {"validation"}
+    assert {one.split("/")[0] for one in names(dataset, "train")} == {"train"}
+
+
+def test_one_folder_is_cut_by_class_and_says_so(make: Make, data: Path):
+    dataset = make(path=str(data / "train"), test_fraction=0.25, split_seed=3)
+    assert len(names(dataset, "test")) == 4
+    assert not set(names(dataset, "test")) & set(names(dataset, "trainval"))
+    assert dataset.describe().notes == ("TEST is a part of the pictures (4 of 16), drawn with seed 3",)
+    assert names(make(path=str(data / "train"), test_fraction=0.25, split_seed=4), "test") != names(dataset, "test")
+
+
+def test_copies_of_training_pictures_are_found_by_their_bytes(make: Make, data: Path):
+    (data / "test/dog/copy.png").write_bytes((data / "train/cat/000.png").read_bytes())
+    dataset = make()
+    assert check_copies(dataset, dataset.prepared_test(), validation=True) == (
+        "1 of 6 TEST samples are exact copies of training samples",
+    )
+
+
+def test_test_is_sealed(make: Make):
+    with pytest.raises(DataError, match="the test split is sealed"):
+        make().split("test")
+
+
+def test_unreadable_pictures_are_bad_and_named(make: Make, data: Path):
+    (data / "train/cat/000.png").write_bytes(encoded(1)[:100])
+    split = make().split("trainval")
+    batch = split.fetch(np.arange(3), epoch=0, seed=0)
+    assert batch["bad"].tolist() == [True, False, False]
+    assert batch["labels"].tolist() == [NO_LABEL, 0, 0]
+    assert split.name(0).endswith("train/cat/000.png")
+    assert split.name(len(split)) == split.name(0)  # a repeated copy
+
+
+def test_a_picture_that_went_away_is_bad(make: Make, data: Path):
+    split = make().split("trainval")
+    (data / "train/cat/001.png").unlink()
+    assert split.fetch(np.arange(3), epoch=0, seed=0)["bad"].tolist() == [False, True, False]
+
+
+def test_guesses_and_label(make: Make):
+    dataset = make()
+    assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 0.6}
+    assert Config(path="/data/pets").label() == "pets"
+
+
+def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
+    dataset = make()
+    one = dataset.open_file(data / "test/dog/000.png", labelled=False)
+    assert (len(one), one.fetch(np.arange(1), epoch=0, seed=0)["labels"].tolist()) == (1, [NO_LABEL])
+    assert len(dataset.open_file(data / "test/dog", labelled=False)) == 3
+    labelled = dataset.open_file(data / "test", labelled=True)
+    assert labelled.labels.tolist() == [0, 0, 1, 1, 1]
+    wrong = tmp_path / "wrong.png"
+    wrong.write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"wrong\.png: no JPEG or PNG"):
+        dataset.open_file(wrong, labelled=False).fetch(np.arange(1), epoch=0, seed=0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty: no pictures \(\.png"):
+        dataset.open_file(tmp_path / "empty", labelled=False)
+
+
+def test_max_pixels_is_a_limit(make: Make):
+    assert make(max_pixels=pixels(0).size // 3 - 1).split("trainval").fetch(np.arange(1), epoch=0, seed=0)["bad"][0]
+
+
+def without_test(data: Path) -> dict[str, Any]:
+    (data / "test").rename(data.parent / "elsewhere")
+    return {}
+
+
+def without_train(data: Path) -> dict[str, Any]:
+    (data / "train").rename(data.parent / "elsewhere")
+    return {}
+
+
+def empty_class(data: Path) -> dict[str, Any]:
+    (data / "train/bird").mkdir()
+    return {}
+
+
+def other_class(data: Path) -> dict[str, Any]:
+    (data / "test/cat").rename(data / "test/cats")
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            without_test,
+            r"pets/test: no such folder, and every .* tests on it: add it, or give .*test_fraction=0.2",
+        ),
+        (without_train, r"dataset.params.path: .*pets has a folder test, but none train"),
+        (empty_class, r"train/bird: no pictures \(\.png, \.jpg, \.jpeg\) of this class"),
+        (other_class, r"test/cats: no class of TRAIN; did you mean 'cat'\?; TRAIN has cat, dog"),
+        (lambda _: {"test_fraction": 0.5}, r"test_fraction: got 0.5, but there is .*pets/test; leave it null"),
+        (
+            lambda data: {"path": str(data / "nowhere"), "test_fraction": 0.5},
+            r"pets/nowhere is not a folder",
+        ),
+        (lambda data: {"path": str(data / "train/cat"), "test_fraction": 0.5}, r"train/cat: no folders of classes"),
+    ],
+)
+def test_what_is_refused(make: Make, data: Path, spoil: Callable[[Path], dict[str, Any]], message: str):
+    with pytest.raises(DataError, match=message):
+        make(**spoil(data)).prepare()

@@ -1,0 +1,97 @@
+"""Pictures from bytes: all decoders agree, and what cannot be read has one exception with its reason."""
+
+import io
+import struct
+import zlib
+from importlib.util import find_spec
+from typing import get_args
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from subquad.errors import DataError
+from subquad_datasets import decode as module
+from subquad_datasets.decode import Decoder, UnreadableImage, check_decoder, decode
+
+DECODERS = [one for one in get_args(Decoder) if one == "pillow" or find_spec(one)]
+COLOURS = Image.fromarray(np.random.default_rng(0).integers(0, 256, (41, 53, 3), np.uint8))
+
+
+def encoded(image: Image.Image = COLOURS, kind: str = "JPEG", **options) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A small PNG that says it were so large."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + struct.pack(">I", 13)
+        + chunk
+        + struct.pack(">I", zlib.crc32(chunk))
+        + encoded(kind="PNG")[33:]
+    )
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(
+    "data",
+    [
+        encoded(quality=90),
+        encoded(subsampling=0),
+        encoded(progressive=True),
+        encoded(COLOURS.convert("L")),
+        encoded(COLOURS.convert("CMYK")),
+        encoded(kind="PNG"),
+        encoded(COLOURS.convert("P"), "PNG"),
+        encoded(COLOURS.convert("RGBA"), "PNG"),
+        encoded(COLOURS.convert("1"), "PNG"),
+    ],
+)
+def test_every_decoder_gives_pillows_pixels(decoder, data):
+    pixels = decode(data, decoder)
+    assert pixels.shape == (41, 53, 3)
+    assert pixels.dtype == np.uint8
+    assert np.array_equal(pixels, np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+
+
+def test_orientation_is_ignored():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert np.array_equal(decode(encoded(exif=exif)), decode(encoded()))
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no JPEG or PNG"),
+        (b"\xff\xd8" + bytes(500) + b"\xff\xd9", "no JPEG or PNG"),
+        (encoded(kind="GIF"), "no JPEG or PNG"),
+        (encoded()[:-200], "cut off: a JPEG without its end"),
+        (encoded(kind="PNG")[:-200], "cannot be decoded"),
+        (encoded(Image.fromarray(np.full((5, 5), 60_000, np.uint16)), "PNG"), "more than 8 bits a channel"),
+        (png_header(30_000, 30_000), r"cannot be decoded \(Image size .* exceeds limit"),
+        (png_header(10_000, 10_000), "10000 x 10000 pixels, more than 89,478,485"),
+        (png_header(0, 0), "no JPEG or PNG|cannot be decoded"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(decoder, data, reason):
+    with pytest.raises(UnreadableImage, match=reason):
+        decode(data, decoder)
+
+
+def test_the_largest_picture_can_be_set():
+    assert decode(encoded(), max_pixels=41 * 53).shape == (41, 53, 3)
+    with pytest.raises(UnreadableImage, match=r"^53 x 41 pixels, more than 2,172$"):
+        decode(encoded(), max_pixels=41 * 53 - 1)
+
+
+def test_a_decoder_that_is_missing_is_named(monkeypatch):
+    check_decoder("pillow")
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "simplejpeg" else True)
+    with pytest.raises(DataError, match=r"^pictures need simplejpeg.*pip install 'subquad\[jpeg\]'$"):
+        check_decoder("simplejpeg")

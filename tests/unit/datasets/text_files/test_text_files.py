@@ -1,0 +1,176 @@
+"""Texts of one's own: layouts, tokenizers, splits, files of users, and what is refused with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from subquad.data import NO_LABEL, SplitName, TestKey, check_copies
+from subquad.errors import DataError
+from subquad_datasets.text_files import Config
+from subquad_datasets.text_files.dataset import TextFiles
+
+KEY = TestKey("text-files", "test of the data set")
+Make = Callable[..., TextFiles]
+TEXTS = {
+    "train": [
+        ("good film", "pos"),
+        ("bad film", "neg"),
+        ('so "fine",\nindeed', "pos"),
+        ("dull", "neg"),
+        ("grand", "pos"),
+    ],
+    "test": [("good", "pos"), ("worse", "neg")],
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def make(data: Path, tmp_path: Path) -> Make:
+    """`make(**params)`: the data set of what lies at `data`."""
+
+    def _make(**params: Any) -> TextFiles:
+        given = {"path": str(data), "max_len": 20, "validation_fraction": 0.4, **params}
+        return TextFiles(Config.model_validate(given), tmp_path / "root")
+
+    return _make
+
+
+def write_json(folder: Path, fields: tuple[str, str] = ("text", "label"), texts: Any = TEXTS) -> None:
+    for part, rows in texts.items():
+        lines = [json.dumps(dict(zip(fields, row, strict=True))) for row in rows]
+        (folder / f"{part}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def write_csv(folder: Path) -> None:
+    for part, rows in TEXTS.items():
+        lines = ['"{}",{}\n'.format(text.replace('"', '""'), label) for text, label in rows]
+        (folder / f"{part}.csv").write_text("text,label\n" + "".join(lines))
+
+
+def write_folders(folder: Path) -> None:
+    for part, rows in TEXTS.items():
+        for number, (text, label) in enumerate(rows):
+            (folder / part / label).mkdir(parents=True, exist_ok=True)
+            (folder / part / label / f"{number}.txt").write_text(text)
+
+
+def read(dataset: TextFiles, name: SplitName) -> list[tuple[str, str]]:
+    split, spec = dataset.split(name, KEY if name == "test" else None), dataset.describe()
+    batch = split.fetch(np.arange(len(split)), epoch=0, seed=0)
+    assert spec.text is not None
+    texts = [spec.text(row[keep].tolist()) for row, keep in zip(batch["inputs"], batch["keep"], strict=True)]
+    return list(zip(texts, [spec.class_names[label] for label in batch["labels"]], strict=True))
+
+
+@pytest.mark.parametrize("write", [write_json, write_csv, write_folders])
+def test_every_layout_gives_the_same_texts(make: Make, data: Path, write: Callable[[Path], None]):
+    write(data)
+    dataset = make()
+    dataset.prepare()
+    for name in ("train", "test"):
+        assert sorted(read(dataset, "trainval" if name == "train" else "test")) == sorted(TEXTS[name])
+    parts = [read(dataset, name) for name in ("train", "validation")]
+    assert sorted(parts[0] + parts[1]) == sorted(TEXTS["train"])
+    assert {label for _, label in parts[1]} == {"neg", "pos"}
+    assert dataset.describe().class_names == ("neg", "pos")
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe", "word"])
+def test_tokenizers_are_learnt_on_train(make: Make, data: Path, tokenizer: str):
+    write_json(data)
+    dataset = make(tokenizer=tokenizer, vocab_size=None if tokenizer == "byte" else 300)
+    spec = dataset.describe()
+    assert spec.vocab_size == len(dataset.tokenizer.pieces)
+    found = read(dataset, "test")
+    assert found[0][0].strip() == "good"
+    assert found[1][0].strip() == ("<unk>" if tokenizer == "word" else "worse")
+
+
+def test_a_given_validation_part_is_the_validation_part(make: Make, data: Path):
+    held = [("fair", "pos"), ("poor", "neg")]
+    write_json(data, texts={**TEXTS, "validation": held})
+    dataset = make()
+    assert read(dataset, "validation") == held
+    assert read(dataset, "train") == TEXTS["train"]
+    assert dataset.describe().sizes == {"train": 5, "validation": 2, "trainval": 7}
+
+
+def test_names_of_columns_and_numbers_as_classes(make: Make, data: Path):
+    rows = [("one", 1), ("two", 2), ("uno", 1), ("due", 2)]
+    write_json(data, ("said", "count"), {"train": rows, "test": [rows[0], ("six", 1)]})
+    dataset = make(text="said", labels="count")
+    assert read(dataset, "trainval") == [(text, str(count)) for text, count in rows]
+    assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 1.0}
+    assert check_copies(dataset, dataset.prepared_test(), validation=False) == (
+        "1 of 2 TEST samples are exact copies of training samples",
+    )
+
+
+def test_long_texts_are_cut_and_counted(make: Make, data: Path):
+    write_json(data)
+    assert make(max_len=8).describe().notes == ("2 of 5 TRAIN texts cut at 8 tokens",)
+    assert Config(path=str(data), tokenizer="bpe", vocab_size=400).label() == "reviews-bpe400"
+
+
+def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
+    write_json(data)
+    dataset, new = make(), tmp_path / "new.csv"
+    new.write_text("text\nbad\ngood\n")
+    assert dataset.open_file(new, labelled=False).labels.tolist() == [NO_LABEL] * 2
+    new.write_text("label,text\nneg,bad\npos,good\n")
+    assert dataset.open_file(new, labelled=True).labels.tolist() == [0, 1]
+    one = tmp_path / "one.txt"
+    one.write_text("fine")
+    assert len(dataset.open_file(one, labelled=False)) == 1
+    with pytest.raises(DataError, match=r"one\.txt: a text has no class; give a \.csv or \.jsonl file"):
+        dataset.open_file(one, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train.csv", "text,label\na,x\nb\n", r"train\.csv:3: not 2 values, as the header has"),
+        ("train.csv", "text,label\na,x\n,x\n", r"train\.csv:3: no text under 'text'; the row has text, label"),
+        ("train.csv", 'text,label\n"a\nb",x\nc,\n', r"train\.csv:4: no class under 'label'"),
+        ("train.csv", 'text,label\n"a"b,x\n', r"train\.csv:2: not CSV"),
+        ("train.csv", "text,labels\na,x\n", r"train\.csv:2: no class under 'label'; .*did you mean 'labels'\?"),
+        ("train.csv", "text,label\n", r"train\.csv:1: no rows"),
+        ("train.csv", "", r"train\.csv:1: the file is empty"),
+        ("train.jsonl", '{"text": "a", "label": "x"}\n{"text": 3, "label": "x"}\n', r"train\.jsonl:2: no text under"),
+        ("train.jsonl", '{"text": "a", "label": true}\n', r"train\.jsonl:1: no class under 'label'"),
+        ("train.jsonl", "no json\n", r"train\.jsonl:1: not JSON"),
+        ("test.jsonl", '{"text": "a", "label": "po"}\n', r"test\.jsonl:1: class 'po' is none of TRAIN: neg, pos; did"),
+    ],
+)
+def test_what_is_refused(make: Make, data: Path, name: str, content: str, message: str):
+    write_json(data)
+    (data / name).with_suffix(".jsonl").unlink()
+    (data / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        make().prepare()
+
+
+def test_missing_and_double_parts(make: Make, data: Path):
+    with pytest.raises(DataError, match=r"reviews has no train/<class>/\*\.txt, train\.csv or train\.jsonl"):
+        make().prepare()
+    write_json(data)
+    write_csv(data)
+    with pytest.raises(DataError, match=r"train is there twice, as train\.csv and train\.jsonl"):
+        make().prepare()
+    with pytest.raises(DataError, match=r"nowhere is not a folder"):
+        make(path=str(data / "nowhere")).prepare()
+    with pytest.raises(ValidationError, match="text and labels are both 'text': give each a column"):
+        Config(path="x", labels="text")

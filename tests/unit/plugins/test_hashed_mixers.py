@@ -1,0 +1,68 @@
+"""Mixers by hashes: what they are in cases that can be written plainly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from subquad.plugin import Site
+from subquad_plugins.reformer import Config as ReformerConfig
+from subquad_plugins.reformer.mixer import Reformer
+from subquad_plugins.yoso import Config as YOSOConfig
+from subquad_plugins.yoso.core import YOSO
+
+SITE = Site(dim=8, num_heads=1, max_len=32)
+
+
+def reformer(**params) -> Reformer:
+    torch.manual_seed(0)
+    mixer = Reformer(ReformerConfig(**params), SITE).double()
+    mixer.out.load_state_dict({"weight": torch.eye(8), "bias": torch.zeros(8)})
+    return mixer
+
+
+def test_one_chunk_is_softmax_without_the_token_itself():
+    mixer, x = reformer(chunk=16), torch.randn(2, 9, 8, dtype=torch.float64)
+    q, v = mixer.query_key(x), mixer.value(x)
+    scores = q @ (q / q.norm(dim=-1, keepdim=True)).mT
+    scores = scores.masked_fill(torch.eye(9, dtype=torch.bool), -torch.inf)
+    torch.testing.assert_close(mixer(x), scores.softmax(-1) @ v, atol=1e-5, rtol=0)
+
+
+def test_a_token_that_is_alone_sees_itself():
+    mixer, x = reformer(chunk=4), torch.randn(1, 6, 8, dtype=torch.float64)
+    keep = torch.arange(6)[None] == 3
+    torch.testing.assert_close(mixer(x, keep=keep)[:, 3], mixer.value(x)[:, 3])
+
+
+def test_only_its_chunk_and_the_one_before_are_seen():
+    """Of one round: outputs by the values they depend on."""
+    mixer, x = reformer(num_hashes=1, num_buckets=4, chunk=4), torch.randn(1, 32, 8, dtype=torch.float64)
+    jacobian: Any = torch.autograd.functional.jacobian(
+        lambda v: mixer._attend(mixer.query_key(x)[:, None], v, KEEP), x[:, None]
+    )
+    seen = jacobian[0, 0, :, 0, 0, 0, :, 0].abs() > 0
+    assert sorted(seen.sum(1).tolist()) == [3] * 4 + [7] * 28  # two chunks without itself; the first has none before it
+
+
+KEEP = torch.ones(1, 32, dtype=torch.bool)
+
+
+def test_yoso_is_the_share_of_random_hashes_that_collide():
+    q, k, v = (torch.randn(1, 1, 5, 8) for _ in range(3))
+    planes = torch.randn(200_000, 3, 8)
+    hashes = [(planes @ one[0, 0].mT > 0) for one in (q, k)]
+    share = (hashes[0][..., :, None] == hashes[1][..., None, :]).all(1).float().mean(0)
+    expected = nn.functional.normalize(share @ v[0, 0], dim=-1)
+    torch.testing.assert_close(YOSO(YOSOConfig(bits=3), SITE)(q, k, v)[0, 0], expected, atol=0.03, rtol=0)
+
+
+def test_equal_queries_and_keys_are_finite_in_both_forms():
+    for gradient in ("exact", "bound"):
+        q = torch.randn(1, 1, 64, 8, requires_grad=True)
+        out = YOSO(YOSOConfig(gradient=gradient), SITE)(q, q, q)
+        (grad,) = torch.autograd.grad(out.sum(), q)
+        assert out.isfinite().all()
+        assert grad.isfinite().all()

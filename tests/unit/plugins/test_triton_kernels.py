@@ -1,0 +1,121 @@
+"""Triton kernels without a GPU: run by its interpreter, in a process of their own, and compiled for sm_90.
+
+The interpreter has to be chosen before triton is imported, so `interpreted/` holds tests that pytest does not collect
+by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+HERE = Path(__file__).parent
+INTERPRETED = sorted(map(str, (HERE / "interpreted").glob("*.py")))
+HALF = pytest.mark.extended
+"""fp16 compiles as bf16 does, but for the type of what is read and written."""
+
+FORMATS = ["fp32", "bf16", pytest.param("fp16", marks=HALF)]
+PRECISIONS = [("fp32", "tf32x3"), ("bf16", "tf32"), pytest.param("fp16", "tf32", marks=HALF)]
+
+
+@pytest.mark.ci
+def test_kernels_equal_their_reference_in_the_interpreter():
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", *INTERPRETED]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("number", FORMATS)
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_sfpc_compiles_for_sm_90(number, kind):
+    from compiled import assert_fits, resources
+
+    from subquad_plugins.sfpc import kernel
+
+    tensors = {"x": f"*{number}", "y": f"*{number}", "taps": "*fp32", "sums": "*fp32", "counts": "*i32"}
+    shared = {"KIND": kind, "COUNTED": True}
+    assert_fits(
+        **resources(kernel.correlate_kernel, tensors, {**shared, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS})
+    )
+    tile = {"TOKENS": kernel.SUM_TOKENS, "CHANNELS": kernel.SUM_CHANNELS, "TAPS": kernel.SUM_TAPS}
+    assert_fits(**resources(kernel.sums_kernel, tensors, {**shared, **tile}))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("number", "precision"), PRECISIONS)
+@pytest.mark.parametrize("width", [16, 64, 128])
+def test_agf_compiles_for_sm_90(number, precision, width):
+    from compiled import assert_fits, resources
+
+    from subquad_plugins.agf import kernel
+
+    of_tokens = ("left", "right", "value", "logits", "out", "grad", "to_left", "to_right", "to_value", "to_logits")
+    of_sums = ("coefficients", "table", "state", "top", "total", "to_state", "to_coefficients", "inner")
+    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(of_sums, "*fp32") | {"keep": "*u8"}
+    tile = {"WIDTH": width, "FILLED": width, "TOKENS": kernel.TOKENS, "PRECISION": precision}
+    kernels = [kernel.state_kernel, kernel.out_kernel, kernel.left_kernel, kernel.right_kernel]
+    for one, own in zip(kernels, ({"MASKED": True}, {}, {}, {"MASKED": True}), strict=True):
+        used = resources(one, tensors, tile | own, 8 if width >= 64 else 4)
+        assert_fits(**used, most_spilled=64 if width < 128 else 2048)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("number", "precision"), PRECISIONS)
+@pytest.mark.parametrize("width", [16, 64, 128])
+def test_landmark_attention_compiles_for_sm_90(number, precision, width):
+    from compiled import assert_fits, resources
+
+    from subquad_plugins.numerics import landmark_kernel as kernel
+
+    of_tokens = ("q", "k", "v", "out", "grad", "to_q", "to_k", "to_v")
+    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(("logs", "total", "inner"), "*fp32")
+    tensors |= {"mask": "*u8", "scale": "fp32"}
+    widths = dict.fromkeys(("WIDTH", "V_WIDTH", "FILLED", "V_FILLED"), width)
+    tile = {"MASKED": True, "TILE": kernel.TILE, "PRECISION": precision} | widths
+    for one in (kernel.forward_kernel, kernel.query_kernel, kernel.key_kernel):
+        used = resources(one, tensors, tile, 8 if width >= 32 else 4)
+        assert_fits(**used, most_spilled=64 if width < 128 else 2048)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("number", FORMATS)
+@pytest.mark.parametrize("gated", [False, True])
+def test_mdfwa_compiles_for_sm_90(number, gated):
+    from compiled import assert_fits, resources
+
+    from subquad_plugins.mdfwa import kernel
+
+    of_tokens = ("spectral", "banded", "gate", "out", "grad", "to_spectral", "to_banded", "to_gate")
+    tensors = dict.fromkeys(of_tokens, f"*{number}") | {"bias": "*fp32", "sums": "*fp32"}
+    tile = {"GATED": gated, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS}
+    for one in (kernel.forward_kernel, kernel.backward_kernel):
+        assert_fits(**resources(one, tensors, tile))
+
+
+@pytest.mark.ci
+def test_sizes_of_one_compile_which_triton_takes_as_constants():
+    from compiled import resources
+
+    from subquad_plugins.mdfwa.kernel import backward_kernel
+    from subquad_plugins.numerics.landmark_kernel import key_kernel
+    from subquad_plugins.sfpc.kernel import sums_kernel
+
+    widths = dict.fromkeys(("WIDTH", "V_WIDTH"), 1) | dict.fromkeys(("FILLED", "V_FILLED"), 16)
+    for kernel, sizes, constants in (
+        (sums_kernel, 12, {"KIND": 1, "COUNTED": False, "TOKENS": 16, "CHANNELS": 32, "TAPS": 16}),
+        (key_kernel, 19, {"MASKED": True, "TILE": 32, "PRECISION": "tf32", **widths}),
+        (backward_kernel, 2, {"GATED": False, "TOKENS": 32, "CHANNELS": 64}),
+    ):
+        words = ("heads", "length", "dim", "tokens", "tiles", "before", "num_taps", "_sample", "_head", "_row", "_key")
+        ones = [n for n in kernel.arg_names if n.endswith((*words, "_token", "_channel")) and n not in constants]
+        assert len(ones) == sizes
+        others = {n: "*u8" if n == "mask" else "fp32" if n == "scale" else "*fp32" for n in kernel.arg_names}
+        assert resources(kernel, others, constants | dict.fromkeys(ones, 1))["registers"] > 0

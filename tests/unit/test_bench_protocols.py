@@ -1,0 +1,105 @@
+"""Protocols of `subquad bench mixers`: what they say, where they are found, what is refused."""
+
+import pytest
+
+from subquad.bench import mixers
+from subquad.bench.protocol import Protocol
+from subquad.bench.rows import choose_mixers
+from subquad.cli.main import main
+from subquad.errors import ConfigError
+from subquad.registry.files import yaml_files
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """What the command would have timed."""
+    asked = []
+
+    def time_mixers(chosen, settings, **_):
+        asked.append(([one.text for one in chosen], settings))
+        best = {"gflops": 1.0, "gbytes": 1.0, "size": 2048}
+        empty = {name: [] for name in ("mixers", "speeds", "growth", "published", "skipped")}
+        return {"settings": {**vars(settings)}, "best": best, **empty}
+
+    monkeypatch.setattr(mixers, "time_mixers", time_mixers)
+    return asked
+
+
+def test_every_built_in_protocol_can_be_read_and_its_mixers_exist():
+    files = yaml_files("recipe", "benchmarks")
+    assert {"cur-paper", "agf-table5"} <= {one.name for one in files}
+    for one in files:
+        protocol = Protocol.read(one.name)
+        chosen, _ = choose_mixers(protocol.mixers)
+        assert len(chosen) == len(protocol.mixers) > 0
+        assert one.summary
+
+
+def test_the_cur_papers_shapes(timed):
+    assert main(["bench", "mixers", "--protocol", "cur-paper"]) == 0
+    (rows, settings), *_ = timed
+    assert rows == [f"subquad:cur:num_indices={count}" for count in (32, 64, 128)]
+    assert all(one.params["iterations"] == 6 for one in choose_mixers(rows)[0])
+    assert (settings.heads, settings.dim // settings.heads, settings.core) == (16, 64, True)
+    assert [(length, settings.samples(length)) for length in settings.lengths] == [
+        (length, 64) for length in (1024, 2048, 3072, 4096)
+    ]
+
+
+def test_options_go_before_a_protocol(timed):
+    options = ["--tokens", "4096", "--lengths", "1024", "--heads", "2", "--rounds", "3"]
+    assert main(["bench", "mixers", "fourier", "--protocol", "cur-paper", *options]) == 0
+    rows, settings = timed[0]
+    assert (rows, settings.lengths, settings.samples(1024)) == (["fourier"], (1024,), 4)
+    assert (settings.heads, settings.dim, settings.rounds) == (2, 1024, 3)
+
+
+def test_batches_by_length(timed, capsys):
+    assert main(["bench", "mixers", "--protocol", "agf-table5"]) == 0
+    settings = timed[0][1]
+    assert [settings.samples(length) for length in settings.lengths] == [256, 32, 32]
+    assert "batches of 256 at 1024, 32 at 2048, 32 at 4096" in capsys.readouterr().out
+
+
+def test_a_file_of_ones_own(timed, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("# Mine.\nmixers: [identity]\nlengths: [8]\ncausal: true\nprecision: bf16\n", encoding="utf-8")
+    assert main(["bench", "mixers", "--protocol", str(path)]) == 0
+    rows, settings = timed[0]
+    assert (rows, settings.lengths, settings.causal, settings.precision) == (["identity"], (8,), True, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mixer: [agf]", "mixer: Extra inputs are not permitted; did you mean 'mixers'?"),
+        ("lengths: [0]", "lengths.0: Input should be greater than 0"),
+        ("lengths: [8, 16]\nbatch: [1]", "protocol: batch has 1 numbers for 2 lengths"),
+        ("precision: fp8", "precision: Input should be 'fp32', 'bf16' or 'fp16'"),
+    ],
+)
+def test_a_protocol_that_cannot_be_used_is_refused_in_one_line(text, message, tmp_path, capsys):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert main(["bench", "mixers", "--protocol", str(path)]) == 2
+    assert capsys.readouterr().err == f"subquad: {path}: {message}\n"
+
+
+def test_an_unknown_protocol_is_told_with_the_nearest_name():
+    with pytest.raises(
+        ConfigError, match=r"no protocol 'cur-papr'; did you mean 'cur-paper'\?; protocols: agf-table5, "
+    ):
+        Protocol.read("cur-papr")
+
+
+def test_a_protocol_of_another_package(monkeypatch, tmp_path, timed):
+    from subquad.registry import files
+    from subquad.registry.found import Found
+
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "theirs.yaml").write_text("mixers: [identity]\nlengths: [8]\n", encoding="utf-8")
+    found = Found("recipe", "all", "other", "1.0", "other_recipes")
+    monkeypatch.setattr(files, "_folders", lambda kind: [(found, tmp_path)])
+    for name in ("theirs", "other:theirs"):
+        assert main(["bench", "mixers", "--protocol", name, "--json"]) == 0
+    assert [settings.lengths for _, settings in timed] == [(8,), (8,)]
