@@ -153,6 +153,8 @@ def _show(certificate: Certificate, document: _Document | None, markdown: str | 
 def _stopped_in_words(document: _Document | None) -> Iterator[None]:
     """SIGTERM is like Ctrl-C: processes are stopped, and what is known has been printed.
 
+    A shell's background job ignores Ctrl-C, and goes on doing so.
+
     Raises:
         Interrupted: either came.
     """
@@ -162,14 +164,21 @@ def _stopped_in_words(document: _Document | None) -> Iterator[None]:
         arrived.append(signum)
         signal.raise_signal(signal.SIGINT)  # whose handlers tell it from what a plugin raises
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def interrupt(signum: int, frame: Any) -> None:
+        if arrived:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop), signal.getsignal(signal.SIGINT)
+    if before[1] is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except KeyboardInterrupt:
         hint = "; `--resume FILE` with what was printed goes on" if document else ""
         raise Interrupted(arrived[0] if arrived else signal.SIGINT, f"stopped{hint}") from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
 
 
 class _Document:

@@ -190,6 +190,14 @@ def test_another_seed_gives_other_numbers(check):
     assert first != other == same
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
+def _job(request):
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    assert signal.signal(signal.SIGINT, before) is request.param
+
+
+@pytest.mark.usefixtures("_job")
 def test_what_is_known_is_kept_and_gone_on_with(check, monkeypatch, tmp_path):
     """All of three mixers, stopped after two, whose document is cut in the second: one is taken over."""
     monkeypatch.setattr("subquad.cli.check._installed", lambda: ["identity", "softmax", "fourier"])
