@@ -1,9 +1,10 @@
-"""Dropout from 16 random bits a number: on a CPU a quarter of the time of torch's, which draws a float for each."""
+"""Dropout from 16 random bits a number: on a CPU a fifth of the time of torch's, which draws a float for each."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 _CHANCES = 1 << 16
 _LOWEST = torch.iinfo(torch.int64).min
+_MANY = 1 << 16
+"""Words of 64 bits from which a generator that is twice as fast, but has to be seeded each time, pays."""
 
 
 class Dropout(nn.Dropout):
@@ -29,8 +32,9 @@ class Dropout(nn.Dropout):
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """x with numbers dropped with probability p, see `Dropout`; the random bits are of torch's generator.
+    """x with numbers dropped with probability p, see `Dropout`.
 
+    The random bits come from torch's generator; for a large tensor its seed does, and the bits from NumPy's SFC64.
     torch's own dropout runs on other devices, under torch.compile, and where p rounds to 0 or 1.
     """
     if has_torch_function_unary(x):
@@ -46,8 +50,7 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(_LOWEST, None)  # pyright: ignore[reportCallIssue]
-        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        bits = _random_words(-(-x.numel() // 4)).view(torch.int16)[: x.numel()].view(x.shape)
         ctx.save_for_backward(bits)
         ctx.dropped = dropped
         return _masked(x, bits, dropped)
@@ -57,6 +60,14 @@ class _Dropped(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         (bits,) = ctx.saved_tensors
         return _masked(grads[0], bits, ctx.dropped), None
+
+
+def _random_words(count: int) -> Tensor:
+    """int64 of which every bit is random."""
+    if count < _MANY:
+        return torch.empty(count, dtype=torch.int64).random_(_LOWEST, None)  # pyright: ignore[reportCallIssue]
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    return torch.from_numpy(np.random.SFC64(seed).random_raw(count).view(np.int64))
 
 
 def _masked(x: Tensor, bits: Tensor, dropped: int) -> Tensor:
