@@ -119,13 +119,14 @@ def train(
     from subquad.errors import Interrupted
     from subquad.experiment import load_study
     from subquad.runs import read_result
+    from subquad.search.size import sized_there
     from subquad.storage import root_of
 
     folder, storage = root_of(str(root))
     study = load_study(str(target), (*overrides, *storage))
     executor = executor_of(local, address)
     executor.preflight(study)
-    study = start(study, folder.resolve())
+    study = start(sized_there(study, executor), folder.resolve())
     signum = drive(study, Display(None), executor).signum
     if signum:
         raise Interrupted(signum, f"stopped; go on with: subquad resume {study.folder}")

@@ -27,6 +27,7 @@ from subquad.experiment import Run, Study
 from subquad.report import ReportDocument, Table, document_of, print_cells, print_document, read_report, write_document
 from subquad.runs import ATTEMPTS
 from subquad.search.materials import Materials
+from subquad.search.size import equal_size
 from subquad.storage import kept_at
 from subquad.tracking.publisher import check_tracking
 from subquad.tracking.upload import Summary as Tracked
@@ -154,7 +155,9 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     for run in study.runs:
         check_tracking(run.experiment.tracking, Path.cwd())
     check_paths(study)
-    rows = _costs(study)
+    materials = Materials()
+    study = equal_size(study, materials)
+    rows = _costs(study, materials)
     if as_json:
         click.echo(json.dumps({"name": study.name, "study": not study.single, "experiment": study.text, "runs": rows}))
         return
@@ -177,9 +180,9 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     console.print("FLOPs: forward and backward over the global batch, element-wise work included", soft_wrap=True)
 
 
-def _costs(study: Study) -> list[dict]:
+def _costs(study: Study, materials: Materials) -> list[dict]:
     """A row per run; what has the same model and batch is counted once."""
-    materials, rows = Materials(), list[dict]()
+    rows = list[dict]()
     for run in study.runs:
         with naming(run, study):
             rows.append(_count(run, materials))

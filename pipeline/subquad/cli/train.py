@@ -59,9 +59,11 @@ def train_command(
         return 0
     from subquad.cli.conduct import conduct, writable
     from subquad.drivers.folder import start
+    from subquad.search.size import sized_there
 
     executor = executor_of(local, address)
     executor.preflight(study)
+    study = sized_there(study, executor)
     return conduct(start(study, writable(folder)), executor, as_json=as_json)
 
 

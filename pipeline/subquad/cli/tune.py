@@ -26,7 +26,7 @@ from subquad.cli.train import ADDRESS
 @click.option(
     "--match",
     metavar="NAME",
-    help="Make all trials of all candidates equal in: flops, params or time.  [default: none]",
+    help="Make all trials of all candidates equal in: flops or time.  [default: none]",
 )
 @click.option(
     "--cost",

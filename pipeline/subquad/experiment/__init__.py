@@ -2,6 +2,18 @@
 
 from subquad.experiment.canonical import differences, digest, dump
 from subquad.experiment.run import Run, check, dataset_of, parameters, parse
-from subquad.experiment.study import Study, load_study
+from subquad.experiment.study import Study, load_study, load_text
 
-__all__ = ["Run", "Study", "check", "dataset_of", "differences", "digest", "dump", "load_study", "parameters", "parse"]
+__all__ = [
+    "Run",
+    "Study",
+    "check",
+    "dataset_of",
+    "differences",
+    "digest",
+    "dump",
+    "load_study",
+    "load_text",
+    "parameters",
+    "parse",
+]

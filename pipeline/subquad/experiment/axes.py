@@ -30,6 +30,9 @@ from subquad.registry.foreign import blamed
 CASE = "case"
 """The axis of a study's labelled cases."""
 
+ALL = "all"
+"""In place of an axis' values: every one that it has had, also those that `select` leaves out."""
+
 MATRIX_WORDS = "a mapping of keys to lists, as in seed: [0, 1]"
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LABEL_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
@@ -130,10 +133,12 @@ def _parse_axis(key: str, values: Any, path: KeyPath, marks: Marks, before: Axis
     target = axis_path(key)
     if not all(part != "" for part in target) or target[0] in ("name", "format", *STUDY_KEYS):
         raise problem(path, "cannot be an axis; axes are components, seed, or settings such as train.lr", marks)
+    known = {choice.label: choice for choice in before.known} if before else {}
+    if values == ALL and before:
+        values = list(known)
     if not isinstance(values, list) or not values:
         example = "0, 1" if values in (None, [], {}) else shown(values).strip("'")
         raise problem(path, f"got {shown(values)}, must be a list of values, as in [{example}]", marks)
-    known = {choice.label: choice for choice in before.known} if before else {}
     parse = partial(_component, resolve=resolve) if len(target) == 1 and key in COMPONENTS else _plain
     choices = tuple(
         known[value] if isinstance(value, str) and value in known else parse(key, value, (*path, number), marks)

@@ -100,7 +100,7 @@ def children(value: Any) -> list[tuple[str | int, Any]]:
 
 
 COMPONENTS = ("dataset", "task", "backbone", "mixer")
-STUDY_KEYS = ("extends", "matrix", "cases", "exclude", "baseline")
+STUDY_KEYS = ("extends", "matrix", "select", "cases", "exclude", "baseline", "match")
 SECTIONS = ("train", "resources", "tracking")
 ALTERNATIVES = (
     (("train", "epochs"), ("train", "steps")),

@@ -32,7 +32,7 @@ _USERINFO = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 
 _OPTIONS = ("address", "dry_run", "json", "local", "root")
 _OPTIONS_OF_TUNE = (
-    *("budget", "cost", "export", "final_seeds", "match", "points", "pruner", "resume", "retry_failed", "sampler"),
+    *("budget", "cost", "export", "final_seeds", "points", "pruner", "resume", "retry_failed", "sampler"),
     *("seeds_per_trial", "space", "warm_start"),
 )
 """Of `train` and `tune`, which are no settings."""

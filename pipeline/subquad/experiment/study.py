@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from subquad import registry
 from subquad.errors import UserError
@@ -32,6 +34,7 @@ class Study:
         runs: all checked.
         text: the whole as canonical YAML; `load_study` reads it back to the same runs.
         source: where it came from.
+        match: what all mixers have alike, as its file asks; see `study_file`.
         place: its folder; None until it is made.
     """
 
@@ -40,6 +43,7 @@ class Study:
     runs: tuple[Run, ...]
     text: str
     source: str
+    match: str = ""
     place: Path | None = None
 
     @property
@@ -102,6 +106,17 @@ def load_study(
     return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 
 
+def load_text(text: str) -> Study:
+    """What `load_study` reads from a file with this text.
+
+    Raises:
+        ConfigError: it does not load.
+        PluginError: a plugin cannot be used.
+    """
+    stored: Any = SimpleNamespace(name="text", distribution="text", text=lambda: text)
+    return load_study("text", recipes=lambda: {"text": stored})
+
+
 def _single(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
     run = _checked(asked.experiment_of({}), cwd, resolve)
     return Study(run.label, True, (run,), dump(run.experiment), source)
@@ -118,7 +133,7 @@ def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
         if base is None or not _is_base(run, found.get(base), combination):
             found[label] = replace(run, label=label, axes=asked.coordinates(combination))
     runs = tuple(found.values())
-    return Study(runs[0].experiment.name, False, runs, study_text(asked, runs, cwd), source)
+    return Study(runs[0].experiment.name, False, runs, study_text(asked, runs, cwd), source, asked.match)
 
 
 def _is_base(run: Run, base: Run | None, combination: Combination) -> bool:

@@ -1,4 +1,4 @@
-"""What a study says: `matrix`, `cases`, `exclude` and `baseline` of a file, of those it extends, of the command line.
+"""What a study says: `matrix`, `select`, `cases`, `exclude`, `baseline` and `match`, of files and the command line.
 
 A run's settings are laid over each other in this order: the files, the axes, the cases that apply, the command line,
 and the labelled case that the run is of.
@@ -50,6 +50,12 @@ from subquad.suggest import did_you_mean
 
 BASE = "base"
 """Label of a run of none of the labelled cases."""
+
+PARAMETERS = "parameters"
+"""What `match` can ask for: as many parameters for every mixer as the first one has."""
+
+WIDTH: KeyPath = ("backbone", "params", "ffn_dim")
+"""What is chosen for that."""
 
 MAX_CASES = 1_000
 MAX_LABEL = 200
@@ -104,6 +110,7 @@ class StudyFile:
         exclude: runs that are left out.
         last: what the command line sets.
         baseline: label of the control's mixer; "" where none is named.
+        match: what all mixers have alike, `PARAMETERS` or "".
         marks: where the axes were given.
     """
 
@@ -113,6 +120,7 @@ class StudyFile:
     exclude: tuple[When, ...]
     last: tuple[StudyCase, ...]
     baseline: str
+    match: str
     marks: Marks
 
     @cached_property
@@ -182,7 +190,7 @@ def _label_of(combination: Combination) -> str:
 
 
 def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Resolve) -> StudyFile:
-    """Read `matrix`, `cases`, `exclude` and `baseline` of a file, after those that it extends, and of the command line.
+    """Read a study's own keys (`STUDY_KEYS`) of a file, after those that it extends, and of the command line.
 
     Raises:
         ConfigError: what is wrong, with file, line and key.
@@ -194,6 +202,7 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
         base = _extended(Tree(below, base.marks), Tree(above, tree.marks))
         if "matrix" in tree.data:
             axes = parse_axes(tree.data["matrix"], tree.marks, axes, resolve=resolve)
+        axes = _selected(axes, tree.data.get("select", {}), tree.marks)
     own, axes, scoped, marks = _overridden(overrides, axes, layers[-1].marks, resolve)
     example = "when: {seed: 0}, set: {train.lr: 0.1}"
     cases = [_case(item, axes, path, tree.marks) for tree, path, item in _items(layers, "cases", example)]
@@ -207,7 +216,8 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
         cases=tuple(case for case in cases if not case.label),
         exclude=tuple(exclude),
         last=(*([StudyCase(When({}, (), {}), everywhere)] if everywhere else []), *scoped),
-        baseline=_baseline(layers, overrides, axes, base),
+        baseline=_baseline(_given_last("baseline", layers, overrides), axes, base),
+        match=_match(_given_last("match", layers, overrides), axes),
         marks=marks,
     )
     if axes or any(key in tree.data for tree in layers for key in STUDY_KEYS[1:]):
@@ -232,7 +242,7 @@ def _overridden(
     own, deferred = list[Setting](), list[Setting]()
     for setting in overrides:
         head = setting.path[0]
-        if head in ("extends", "cases", "exclude"):
+        if head in ("extends", "select", "cases", "exclude"):
             raise problem(setting.path, "can only be given in a file", {(): setting.origin})
         if head == "matrix" and _choice_of(setting, axes):
             deferred.append(setting)
@@ -241,7 +251,7 @@ def _overridden(
             layer = mark_all(setting.value, setting.path, setting.origin)
             axes = parse_axes(given, layer, axes, resolve=resolve)
             marks = {path: one for path, one in marks.items() if path[:2] not in layer} | layer
-        elif head != "baseline":
+        elif head not in ("baseline", "match"):
             own.append(setting)
     return single(own), axes, [_scoped(setting, axes) for setting in deferred], marks
 
@@ -375,15 +385,51 @@ def _labels(axis: Axis, value: Any, path: KeyPath, marks: Marks) -> list[str]:
     return found
 
 
-def _baseline(layers: Sequence[Tree], overrides: Sequence[Setting], axes: Sequence[Axis], base: Tree) -> str:
-    """The label of the control's mixer; "" where none is named, or the command line took its runs away."""
-    given = next(((tree.data["baseline"], tree.marks) for tree in reversed(layers) if "baseline" in tree.data), None)
-    for setting in overrides:
-        if setting.path == ("baseline",):
-            given = (setting.value, {(): setting.origin})
-    if given is None or given[0] is None or given[0] == DEFAULT:
+def _selected(axes: tuple[Axis, ...], select: Any, marks: Marks) -> tuple[Axis, ...]:
+    """The axes with the values that a file trains unless others are asked for."""
+    path: KeyPath = ("select",)
+    if not isinstance(select, dict):
+        raise problem(path, f"got {shown(select)}, must be a mapping of axes to labels, as in mixer: [agf]", marks)
+    when = _when(select, axes, path, marks) if select else When({}, path, marks)
+    found = list[Axis]()
+    for axis in axes:
+        labels = when.labels.get(axis.key, tuple(one.label for one in axis.choices))
+        chosen = tuple(one for label in labels for one in axis.known if one.label == label)
+        found.append(replace(axis, choices=chosen, former=tuple(one for one in axis.known if one not in chosen)))
+    return tuple(found)
+
+
+def _given_last(key: str, layers: Sequence[Tree], overrides: Sequence[Setting]) -> tuple[Any, Marks]:
+    """What the command line, else the last file that names it, says of a key; None where nobody does."""
+    said = [(tree.data[key], tree.marks) for tree in layers if key in tree.data]
+    said += [(one.value, {(): one.origin}) for one in overrides if one.path == (key,)]
+    value, marks = said[-1] if said else (None, {})
+    return (None if value == DEFAULT else value), marks
+
+
+def _match(given: tuple[Any, Marks], axes: Sequence[Axis]) -> str:
+    value, marks = given
+    if value is None:
         return ""
+    if value != PARAMETERS:
+        also = f"; with subquad tune there is also --match {value}" if value in ("flops", "time") else ""
+        raise problem(("match",), f"got {shown(value)}, must be {PARAMETERS} or null{also}", marks)
+    if _axis(axes, "mixer") is None:
+        raise problem(("match",), "needs mixers that are compared, as in matrix.mixer=[agf, softmax]", marks)
+    if owner := next((axis for axis in axes if axis.owns(WIDTH)), None):
+        message = f"chooses {dotted(WIDTH)}, and {owner.key} is an axis of this study; leave one of them out"
+        raise problem(("match",), message, marks)
+    if (cases := _axis(axes, CASE)) and any(one.value is not None for one in cases.choices):
+        message = "would change more than a case with a label says; use matrix.case=[base], or null here"
+        raise problem(("match",), message, marks)
+    return PARAMETERS
+
+
+def _baseline(given: tuple[Any, Marks], axes: Sequence[Axis], base: Tree) -> str:
+    """The label of the control's mixer; "" where none is named, or the command line took its runs away."""
     label, marks = given
+    if label is None:
+        return ""
     axis, only = _axis(axes, "mixer"), get(base.data, ("mixer", "name"))
     known = [plugin_label(only)] if isinstance(only, str) else []
     known = [choice.label for choice in axis.known] if axis else known

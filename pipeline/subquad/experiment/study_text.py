@@ -46,6 +46,7 @@ def study_text(study: StudyFile, runs: Sequence[Run], cwd: Path) -> str:
     matrix = {axis.key: writer.choices(axis) for axis in axes}
     exclude = [when for when in map(writer.when, study.exclude) if all(when.values())]
     rest = {"matrix": matrix, "cases": writer.cases(), "exclude": exclude, "baseline": study.baseline}
+    rest["match"] = study.match
     text = to_yaml(writer.base() | {key: value for key, value in rest.items() if value})
     _refuse_unreadable(text, study)
     return text

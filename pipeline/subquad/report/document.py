@@ -238,6 +238,10 @@ def _in_short(beside: Iterable[Beside]) -> str:
 def _notes(report: Report) -> Iterator[str]:
     """What each protocol means, and what runs say a reader of their numbers must know, with the rows it is said of."""
     yield from sorted({f"{row.protocol}: {row.protocol_label}" for row in report.rows})
+    for family in dict.fromkeys(row.family for row in report.rows) if report.match else ():
+        sizes = [row.parameters for row in report.rows if row.family == family and row.parameters]
+        if len(sizes) > 1:
+            yield f"{family[0]}: equal size, within {max(sizes) / min(sizes) - 1:.1%} (match: {report.match})"
     if report.references:
         whose = {
             one.metric: ", Wilson's" if one.metric == "accuracy" else "" for one in report.references if one.interval

@@ -35,6 +35,7 @@ class Report:
         headlines: a sentence for each data set and protocol, and one against its best reference score.
         runs: every run, in the order read.
         baseline: label of the mixer that others are held against; "" where there is none.
+        match: what a study among them made alike for all mixers; "" where nothing.
     """
 
     rows: tuple[TableRow, ...]
@@ -46,6 +47,7 @@ class Report:
     headlines: tuple[str, ...]
     runs: tuple[ReportedRun, ...]
     baseline: str
+    match: str = ""
 
     def published(self, row: TableRow) -> list[Beside]:
         """Published rows beside a row: those that change the same setting to its value, else the main tables'."""
@@ -66,7 +68,7 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
     """
     runs = reported_runs(folders)
     rows = make_rows(runs)
-    held = _baseline(runs) if baseline is None else baseline
+    held = _said(runs, "baseline") if baseline is None else baseline
     curves, references = make_curves(rows), list(make_references(rows))
     comparisons = compare_rows(rows, held, apart=[row for curve in curves for row in curve.rows])
     means = tuple(make_means(rows, references))
@@ -80,15 +82,16 @@ def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Repo
         headlines=tuple(_headlines(rows, comparisons, references, held)),
         runs=tuple(runs),
         baseline=held,
+        match=_said(runs, "match"),
     )
 
 
-def _baseline(runs: Iterable[ReportedRun]) -> str:
-    """What the first study that names a baseline names, "" where none does."""
+def _said(runs: Iterable[ReportedRun], key: str) -> str:
+    """What the first study that has the key has there, "" where none does."""
     for study in dict.fromkeys(run.folder.parent.parent / STUDY for run in runs):
         data = parse_yaml(read_text(study, str(study)), str(study)).data if study.exists() else None
-        if isinstance(data, dict) and data.get("baseline"):
-            return printable(str(data["baseline"]))
+        if isinstance(data, dict) and data.get(key):
+            return printable(str(data[key]))
     return ""
 
 

@@ -46,7 +46,16 @@ class Candidate:
         Raises:
             UserError: a plugin refuses them.
         """
-        return builder(self.run)([Setting(tuple(key.split(".")), one, Origin("")) for key, one in values.items()])
+        return laid(self.run, values)
+
+
+def laid(run: Run, values: Mapping[str, Any]) -> Run:
+    """A run's experiment with settings laid over it, by dotted key.
+
+    Raises:
+        UserError: a plugin refuses them.
+    """
+    return builder(run)([Setting(tuple(key.split(".")), one, Origin("")) for key, one in values.items()])
 
 
 def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
@@ -61,17 +70,18 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         _refuse_rules_of_seeds(study)
     first: dict[str, Run] = {}
     for run in study.runs:
-        first.setdefault(repr(_without_seed(run)), run)
+        first.setdefault(repr(without_seed(run)), run)
     runs = list(first.values())
     labels = [_label(run) or study.name for run in runs]
     unique = len({label.lower() for label in labels}) == len(labels)
     return tuple(
-        Candidate(label if unique else run.label, _without_seed(run), run, Goal(run.goal.metric, run.goal.mode, cost))
+        Candidate(label if unique else run.label, without_seed(run), run, Goal(run.goal.metric, run.goal.mode, cost))
         for label, run in zip(labels, runs, strict=True)
     )
 
 
-def _without_seed(run: Run) -> dict[str, Any]:
+def without_seed(run: Run) -> dict[str, Any]:
+    """Its choice on each axis but that of the seed."""
     return {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
 
 

@@ -1,9 +1,9 @@
-"""From a point of a space to the experiment of a trial: settings laid over the candidate's, and what `--match` adds."""
+"""From a point of a space to the experiment of a trial: settings laid over the candidate's, and what matching adds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from subquad.cost import Cost
@@ -13,19 +13,17 @@ from subquad.experiment.schema import Train
 from subquad.search.candidates import Candidate
 from subquad.search.materials import Materials
 from subquad.search.settings import MatchBy
+from subquad.search.size import width_for
 from subquad.space import Point
 
 Values = dict[str, Any]
 """Settings by dotted key."""
 
 TOLERANCE = 0.05
-"""Largest difference in parameters or FLOPs that still counts as equal."""
+"""Largest difference in FLOPs that still counts as equal."""
 
 LENGTH_KEYS = ("train.epochs", "train.steps", "train.eval_every_epochs", "train.eval_every_steps")
 """Settings that a number of steps decides."""
-
-WIDTH_KEYS = ("backbone.params.ffn_dim", "backbone.params.dim")
-"""The width that is chosen to match parameters: of the backbone's feed-forward part, else of the model."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,16 @@ class Fitter:
     Attributes:
         materials: data and costs, shared by all candidates.
         match: what each trial of each candidate gets alike.
-        amount: of that, by the reference candidate: FLOPs or seconds of a trial, or parameters of a model.
+        amount: of that, by the reference candidate: FLOPs or seconds of a trial.
         counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
+        sizes: parameters of each candidate's models, by label, where the study asks for `match`.
     """
 
     materials: Materials
     match: MatchBy = "none"
     amount: float = 0.0
     counted: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def fit(self, candidate: Candidate, point: Point) -> Fitted:
         """The trial of a point.
@@ -86,14 +86,15 @@ class Fitter:
         return fitted
 
     def matched(self, candidate: Candidate, values: Values) -> Fitted:
-        """The trial of settings, with what `--match` adds to them.
+        """The trial of settings, with what `match` and `--match` add to them.
 
         Raises:
             UserError: plugin or data refuse it, or it cannot be matched.
         """
-        if self.match == "params":
-            values |= self._width(candidate, values)
-        elif self.match != "none":
+        if candidate.label in self.sizes:
+            target = self.sizes[candidate.label]
+            values |= width_for(target, lambda width: candidate.laid({**values, **width}), self.materials)
+        if self.match != "none":
             values |= self._length(candidate, values)
         return self.fitted(candidate, values)
 
@@ -145,23 +146,6 @@ class Fitter:
             )
         return _steps_for(left, of_step)
 
-    def _width(self, candidate: Candidate, values: Values) -> Values:
-        target, run = int(self.amount), candidate.laid(values)
-        known, config = type(run.backbone_config).model_fields, run.backbone_config
-        key = next((key for key in WIDTH_KEYS if key.rpartition(".")[2] in known), None)
-        if key is None:
-            raise ConfigError(f"backbone {run.backbone.found.name!r} has neither ffn_dim nor dim to choose")
-        if abs(self.materials.parameters(run) - target) <= TOLERANCE * target:
-            return {}
-
-        def count(width: int) -> int:
-            return self.materials.parameters(candidate.laid({**values, key: width}))
-
-        dim = int(getattr(config, "dim", 64))
-        if key == WIDTH_KEYS[0]:
-            return {key: _width_for(target, count, int(getattr(config, "ffn_dim", None) or 4 * dim))}
-        return {key: _width_for(target, count, dim, step=int(getattr(config, "num_heads", 1)))}
-
 
 def _why(cost: Cost | None) -> str:
     return f" ({'; '.join(cost.uncounted)})" if cost else ""
@@ -211,29 +195,3 @@ def _steps_of_flops(whole: float, of_one_step: int) -> int:
             "longer trials come nearer (train.steps, train.epochs)"
         )
     return steps
-
-
-def _width_for(target: int, count: Callable[[int], int], start: int, *, step: int = 1) -> int:
-    """The width with which a model comes nearest to `target` parameters.
-
-    Args:
-        count: parameters at a width; it grows with the width.
-        start: a width that works.
-        step: widths are multiples of it.
-
-    Raises:
-        ConfigError: no width comes within `TOLERANCE`.
-    """
-    low, high = 1, max(1, start // step)
-    while count(high * step) < target and high * step < 2**20:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle * step) < target else (low, middle)
-    width = min((low * step, high * step), key=lambda one: abs(count(one) - target))
-    if (off := abs(count(width) - target) / target) > TOLERANCE:
-        raise ConfigError(
-            f"no width gives {target:,} parameters within {TOLERANCE:.0%}: the nearest, {width}, has "
-            f"{count(width):,}, which is {off:.0%} off"
-        )
-    return width

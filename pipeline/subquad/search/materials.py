@@ -136,7 +136,7 @@ class Materials:
 
 def _model_key(run: Run) -> str:
     experiment, train = run.experiment, run.experiment.train
-    parts = (experiment.dataset, experiment.task, experiment.backbone, experiment.mixer)
+    parts = (experiment.dataset, experiment.task, experiment.backbone, experiment.mixer, *experiment.mixers)
     return " ".join([*(one.model_dump_json() for one in parts), train.precision, str(train.bucket_batches > 0)])
 
 

@@ -14,6 +14,7 @@ from subquad.search.fitting import Fitted, Fitter
 from subquad.search.materials import Materials
 from subquad.search.search import Search
 from subquad.search.settings import MatchBy
+from subquad.search.size import reference_of
 from subquad.search.trial import Trial
 
 MAX_FRUITLESS = 50
@@ -44,9 +45,11 @@ class Prepared:
         try:
             return self.fitter.matched(candidate, {})
         except UserError as error:
-            if self.fitter.match == "none":
+            match, size = self.fitter.match, self.search.study.match
+            if match == "none" and not size:
                 raise
-            raise ConfigError(f"--match {self.fitter.match}: {candidate.label}: {error}") from error
+            asked = f"--match {match}" if match != "none" else f"match: {size}"
+            raise ConfigError(f"{asked}: {candidate.label}: {error}") from error
 
     def charge(self, fitted: Fitted) -> float:
         """What a trial is expected to use of its candidate's budget."""
@@ -94,7 +97,8 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
             search = replace(search, candidates=candidates)
     materials = executor.freed(materials)
     amount = _amount(settings.match, search.candidates[0], materials)
-    fitter = Fitter(materials, settings.match, amount, counted=settings.limit.unit == "flops")
+    sizes = {one.label: materials.parameters(reference_of(one.run, runs)) for one in search.candidates if study.match}
+    fitter = Fitter(materials, settings.match, amount, settings.limit.unit == "flops", sizes)
     prepared = Prepared(search, fitter)
     for one in search.candidates if fresh else ():
         fitted = prepared.own_trial(one)
@@ -106,8 +110,6 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
 
 def _amount(match: MatchBy, first: Candidate, materials: Materials) -> float:
     """What the reference candidate, the first one, has of what is matched, as it stands."""
-    if match == "params":
-        return materials.parameters(first.run)
     if match == "time":
         return Fitter(materials).fitted(first, {}).seconds
     return materials.steps(first.run)[0] * _counted(first, materials, "--match flops") if match == "flops" else 0.0

@@ -14,7 +14,7 @@ from subquad.drivers.folder import begin, exclusive, reopen
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
 from subquad.errors import RunError
-from subquad.experiment import Study, load_study
+from subquad.experiment import Study, load_study, load_text
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
@@ -24,7 +24,7 @@ from subquad.search.folder import BEST, Trials, place_of
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import judge
-from subquad.search.search import Search, load_text, same_sources
+from subquad.search.search import Search, same_sources
 from subquad.search.source import TrialSource
 from subquad.search.summary import over_of, summary_of
 from subquad.search.trial import Trial, winner_of

@@ -8,12 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from subquad.drivers.folder import exclusive
 from subquad.errors import ConfigError, RunError, UserError
-from subquad.experiment import Study, differences, load_study
+from subquad.experiment import Study, differences, load_study, load_text
 from subquad.experiment.axes import parse_axes
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
@@ -21,11 +20,12 @@ from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, runs_below, write_json, write_text
 from subquad.search.candidates import SEED, Candidate, candidates_of
-from subquad.search.fitting import LENGTH_KEYS, WIDTH_KEYS
+from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
 from subquad.search.settings import Budget, Settings
+from subquad.search.size import WIDTH_KEY
 from subquad.search.trial import Evaluation, Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, find_space, read_space
 from subquad.storage import checkpoints_of, remove_tree
@@ -122,17 +122,18 @@ def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None)
 
 
 def _refuse_owned(search: Search) -> None:
-    """Refuse to search what the study's axes or `--match` decide."""
+    """Refuse to search what the study's axes, its `match` or `--match` decide."""
     study, match = search.study, search.settings.match
     document = parse_yaml(study.text, study.source)
     matrix = () if study.single else parse_axes(document.data["matrix"], document.marks)
     axes = [axis for axis in matrix if axis.path != SEED]
-    decided = {"flops": LENGTH_KEYS, "time": LENGTH_KEYS, "params": WIDTH_KEYS}.get(match, ())
     for dim in (dim for one in search.candidates for dim in one.space.dims):
         if axis := next((one for one in axes if one.owns(dim.key_path)), None):
             why = f", as {axis.key} is an axis of the study; leave it out of the space, or the axis out of the matrix"
-        elif dim.path in decided:
-            why = f" with --match {match}, which {'may decide' if match == 'params' else 'decides'} it"
+        elif dim.path in LENGTH_KEYS and match != "none":
+            why = f" with --match {match}, which decides it"
+        elif dim.path == WIDTH_KEY and study.match:
+            why = f" with match: {study.match}, which may decide it"
         else:
             continue
         raise ConfigError(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}")
@@ -358,14 +359,3 @@ def _set_final_aside(folder: Path) -> None:
             if (weights := checkpoints_of(run)).parent != run:  # they would be another study's
                 remove_tree(weights)
         (folder / FINAL).rename(free_name(folder / FINAL))
-
-
-def load_text(text: str) -> Study:
-    """What `subquad.experiment.load_study` reads from a file with this text.
-
-    Raises:
-        ConfigError: it does not load.
-        PluginError: a plugin cannot be used.
-    """
-    stored: Any = SimpleNamespace(name="search", distribution=SEARCH, text=lambda: text)
-    return load_study("search", recipes=lambda: {"search": stored})

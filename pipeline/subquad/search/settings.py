@@ -18,7 +18,7 @@ from subquad.search.trial import CostBy, Trial
 from subquad.space import Point
 from subquad.suggest import did_you_mean
 
-MatchBy = Literal["none", "flops", "params", "time"]
+MatchBy = Literal["none", "flops", "time"]
 MAX_SEED = 2**32 - 1
 Unit = Literal["trials", "seconds", "flops"]
 

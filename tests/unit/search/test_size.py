@@ -1,0 +1,109 @@
+"""`match: parameters`: all mixers of a study with as many parameters as the first one."""
+
+from __future__ import annotations
+
+import pytest
+from small_run import SMALL
+
+from subquad import train
+from subquad.cli.main import main
+from subquad.drivers.folder import reopen
+from subquad.errors import ConfigError
+from subquad.experiment import load_study, load_text
+from subquad.report import document_of, read_report
+from subquad.search.materials import Materials
+from subquad.search.size import equal_size
+
+MATCHED = (
+    SMALL.replace("dim: 16", "dim: 32").replace("ffn_dim: 32", "ffn_dim: 128")
+    + """
+match: parameters
+matrix: {mixer: [softmax, agf, mamba], seed: [0, 1]}
+"""
+)
+
+
+@pytest.fixture
+def sized(tmp_path, monkeypatch):
+    """The study with its widths, and the number of parameters of each run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(MATCHED)
+
+    def one(*overrides):
+        materials = Materials()
+        study = equal_size(load_study("small.yaml", overrides), materials)
+        return study, [materials.parameters(run) for run in study.runs]
+
+    return one
+
+
+def widths(study):
+    return [run.experiment.backbone.params["ffn_dim"] for run in study.runs]
+
+
+def test_every_mixer_gets_the_size_of_the_first(sized):
+    study, sizes = sized()
+    assert all(size == pytest.approx(sizes[0], rel=0.02) for size in sizes)
+    assert widths(study)[:2] == [128, 128]
+    assert widths(study)[2] == widths(study)[3] < 128
+    again = load_text(study.text)
+    assert again.runs == study.runs
+    assert equal_size(again, Materials()) is again
+
+
+def test_the_order_of_the_mixers_says_which_size(sized):
+    study, _ = sized("matrix.mixer=[mamba, softmax]")
+    assert widths(study)[0] == 128 < widths(study)[2]
+
+
+def test_other_axes_have_sizes_of_their_own(sized):
+    _, sizes = sized("matrix.seed=[0]", "matrix.backbone.params.dim=[16, 32]")
+    assert sizes[2] == pytest.approx(sizes[0], rel=0.02)
+    assert sizes[3] == pytest.approx(sizes[1], rel=0.02)
+    assert sizes[1] > 2 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["match=params"], "match: got 'params', must be parameters or null"),
+        (["match=flops"], "must be parameters or null; with subquad tune there is also --match flops"),
+        (["matrix.backbone.params.ffn_dim=[8, 16]"], "match: chooses backbone.params.ffn_dim, and .* is an axis"),
+        (["matrix.mixer=[agf]"], "match: parameters: has no effect on one mixer"),
+        (["backbone.params.ffn_dim=1"], "match: parameters: no backbone.params.ffn_dim gives .* \\(run agf-seed0\\)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_matched_is_refused(sized, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        sized(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("cases: [{when: {mixer: agf}, set: {backbone.params.ffn_dim: 8}}]\n", "ffn_dim is set by a case; leave"),
+        ("cases: [{label: low, set: {train.lr: 1e-4}}]\n", "match: would change more than a case with a label says"),
+    ],
+)  # fmt: skip
+def test_a_case_that_would_lose_its_effect_is_refused(sized, tmp_path, more, message):
+    (tmp_path / "small.yaml").write_text(MATCHED + more)
+    with pytest.raises(ConfigError, match=message):
+        sized()
+
+
+def test_a_single_experiment_has_nothing_to_match(tmp_path):
+    with pytest.raises(ConfigError, match="match: needs mixers that are compared"):
+        load_text(SMALL + "match: parameters\n")
+
+
+@pytest.mark.ci
+def test_a_study_trained_at_equal_size_says_so(sized, tmp_path, capsys):
+    few = ["matrix.seed=[0]", "matrix.mixer=[agf, identity]", "train.steps=2"]
+    assert main(["train", "small.yaml", "--dry-run", *few]) == 0
+    assert "backbone.params.ffn_dim:" in capsys.readouterr().out
+    results = train("small.yaml", few)
+    (folder,) = (tmp_path / "runs" / "small").iterdir()
+    assert widths(reopen(folder)) == widths(sized(*few)[0])
+    largest, smallest = max(one["parameters"] for one in results), min(one["parameters"] for one in results)
+    (section, *_) = document_of(read_report([folder])).sections
+    assert f"recall: equal size, within {largest / smallest - 1:.1%} (match: parameters)" in section.notes
