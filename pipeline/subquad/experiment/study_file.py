@@ -389,7 +389,7 @@ def _selected(axes: tuple[Axis, ...], select: Any, marks: Marks) -> tuple[Axis, 
     """The axes with the values that a file trains unless others are asked for."""
     path: KeyPath = ("select",)
     if not isinstance(select, dict):
-        raise problem(path, f"got {shown(select)}, must be a mapping of axes to labels, as in mixer: [agf]", marks)
+        raise problem(path, f"got {shown(select)}, must be a mapping of axes to labels, as in mixer: [LABEL]", marks)
     when = _when(select, axes, path, marks) if select else When({}, path, marks)
     found = list[Axis]()
     for axis in axes:
@@ -415,7 +415,7 @@ def _match(given: tuple[Any, Marks], axes: Sequence[Axis]) -> str:
         also = f"; with subquad tune there is also --match {value}" if value in ("flops", "time") else ""
         raise problem(("match",), f"got {shown(value)}, must be {PARAMETERS} or null{also}", marks)
     if _axis(axes, "mixer") is None:
-        raise problem(("match",), "needs mixers that are compared, as in matrix.mixer=[agf, softmax]", marks)
+        raise problem(("match",), "needs mixers that are compared, as in matrix.mixer=[ONE, OTHER]", marks)
     if owner := next((axis for axis in axes if axis.owns(WIDTH)), None):
         message = f"chooses {dotted(WIDTH)}, and {owner.key} is an axis of this study; leave one of them out"
         raise problem(("match",), message, marks)

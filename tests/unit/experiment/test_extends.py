@@ -226,6 +226,38 @@ def test_a_control_that_no_run_has_is_refused(refused_file, refused, base_text):
     )
 
 
+FEW = TABLE + "select: {mixer: [identity, agf], seed: [1]}\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "mixers"),
+    [
+        ("train.lr=1", "identity, agf"),
+        ("matrix.mixer=[softmax, identity]", "softmax, identity"),
+        ("matrix.mixer=all", "identity, agf, softmax"),
+    ],
+)
+def test_a_file_trains_what_it_selects_and_knows_the_rest(load_file, override, mixers):
+    for text in (FEW, "extends: few.yaml\n"):
+        load_file(FEW, name="few")
+        study = load_file(text, override, "matrix.dataset=[vowels]")
+        assert ", ".join(dict.fromkeys(run.axes["mixer"] for run in study.runs)) == mixers
+        assert {run.axes["seed"] for run in study.runs} == {1}
+    assert "select" not in study.text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("select: {mixer: [mega]}", "select.mixer: got 'mega', matches no run; there is agf, softmax, identity"),
+        ("select: {task: [a]}", "select.task: no such axis"),
+        ("select: [agf]", 'select: got ["agf"], must be a mapping of axes to labels'),
+    ],
+)
+def test_what_cannot_be_selected_is_refused(refused_file, line, message):
+    assert message in refused_file(f"{TABLE}{line}\n")
+
+
 AGF = [
     "lra-agf",
     "lra-cur",

@@ -173,7 +173,7 @@ def test_a_typo_in_a_key_of_studies_gets_its_suggestion(refused, base_text, key)
 
 
 def test_every_option_of_train_and_tune_is_known():
-    """Those that are `KEY=VALUE` too, and those that say how to run, aside."""
+    """Those that are `KEY=VALUE` too, and how to debug, aside."""
     found = {one.name for verb in (train_command, tune_command) for one in verb.params if isinstance(one, click.Option)}
-    names = {"json" if name == "as_json" else name for name in found} - {"seed", "debug"}
+    names = {"json" if name == "as_json" else name for name in found} - {"seed", "match", "debug"}
     assert names == {*sources._OPTIONS, *sources._OPTIONS_OF_TUNE}
