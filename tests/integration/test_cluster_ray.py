@@ -84,6 +84,7 @@ def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, t
     assert f"subquad resume {run} --address {two.address}" in stopped
 
 
+@pytest.mark.extended
 def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
     root, settings = ROOT / tmp_path.name, ["--space", "optimizer", "--budget", "3-trials", "--final-seeds", "1"]
     settings += ["train.epochs=100", "train.eval_every_epochs=20", "--pruner", "asha", "--json"]  # not over at once

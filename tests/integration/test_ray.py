@@ -53,6 +53,7 @@ ray.shutdown()
 """
 
 
+@pytest.mark.extended
 def test_two_workers_survive_two_kills(small, tmp_path, nothing_left):
     settings = ["resources.workers=2"]
     cli(["train", str(small), "--local", "--root", str(tmp_path / "whole"), *settings], tmp_path)
