@@ -243,6 +243,9 @@ QUICK = {"shapes", "leak", "causal-outputs", "padding-content", "padding-amount"
 QUICK |= {"all-padded", "cache-step", "state-round-trip", "parameters-used", "max-length", "cross-refused"}
 """For the fast tier, of each mixer's defaults."""
 
+LONG = {"compiled", "complexity-flops"}
+"""Half the time of a certificate: in CI of each mixer's defaults, else extended."""
+
 
 @cache
 def built(name: str) -> dict[str, CheckSubject]:
@@ -259,11 +262,17 @@ def rows() -> list[tuple[str, str]]:
     return [(name, way) for name in names() for way in built(name)]
 
 
-def cases(name: str, way: str, *, quick: bool) -> list[CheckCase]:
-    """The cases of one way of building that must pass; those of the fast tier, or the others."""
+def cases(name: str, way: str, tier: str) -> list[CheckCase]:
+    """The cases of one way of building that must pass, of one tier: fast, ci or extended."""
     of_way = [case for case in check_mixer(f"subquad:{name}") if str(case.subject) == way]
     due = [case for case in of_way if case.check.name not in expected(case.subject).excluded]
-    return [case for case in due if (way == "default" and case.check.name in QUICK) == quick]
+    return [case for case in due if tier_of(way, case.check.name) == tier]
+
+
+def tier_of(way: str, check: str) -> str:
+    if way == "default" and check in QUICK:
+        return "fast"
+    return "extended" if check in LONG and not way.startswith("default") else "ci"
 
 
 def expected(subject: CheckSubject) -> Expected:
@@ -308,10 +317,16 @@ def failures(cases: list[CheckCase]) -> list[str]:
 
 @pytest.mark.parametrize("name", names())
 def test_a_built_in_keeps_its_word(name):
-    assert failures(cases(name, "default", quick=True)) == []
+    assert failures(cases(name, "default", "fast")) == []
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("name", "way"), rows())
 def test_a_built_in_keeps_its_word_in_all_variants(name, way):
-    assert failures(cases(name, way, quick=False)) == []
+    assert failures(cases(name, way, "ci")) == []
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("name", "way"), rows())
+def test_what_takes_long_holds_in_all_variants(name, way):
+    assert failures(cases(name, way, "extended")) == []
