@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import torch
 
 from subquad.data import Reading
 from subquad_datasets.decode import Decoder
@@ -22,12 +24,17 @@ SIZE, BATCH = 224, 32
 DRAWN, MEMBERS = 64, 2000
 """Pictures that are decoded; samples of a shard, in which each picture is there several times."""
 
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
 _LEVELS = 2.0
 """Pillow's and torch's resizing round differently: of 255."""
 
 
 def readings(folder: Path) -> Iterator[Reading]:
-    """A shard's samples as bytes; and decoded, cropped at random and mirrored. Nothing where packages are missing."""
+    """A shard's samples as bytes; decoded, cropped at random and mirrored; and as normalised batches.
+
+    Nothing where packages are missing.
+    """
     if not all(map(find_spec, ("PIL", "timm", "torchvision", "webdataset"))):
         return
     pictures = [draw_picture(number) for number in range(DRAWN)]
@@ -40,13 +47,15 @@ def readings(folder: Path) -> Iterator[Reading]:
         "by the index, sums compared": lambda: (shards.read(row, verify=True) for row in range(MEMBERS)),
     }
     yield Reading("samples of a shard", MEMBERS, read)
-    write_shard(few, pictures)
+    shard_of_few = write_shard(few, pictures)
     decoders: list[Decoder] = [one for one in get_args(Decoder) if one == "pillow" or find_spec(one)]
     splits = {f"{name} and torch": opened(few, name).load("trainval") for name in decoders}
-    ways = {name: lambda split=split: _squares(split) for name, split in splits.items()}
-    yield Reading(
-        f"decoded, random crop to {SIZE}", DRAWN, {"pillow alone": lambda: _by_pillow(pictures), **ways}, _LEVELS
-    )
+    squares = {"pillow alone": lambda: (np.asarray(one).transpose(2, 0, 1) for one in _by_pillow(pictures))}
+    squares |= {name: lambda split=split: chain(*_batches(split)) for name, split in splits.items()}
+    yield Reading(f"decoded, random crop to {SIZE}", DRAWN, squares, _LEVELS)
+    batches = {"webdataset and torchvision": lambda: _by_torchvision(shard_of_few)}
+    batches |= {name: lambda split=split: map(_normalised, _batches(split)) for name, split in splits.items()}
+    yield Reading("the same as normalised batches", DRAWN, batches, _LEVELS / 255 / min(_STD))
 
 
 def write_shard(folder: Path, images: list[bytes]) -> Path:
@@ -87,14 +96,20 @@ def _webdataset(shard: Path) -> Iterator[bytes]:
     return (sample["jpg"] for sample in source)
 
 
-def _squares(split: ShardSplit) -> Iterator[np.ndarray]:
-    """(3, S, S) uint8, in batches."""
+def _batches(split: ShardSplit) -> Iterator[np.ndarray]:
+    """(B, 3, S, S) uint8."""
     for indices in np.arange(len(split)).reshape(-1, BATCH):
-        yield from split.fetch(indices, epoch=0, seed=0)["inputs"]
+        yield split.fetch(indices, epoch=0, seed=0)["inputs"]
 
 
-def _by_pillow(pictures: list[bytes]) -> Iterator[np.ndarray]:
-    """The same, from the same random numbers, all done by Pillow as torchvision and timm do it."""
+def _normalised(batch: np.ndarray) -> np.ndarray:
+    """(B, 3, S, S) float32, as `timm-vit` makes of them."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in (_MEAN, _STD))
+    return torch.from_numpy(batch).float().mul_(1 / (255 * std)).sub_(mean / std).numpy()
+
+
+def _by_pillow(pictures: Iterable[bytes]) -> Iterator[Any]:
+    """Pillow's images, from the same random numbers, all done by Pillow as torchvision and timm do it."""
     from PIL import Image
     from timm.data.transforms import RandomResizedCropAndInterpolation
 
@@ -105,6 +120,13 @@ def _by_pillow(pictures: list[bytes]) -> Iterator[np.ndarray]:
     for index, data in enumerate(pictures):
         seed_generators(0, 0, index)
         square: Any = crop(Image.open(io.BytesIO(data)).convert("RGB"))
-        if random.random() < flip:
-            square = square.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        yield np.asarray(square).transpose(2, 0, 1)
+        yield square.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < flip else square
+
+
+def _by_torchvision(shard: Path) -> Iterator[np.ndarray]:
+    """(B, 3, S, S) float32, as training scripts on webdataset do it."""
+    from torchvision.transforms.functional import normalize, to_tensor
+
+    squares = _by_pillow(_webdataset(shard))
+    while batch := [normalize(to_tensor(one), list(_MEAN), list(_STD)) for one in islice(squares, BATCH)]:
+        yield torch.stack(batch).numpy()
