@@ -66,14 +66,16 @@ def _timed(action: Callable[[], None], clock: Callable[[], float]) -> float:
 
 
 class _Task(Task):
-    """Cross entropy."""
+    """Cross entropy of whole batches."""
+
+    whole = torch.tensor(float(_BATCH))
 
     @property
     def num_outputs(self) -> int:
         return _CLASSES
 
     def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        return functional.cross_entropy(outputs, batch["labels"], reduction="sum"), torch.tensor(float(_BATCH))
+        return functional.cross_entropy(outputs, batch["labels"], reduction="sum"), self.whole
 
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"hits": (outputs.argmax(-1) == batch["labels"]).sum(), "count": torch.tensor(len(outputs))}

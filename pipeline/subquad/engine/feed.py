@@ -74,10 +74,10 @@ def _request(epoch: int, chunk: np.ndarray, stand_in: np.ndarray, length: int | 
 
 
 def _training_requests(
-    plan: Plan, step: int, rank: int, world_size: int, micro_batch: int | None, together: int = 1
+    plan: Plan, batch: tuple[int, np.ndarray], rank: int, world_size: int, micro_batch: int | None, together: int = 1
 ) -> list[_Request]:
-    """The forward passes of one rank in one step. Every rank gets equally many, so collective calls pair up."""
-    epoch, indices = plan.batch(step)
+    """The forward passes of one rank for a plan's batch. Every rank gets equally many, so collective calls pair up."""
+    epoch, indices = batch
     length = plan.length(indices)
     largest = -(-len(indices) // (world_size * together)) * together
     size = min(micro_batch or largest, largest)
@@ -148,18 +148,18 @@ def training_batches(parts: Parts, start: int, workers: int) -> Iterator[tuple[l
     """
     plan, group = parts.plan, parts.group
     source = _Source(parts.training, plan.seed, parts.task.spec.arrays)
-    steps = range(start, plan.total_steps)
+    ranks = group.rank, group.world_size, parts.train.micro_batch, parts.training.together
 
-    def wanted(step: int) -> list[_Request]:
-        ranks = group.rank, group.world_size
-        return _training_requests(plan, step, *ranks, parts.train.micro_batch, parts.training.together)
+    def wanted(step: int) -> tuple[list[_Request], int]:
+        batch = plan.batch(step)
+        return _training_requests(plan, batch, *ranks), len(batch[1])
 
-    requests, counted = tee(map(wanted, steps))
-    requests, wanted_again = tee(chain.from_iterable(requests))
+    steps, counted = tee(map(wanted, range(start, plan.total_steps)))
+    requests, wanted_again = tee(chain.from_iterable(passes for passes, _ in steps))
     fetched = iter(_loader(parts, source, requests, workers)) if workers else map(source.__getitem__, requests)
     micros = _micros(parts, source.split, fetched, wanted_again)
-    for step, passes in zip(steps, counted, strict=True):
-        yield list(islice(micros, len(passes))), len(plan.batch(step)[1])
+    for passes, samples in counted:
+        yield list(islice(micros, len(passes))), samples
 
 
 def _micros(

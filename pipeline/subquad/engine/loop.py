@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,12 +54,15 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
     while True:
         logged = (progress.step + 1) % settings.log_every == 0
         rates = parts.schedule(progress.updates)
-        with _naming_samples(parts, progress.step):
-            batch = next(batches, None)
-            if batch is None:
+        try:
+            if (batch := next(batches, None)) is None:
                 return True
             faults.point("step")
             waiting.append(train_step(parts, *batch, rates, extras=logged, stop=signals.asked_to_stop() > 0))
+        except (SubquadError, OSError):
+            raise
+        except Exception as error:
+            raise RuntimeError(_with_samples(parts, progress.step, error)) from error
         progress.step += 1
         progress.updates += 1  # as long as nothing else is known
         progress.seconds = time.monotonic() - begun
@@ -87,20 +89,12 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
         usage.step_starts()
 
 
-@contextmanager
-def _naming_samples(parts: Parts, step: int) -> Iterator[None]:
-    """Say of an error which samples this rank's step had: one of them may fail each time."""
-    try:
-        yield
-    except (SubquadError, OSError):
-        raise
-    except Exception as error:
-        split, group = parts.training, parts.group
-        mine = share(parts.plan.batch(step)[1], group.rank, group.world_size, split.together).tolist()
-        samples = f"{', '.join(map(split.name, mine[:_NAMED]))}{' ...' if mine[_NAMED:] else ''}"
-        raise RuntimeError(
-            f"step {step + 1}, {samples}: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+def _with_samples(parts: Parts, step: int, error: Exception) -> str:
+    """An error, and which samples this rank's step had: one of them may fail each time."""
+    split, group = parts.training, parts.group
+    mine = share(parts.plan.batch(step)[1], group.rank, group.world_size, split.together).tolist()
+    samples = f"{', '.join(map(split.name, mine[:_NAMED]))}{' ...' if mine[_NAMED:] else ''}"
+    return f"step {step + 1}, {samples}: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _counted(parts: Parts, progress: Progress, steps: Sequence[Step], log: MetricsLog) -> list[StepOutcome]:

@@ -71,7 +71,7 @@ def test_batches_come_in_random_order_of_length():
 def test_ranks_and_micro_batches_trim_alike_to_the_longest(lengths, batch_size, world, micro, step):
     one = plan(lengths, batch_size, 3)
     _, indices = one.batch(step)
-    wanted = [each for rank in range(world) for each in _training_requests(one, step, rank, world, micro)]
+    wanted = [each for rank in range(world) for each in _training_requests(one, one.batch(step), rank, world, micro)]
     assert {each.length for each in wanted} == {max(lengths[index] for index in indices)}
     assert np.array_equal(np.concatenate([each.indices for each in wanted if each.real]), indices)
 
@@ -92,9 +92,8 @@ def test_evaluation_sees_each_sample_once_at_its_length_longest_first(lengths, w
 
 
 def test_without_buckets_nothing_is_trimmed():
-    assert {one.length for one in _training_requests(Permutation(10, PlanSettings(4, 0, steps=6)), 0, 0, 1, None)} == {
-        None
-    }
+    plan = Permutation(10, PlanSettings(4, 0, steps=6))
+    assert {one.length for one in _training_requests(plan, plan.batch(0), 0, 1, None)} == {None}
 
 
 def test_only_padding_is_cut():

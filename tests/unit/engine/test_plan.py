@@ -40,7 +40,7 @@ def test_seeds_and_epochs_give_other_orders():
 def test_ranks_cut_a_batch_without_loss_and_in_step(size, batch_size, world, micro, step):
     plan = Permutation(size, PlanSettings(batch_size, 3, steps=100))
     _, indices = plan.batch(step)
-    by_rank = [_training_requests(plan, step, rank, world, micro) for rank in range(world)]
+    by_rank = [_training_requests(plan, plan.batch(step), rank, world, micro) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
     real = [one.indices for rank in by_rank for one in rank if one.real]
     assert np.array_equal(np.concatenate(real), indices)
@@ -74,7 +74,7 @@ def test_evaluation_sees_each_sample_once(size, world, batch_size):
 def test_the_order_does_not_depend_on_the_number_of_ranks(world):
     plan = Permutation(37, PlanSettings(8, 5, steps=10))
     for step in range(10):
-        ranks = [_training_requests(plan, step, rank, world, None) for rank in range(world)]
+        ranks = [_training_requests(plan, plan.batch(step), rank, world, None) for rank in range(world)]
         joined = np.concatenate([one.indices for rank in ranks for one in rank if one.real])
         assert np.array_equal(joined, plan.batch(step)[1])
 
@@ -86,7 +86,7 @@ def test_samples_that_belong_together_are_not_parted(count, world_size, micro_ba
     plan = Permutation(count, PlanSettings(count, 0, steps=1))
     order = plan.batch(0)[1].tolist()
     pairs = [order[start : start + 2] for start in range(0, count, 2)]
-    ranks = [_training_requests(plan, 0, rank, world_size, micro_batch, 2) for rank in range(world_size)]
+    ranks = [_training_requests(plan, plan.batch(0), rank, world_size, micro_batch, 2) for rank in range(world_size)]
     real = [request.indices.tolist() for requests in ranks for request in requests if request.real]
     assert [one for indices in real for one in indices] == order
     for indices in real:

@@ -62,7 +62,7 @@ def test_a_step_does_not_depend_on_the_steps_before_it(kind, count, step):
 @given(count=st.integers(1, 100), world=st.integers(1, 5), step=st.integers(0, 20))
 def test_ranks_share_one_batch(kind, count, world, step):
     plan = make(kind, count)
-    by_rank = [_training_requests(plan, step, rank, world, 3) for rank in range(world)]
+    by_rank = [_training_requests(plan, plan.batch(step), rank, world, 3) for rank in range(world)]
     assert len({len(one) for one in by_rank}) == 1
     real = [one.indices for rank in by_rank for one in rank if one.real]
     assert np.array_equal(np.concatenate(real), plan.batch(step)[1])
