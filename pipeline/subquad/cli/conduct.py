@@ -139,7 +139,8 @@ def tracking_line(tracking: Tracked) -> str:
     run = tracking.parent_run_id or next(iter(tracking.run_ids), "")
     if tracking.delivered:
         return f"{tracking.uri}, run {run} (open with: subquad ui)"
-    return f"{tracking.uri}: {tracking.pending} records not delivered ({tracking.error}); later: subquad sync"
+    left = f", {tracking.pending} records are left" if tracking.pending else ""
+    return f"{tracking.uri}: {tracking.error}{left}; later: subquad sync"
 
 
 def short(path: Path) -> str:
