@@ -394,7 +394,9 @@ def _selected(axes: tuple[Axis, ...], select: Any, marks: Marks) -> tuple[Axis, 
     found = list[Axis]()
     for axis in axes:
         labels = when.labels.get(axis.key, tuple(one.label for one in axis.choices))
-        chosen = tuple(one for label in labels for one in axis.known if one.label == label)
+        given = next((value for key, value in select.items() if axis_path(key) == axis.path), labels)
+        labels = [one for one in labels if one in given] or labels  # a label means itself, not others of its plugin
+        chosen = tuple(one for label in dict.fromkeys(labels) for one in axis.known if one.label == label)
         found.append(replace(axis, choices=chosen, former=tuple(one for one in axis.known if one not in chosen)))
     return tuple(found)
 
