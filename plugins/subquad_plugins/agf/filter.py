@@ -72,10 +72,10 @@ def _in_place(vectors: Tensor, logits: Tensor, coefficients: Tensor, steps: Step
 class _FilteredVectors(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, logits: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
-        y = torch.sigmoid(logits).mul_(2).sub_(1).contiguous()
-        vectors = vectors.contiguous()
-        out = torch.empty_like(y)
-        for out_piece, y_piece, vectors_piece in _pieces(out, y, vectors):
+        vectors, logits = vectors.contiguous(), logits.contiguous()
+        y, out = torch.empty_like(logits), torch.empty_like(logits)
+        for out_piece, y_piece, vectors_piece, logits_piece in _pieces(out, y, vectors, logits):
+            torch.add(y.new_tensor(-1), torch.sigmoid(logits_piece), alpha=2, out=y_piece)
             torch.mul(evaluated(y_piece, coefficients, steps), vectors_piece, out=out_piece)
         ctx.save_for_backward(vectors, y, coefficients)
         ctx.steps = steps
@@ -89,13 +89,12 @@ class _FilteredVectors(torch.autograd.Function):
         to_coefficients = torch.zeros_like(coefficients)
         tensors = (grads[0].contiguous(), vectors, y, to_vectors, to_logits)
         for grad, vectors_piece, y_piece, to_vectors_piece, to_logits_piece in _pieces(*tensors):
-            weight = grad * vectors_piece
-            value, slope, sums = differentiated(y_piece, coefficients, ctx.steps, weight)
+            value, slope, sums = differentiated(y_piece, coefficients, ctx.steps, grad * vectors_piece)
             to_coefficients += sums
             torch.mul(grad, value, out=to_vectors_piece)
             # dy/ds = 2 sigma (1 - sigma) = (1 - y^2) / 2
-            torch.mul(y_piece, y_piece, out=value).neg_().add_(1).mul_(0.5)
-            torch.mul(slope.mul_(value), grad.mul(vectors_piece), out=to_logits_piece)
+            slope.mul_(torch.addcmul(y.new_tensor(0.5), y_piece, y_piece, value=-0.5, out=value))
+            torch.mul(slope.mul_(vectors_piece), grad, out=to_logits_piece)
         return to_vectors, to_logits, to_coefficients, None
 
 
@@ -121,21 +120,22 @@ def differentiated(
 
 
 def _horner(y: Tensor, coefficients: Tensor) -> Tensor:
-    *lower, last, highest = coefficients.unbind()
-    value = (y * highest).add_(last)
+    *lower, highest = coefficients.unbind()
+    if not lower:
+        return highest.expand_as(y).clone()
+    value = (y * highest).add_(lower.pop())
     for one in reversed(lower):
         torch.addcmul(one, value, y, out=value)
     return value
 
 
 def _horner_differentiate(y: Tensor, coefficients: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    *lower, last, highest = coefficients.unbind()
-    slope, value = highest.expand_as(y).clone(), (y * highest).add_(last)
-    for one in reversed(lower):
-        torch.addcmul(value, slope, y, out=slope)
-        torch.addcmul(one, value, y, out=value)
-    sums = [weight.sum(), *(weight.mul_(y).sum() for _ in range(len(coefficients) - 1))]
-    return value, slope, torch.stack(sums)
+    degrees = torch.arange(1, len(coefficients), device=y.device)
+    slope, square, sums = _horner(y, coefficients[1:] * degrees), y * y, []
+    for k in range(0, len(coefficients), 2):
+        weight = weight.mul_(square) if k else weight
+        sums += [weight.sum(), torch.dot(weight.flatten(), y.flatten())]
+    return _horner(y, coefficients), slope, torch.stack(sums[: len(coefficients)])
 
 
 def _recur(y: Tensor, coefficients: Tensor, steps: Steps) -> Tensor:
