@@ -14,11 +14,26 @@ from subquad.testing.subject import check_subjects, padded
 
 pytestmark = pytest.mark.gpu
 
-MIXERS = ["agf", "cur", "gated-deltanet", "hyena", "mamba", "mdfwa", "mega", "nystrom", "s4d", "s5", "sfpc", "softmax"]
+MIXERS = [
+    "agf",
+    "cur",
+    "fourier",
+    "gated-deltanet",
+    "hyena",
+    "mamba",
+    "mdfwa",
+    "mega",
+    "nystrom",
+    "s4d",
+    "s5",
+    "sfpc",
+    "softmax",
+]
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]
 FIRST = {
     "agf": {"agf.core": "triton"},
     "cur": {"landmarks.attention": "triton"},
+    "fourier": {"fourier.chirp": "triton"},
     "mdfwa": {"mdfwa.fusion": "triton"},
     "nystrom": {"landmarks.attention": "triton"},
     "sfpc": {"sfpc.fir": "triton"},

@@ -152,7 +152,8 @@ class _TimedImplementation:
                 missing = mine if theirs is None else theirs
                 worst = max(worst, 0.0 if missing is None or not missing.any() else math.inf)
                 continue
-            mine, theirs = mine.detach().double(), theirs.detach().double()
+            wide = torch.promote_types(theirs.dtype, torch.float64)
+            mine, theirs = mine.detach().to(wide), theirs.detach().to(wide)
             worst = max(worst, float((mine - theirs).abs().max() / theirs.abs().max().clamp_min(max(least, 1e-30))))
         return worst
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from subquad_plugins.causal_fourier import CROSSOVER, LEARNED_CROSSOVER
 from subquad_plugins.causal_fourier.dense import Norm, causal_matrix, row_scale, row_weights
 from subquad_plugins.causal_fourier.product import wide_product
-from subquad_plugins.fourier.chirp import chirp
+from subquad_plugins.fourier.chirp import chirp, chirp_convolution
 from subquad_plugins.fourier.interpolation import node_factors, node_polynomials
 from subquad_plugins.numerics.lengths import fast_length
 from subquad_plugins.numerics.tensors import wide
@@ -49,8 +49,7 @@ def causal_fourier(
     z = wide(x)
     if is_dense(x.shape[1], evaluation, CROSSOVER):
         return wide_product(causal_matrix(z, period, norm, first), z).to(x.dtype)
-    scale = row_scale(_places(x, first), period, norm)[:, None].to(z.dtype)
-    return (_CausalSum.apply(z, period, first, False) * scale).to(x.dtype).contiguous()  # pyright: ignore
+    return _CausalSum.apply(z, period, first, norm, False).to(x.dtype).contiguous()  # pyright: ignore
 
 
 def learned_causal_fourier(
@@ -134,43 +133,48 @@ def _interpolated(
     return total
 
 
-def chirp_sum(x: Tensor, period: int, first: int = 0, *, transposed: bool = False) -> Tensor:
+def chirp_sum(x: Tensor, period: int, first: int = 0) -> Tensor:
     """sum_{k <= n} exp(-2 pi i n k / N) x_k.
 
     Args:
         x: (B, T, D), real.
         period: N.
         first: n and k of the first token.
-        transposed: the sum over k >= n, which carries gradients back.
 
     Returns:
         (B, T, D) complex.
     """
+    wave, kernel = _waves(x, period, first)
+    return chirp_convolution(x, wave, kernel, wave)
+
+
+def _waves(x: Tensor, period: int, first: int) -> tuple[Tensor, Tensor]:
+    """w_n of each token, (T,), and conj(w) of the distances between them with zeros behind, (M,)."""
     length = x.shape[1]
     wave = chirp(_places(x, first), period, x.dtype)
-    size = fast_length(2 * length - 1)
     distances = chirp(_places(x, 0), period, x.dtype) if first else wave
-    kernel = torch.cat([distances.conj(), wave.new_zeros(size - length)])
-    if transposed:
-        kernel = kernel.flip(0).roll(1)
-    spectrum = torch.fft.fft(x * wave[:, None], n=size, dim=1).mul_(torch.fft.fft(kernel)[:, None])
-    return torch.fft.ifft(spectrum, dim=1)[:, :length] * wave[:, None]
+    return wave, torch.cat([distances.conj(), wave.new_zeros(fast_length(2 * length - 1) - length)])
 
 
 class _CausalSum(torch.autograd.Function):
-    """Re of `chirp_sum`, linear: its gradient is its transpose, whose gradient is itself again."""
+    """c_n Re of `chirp_sum`, linear: its gradient is its transpose, whose gradient is itself again."""
 
     @staticmethod
-    def forward(x: Tensor, period: int, first: int, transposed: bool) -> Tensor:
-        return chirp_sum(x, period, first, transposed=transposed).real
+    def forward(x: Tensor, period: int, first: int, norm: Norm, transposed: bool) -> Tensor:
+        wave, kernel = _waves(x, period, first)
+        scaled = wave * row_scale(_places(x, first), period, norm).to(x.dtype)
+        if transposed:
+            return chirp_convolution(x, scaled, kernel.flip(0).roll(1), wave, real=True)
+        return chirp_convolution(x, wave, kernel, scaled, real=True)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, ctx.period, ctx.first, ctx.transposed = inputs
+        _, ctx.period, ctx.first, ctx.norm, ctx.transposed = inputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _CausalSum.apply(grads[0], ctx.period, ctx.first, not ctx.transposed), None, None, None
+        grad = _CausalSum.apply(grads[0], ctx.period, ctx.first, ctx.norm, not ctx.transposed)
+        return grad, None, None, None, None
 
 
 def is_dense(length: int, evaluation: Evaluation, crossover: int) -> bool:

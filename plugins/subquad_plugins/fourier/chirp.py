@@ -3,6 +3,9 @@
 With nk = (n^2 + k^2 - (k-n)^2) / 2 the transform of length N is a convolution between two multiplications:
 F_k = w_k sum_n (w_n z_n) conj(w_{k-n}),  w_n = exp(-i pi n^2 / N). N differs from sample to sample, the FFTs do not.
 
+Operation "fourier.chirp" is such a multiplication: the reference is plain torch, "triton" also fills up or cuts off and
+orders what it writes as the FFT reads it (`kernel.py`).
+
 Letters: B batch, L length with padding, N_b length of sample b, C channels, M length of the FFTs.
 Reference: Bluestein 1970, A linear filtering approach to the computation of discrete Fourier transform.
 """
@@ -12,8 +15,11 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.kernels import kernels_run
 from subquad_plugins.numerics.lengths import fast_length
 
 
@@ -32,6 +38,64 @@ def chirp(positions: Tensor, period: Tensor | int, dtype: torch.dtype) -> Tensor
     return torch.complex(angle.cos().to(dtype), angle.sin().to(dtype))
 
 
+def chirped(z: Tensor, wave: Tensor, size: int, real: bool = False) -> Tensor:
+    """w_n z_n, the first rows of it or with zeros behind them.
+
+    Args:
+        z: (B, L, C), real or complex.
+        wave: w, (L,) or (B, L) complex, or as long as the result where that is shorter; has no gradient.
+        size: M, rows of the result.
+        real: the real part alone.
+
+    Returns:
+        (B, M, C), complex, or real.
+    """
+    return _CHIRP(z, wave, size, real)
+
+
+def _plain(z: Tensor, wave: Tensor, size: int, real: bool) -> Tensor:
+    length = z.shape[1]
+    product = z[:, :size] * wave.detach()[..., None]
+    product = product if size <= length else F.pad(product, (0, 0, 0, size - length))
+    return product.real if real else product
+
+
+_CHIRP = Operation("fourier.chirp", reference=_plain)
+
+
+def _fits(z: Tensor, wave: Tensor, size: int, real: bool) -> bool:
+    """Whether the kernel takes it."""
+    rows = (min(z.shape[1], size),)
+    shaped = z.ndim == 3 and wave.shape in (rows, z.shape[:1] + rows)
+    return kernels_run() and shaped and wave.dtype == torch.complex64 and wave.device == z.device and z.numel() > 0
+
+
+@_CHIRP.implementation("triton", devices=("cuda",), dtypes=(torch.float32, torch.complex64), when=_fits)
+def _triton(z: Tensor, wave: Tensor, size: int, real: bool) -> Tensor:
+    from subquad_plugins.fourier.kernel import Chirped
+
+    return Chirped.apply(z, wave, size, real)  # pyright: ignore[reportReturnType]
+
+
+def chirp_convolution(z: Tensor, before: Tensor, kernel: Tensor, after: Tensor, real: bool = False) -> Tensor:
+    """after_k sum_n (before_n z_n) kernel_{k-n}, a cyclic convolution between two multiplications.
+
+    Args:
+        z: (B, L, C), real or complex.
+        before: (L,) or (B, L) complex.
+        kernel: (M,) or (B, M) complex, at least L.
+        after: as `before`.
+        real: the real part alone.
+
+    Returns:
+        (B, L, C), complex, or real.
+    """
+    # 1 / M, which the FFT back would need a pass for, goes into the kernel.
+    weights = torch.fft.fft(kernel, norm="forward")[..., None]
+    spectrum = torch.fft.fft(chirped(z, before, kernel.shape[-1]), dim=1).mul_(weights)
+    return chirped(torch.fft.ifft(spectrum, dim=1, norm="forward"), after, z.shape[1], real)
+
+
 def sample_fft(z: Tensor, lengths: Tensor) -> Tensor:
     """sum_n z_n exp(-2 pi i n k / N_b) for each sample b.
 
@@ -48,5 +112,4 @@ def sample_fft(z: Tensor, lengths: Tensor) -> Tensor:
     size = fast_length(2 * length - 1)
     gap = wave.new_zeros(len(wave), size - 2 * length + 1)
     kernel = torch.cat([wave.conj(), gap, wave[:, 1:].conj().flip(1)], 1)
-    spectrum = torch.fft.fft(z * wave[..., None], n=size, dim=1).mul_(torch.fft.fft(kernel, dim=1)[..., None])
-    return torch.fft.ifft(spectrum, dim=1)[:, :length] * wave[..., None]
+    return chirp_convolution(z, wave, kernel, wave)

@@ -101,9 +101,28 @@ def test_mdfwa_compiles_for_sm_90(number, gated):
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("from_real", [False, True])
+@pytest.mark.parametrize("to_real", [False, True])
+def test_chirp_compiles_for_sm_90(from_real, to_real):
+    from compiled import assert_fits, resources
+
+    from subquad_plugins.fourier import kernel
+
+    tensors = {"z": "*fp32" if from_real else "*i64", "wave": "*i64", "out": "*fp32" if to_real else "*i64"}
+    tile = {"FROM_REAL": from_real, "TO_REAL": to_real, "TOKENS": kernel.TOKENS, "CHANNELS": kernel.CHANNELS}
+    for turned in ({"z_channel": 1, "out_token": 1}, {"z_token": 1, "out_channel": 1}):
+        used = resources(kernel.chirp_kernel, tensors, {**tile, **turned})
+        assert_fits(**used)
+        # Read and written side by side: a tile is turned in between.
+        assert used["shared"] > 0
+    assert resources(kernel.chirp_kernel, tensors, {**tile, "z_channel": 1, "out_channel": 1})["shared"] == 0
+
+
+@pytest.mark.ci
 def test_sizes_of_one_compile_which_triton_takes_as_constants():
     from compiled import resources
 
+    from subquad_plugins.fourier.kernel import chirp_kernel
     from subquad_plugins.mdfwa.kernel import backward_kernel
     from subquad_plugins.numerics.landmark_kernel import key_kernel
     from subquad_plugins.sfpc.kernel import sums_kernel
@@ -112,10 +131,12 @@ def test_sizes_of_one_compile_which_triton_takes_as_constants():
     for kernel, sizes, constants in (
         (sums_kernel, 12, {"KIND": 1, "COUNTED": False, "TOKENS": 16, "CHANNELS": 32, "TAPS": 16}),
         (key_kernel, 19, {"MASKED": True, "TILE": 32, "PRECISION": "tf32", **widths}),
+        (chirp_kernel, 12, {"FROM_REAL": True, "TO_REAL": True, "TOKENS": 32, "CHANNELS": 32}),
         (backward_kernel, 2, {"GATED": False, "TOKENS": 32, "CHANNELS": 64}),
     ):
-        words = ("heads", "length", "dim", "tokens", "tiles", "before", "num_taps", "_sample", "_head", "_row", "_key")
-        ones = [n for n in kernel.arg_names if n.endswith((*words, "_token", "_channel")) and n not in constants]
+        words = ("heads", "length", "size", "dim", "tokens", "tiles", "before", "num_taps")
+        ends = (*words, "_sample", "_head", "_row", "_key", "_token", "_channel")
+        ones = [n for n in kernel.arg_names if n.endswith(ends) and n not in constants]
         assert len(ones) == sizes
-        others = {n: "*u8" if n == "mask" else "fp32" if n == "scale" else "*fp32" for n in kernel.arg_names}
+        others = dict.fromkeys(kernel.arg_names, "*fp32") | {"mask": "*u8", "scale": "fp32", "wave": "*i64"}
         assert resources(kernel, others, constants | dict.fromkeys(ones, 1))["registers"] > 0
