@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from subquad.engine import faults
 from subquad.engine.evaluate import check_bad, evaluate
-from subquad.engine.feed import share, training_batches
+from subquad.engine.feed import Micro, share, training_batches
 from subquad.engine.log import MetricsLog, Usage
+from subquad.engine.optim import Rates
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress, save
 from subquad.engine.step import Step, StepOutcome, read_steps, train_step
@@ -54,15 +55,10 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
     while True:
         logged = (progress.step + 1) % settings.log_every == 0
         rates = parts.schedule(progress.updates)
-        try:
-            if (batch := next(batches, None)) is None:
-                return True
-            faults.point("step")
-            waiting.append(train_step(parts, *batch, rates, extras=logged, stop=signals.asked_to_stop() > 0))
-        except (SubquadError, OSError):
-            raise
-        except Exception as error:
-            raise RuntimeError(_with_samples(parts, progress.step, error)) from error
+        made = _next_step(parts, batches, progress.step, rates, extras=logged, stop=signals.asked_to_stop() > 0)
+        if made is None:
+            return True
+        waiting.append(made)
         progress.step += 1
         progress.updates += 1  # as long as nothing else is known
         progress.seconds = time.monotonic() - begun
@@ -89,12 +85,23 @@ def train_loop(parts: Parts, signals: Signals, progress: Progress, log: MetricsL
         usage.step_starts()
 
 
-def _with_samples(parts: Parts, step: int, error: Exception) -> str:
-    """An error, and which samples this rank's step had: one of them may fail each time."""
-    split, group = parts.training, parts.group
-    mine = share(parts.plan.batch(step)[1], group.rank, group.world_size, split.together).tolist()
-    samples = f"{', '.join(map(split.name, mine[:_NAMED]))}{' ...' if mine[_NAMED:] else ''}"
-    return f"step {step + 1}, {samples}: {type(error).__name__}: {' '.join(str(error).split())}"
+def _next_step(
+    parts: Parts, batches: Iterator[tuple[list[Micro], int]], step: int, rates: Rates, **asked: bool
+) -> Step | None:
+    """Make one step; None after the last. An error says which samples this rank had: one may fail each time."""
+    try:
+        if (batch := next(batches, None)) is None:
+            return None
+        faults.point("step")
+        return train_step(parts, *batch, rates, **asked)
+    except (SubquadError, OSError):
+        raise
+    except Exception as error:
+        split, group = parts.training, parts.group
+        mine = share(parts.plan.batch(step)[1], group.rank, group.world_size, split.together).tolist()
+        samples = f"{', '.join(map(split.name, mine[:_NAMED]))}{' ...' if mine[_NAMED:] else ''}"
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise RuntimeError(f"step {step + 1}, {samples}: {said}") from error
 
 
 def _counted(parts: Parts, progress: Progress, steps: Sequence[Step], log: MetricsLog) -> list[StepOutcome]:
