@@ -3,14 +3,17 @@
 F(y) = sum_k c_k P_k(y) with y = 2 sigmoid(s) - 1. Horner's scheme on powers of y where that is well conditioned, else
 the three-term recurrence. Operation "agf.filter": the reference is in plain operations, which a compiler fuses;
 "in-place" works in place, over pieces that stay in the CPU's cache, with a hand-written backward pass that keeps two
-tensors (U and y) however high the order is.
+tensors (U and y) however high the order is. Only where forced: "compiled" lets torch.compile fuse the reference, which
+is faster but needs a C++ compiler and some seconds; "recurrence" is the way of the authors' code.
 
 Letters: K order, c coefficients (K+1,), N elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -67,6 +70,25 @@ def polynomial(y: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
 @_FILTER.implementation("in-place", when=lambda *_: not torch.compiler.is_compiling())
 def _in_place(vectors: Tensor, logits: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
     return _FilteredVectors.apply(vectors, logits, coefficients, steps)  # pyright: ignore[reportReturnType]
+
+
+def _can_compile(vectors: Tensor, *_: object) -> bool:
+    return vectors.numel() >= CPU_PIECE and not torch.compiler.is_compiling() and shutil.which("g++") is not None
+
+
+@_FILTER.implementation("compiled", chosen=False, devices=("cpu",), dtypes=(torch.float32,), when=_can_compile)
+def _compiled(*given: Any) -> Tensor:
+    return _compiler()(*given)
+
+
+@cache
+def _compiler() -> Callable[..., Tensor]:
+    return torch.compile(_plain, dynamic=True)
+
+
+@_FILTER.implementation("recurrence", chosen=False)
+def _recurrence(vectors: Tensor, logits: Tensor, coefficients: Tensor, steps: Steps | None) -> Tensor:
+    return _plain(vectors, logits, coefficients, steps or (Step(1.0, 0.0, 0.0),) * (len(coefficients) - 1))
 
 
 class _FilteredVectors(torch.autograd.Function):

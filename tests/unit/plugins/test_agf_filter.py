@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import eval_jacobi
 
+from subquad.nn.kernels import using
 from subquad_plugins.agf import filter as fast
 from subquad_plugins.numerics.jacobi import amplification, basis_steps, in_y, monomial_matrix, powers_of_y
 
@@ -61,6 +64,20 @@ def test_fast_equals_plain_in_values_and_gradients(monkeypatch, basis, a, b, sig
             results.append((out, *torch.autograd.grad((out * out).sum(), (vectors, logits, coefficients))))
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_forms_that_run_only_where_forced_equal_the_reference(monkeypatch):
+    monkeypatch.setattr(fast, "CPU_PIECE", 1)
+    results = []
+    for name in ("reference", "compiled", "recurrence"):
+        given = *inputs(dtype=torch.float32)[:2], torch.tensor([0.3, -1.0, 0.5], requires_grad=True)
+        with using({"agf.filter": name}):
+            out = fast.filtered_vectors(*given, None)
+            results.append((out, *torch.autograd.grad(out.square().sum(), given)))
+    for got in results[1:]:
+        torch.testing.assert_close(got, results[0])
 
 
 def test_powers_and_recurrence_give_the_same_filter():
