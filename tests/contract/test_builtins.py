@@ -174,8 +174,7 @@ EXPECTED: dict[str, Rows] = {
     "primal": {**unordered("default", "few", without=set(), **PADDED), **unordered("no loss", **PADDED)},
     "retnet": causal("default", "narrow", causal="always", **PADDED),
     "s4": {
-        **both("default", **PADDED, complexity="L", leak=1e-12),
-        **both("few", **PADDED, **L_LOG_L),
+        **both("default", "few", **PADDED, **L_LOG_L),
         **causal("past", causal="always", **PADDED, **L_LOG_L),
     },
     "s4d": {

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from subquad.plugin import Facts, MixerPlugin
 from subquad_plugins.s4d import StateSpaceConfig
-
-FEW = 16
-"""States up to which the FFT is most of the work. Beyond, it is products with the state's matrix, which grow like L."""
 
 
 class Config(StateSpaceConfig):
     """Parameters of S4."""
-
-    def narrow(self, facts: Facts) -> Facts:
-        facts = super().narrow(facts)
-        return facts if self.state_dim <= FEW else replace(facts, complexity="L")
 
 
 PLUGIN = MixerPlugin(

@@ -2,8 +2,9 @@
 
     dA = (I - dt A / 2)^-1 (I + dt A / 2),  dB = dt (I - dt A / 2)^-1 B
 
-States are pairs of conjugates z. As real numbers (Re z, Im z) they have the real matrix of L less 2 p p^T, so that all
-is real and N x N. Powers of dA come by squaring: those up to T = sqrt(L) of dB, and those of dA^T of C.
+States are pairs of conjugates z, of which one is kept. By the formula of Sherman and Morrison dA = Delta - u w^* with
+Delta diagonal, and dA^m = Delta^m - sum_{i<m} dA^i u w^* Delta^(m-1-i), so that powers up to T of u and dB come by
+doubling m. C takes the steps of dA^T, a real N x N matrix, one after another.
 
 Letters: B batch, L length, D channels, N state width, K kernels: 1, or 2 both ways.
 Reference: Gu, Goel and Ré 2022, S4, Eq. 3 to 5 and Theorem 1. Departure: the authors get the kernel from its generating
@@ -12,16 +13,20 @@ function, whose C belongs to one length; here C is that of the recurrence, for a
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from subquad.plugin import Site
 from subquad_plugins.numerics.long_conv import bidirectional_conv, causal_conv
 from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.s4 import Config
 from subquad_plugins.s4d.layer import StateSpaceMixer, hippo, log_time_steps
+
+FINE = 64
+"""T, a power of two. It does not depend on L, so that all work but the FFT's is linear in L."""
 
 
 class S4(StateSpaceMixer):
@@ -49,14 +54,17 @@ class S4(StateSpaceMixer):
 
     def kernel(self, length: int) -> Tensor:
         """(K, D, length)."""
-        step, enter = self._discrete()
-        fine = 1 << math.ceil(math.log2(length) / 2)
-        coarse = -(-length // fine)
-        columns, jump = _powers(step, enter[..., None], fine)
-        jump = jump @ jump if fine > 1 else jump
-        rows, _ = _powers(jump.mT, wide(self.weight).permute(1, 2, 0), coarse)
-        parts = 2 * rows.mT @ columns  # (D, coarse K, fine)
-        return parts.unflatten(1, (coarse, -1)).movedim(2, 0).flatten(2)[..., :length]
+        turn, low, past, enter = (one[:, None] for one in self._discrete())
+        for _ in range(FINE.bit_length() - 1):  # now of dA^i u and dA^i dB those for i < m, and past: w^* Delta^(m-1-i)
+            low, enter = (
+                torch.cat([one, turn * one - _pairs(_real(one) @ _real(past).mT @ _real(low))], 1)
+                for one in (low, enter)
+            )
+            past, turn = torch.cat([past * turn.conj(), past], 1), turn * turn
+        jump = _dense(turn[:, 0]) - _real(low).mT @ _real(past)
+        rows: Any = _Orbit.apply(_real(_weights(self.weight)).transpose(0, 1), jump, -(-length // FINE))
+        parts = 2 * rows.flatten(1, 2) @ _real(enter).mT  # (D, K coarse, fine)
+        return parts.unflatten(1, (len(self.weight), -1)).transpose(0, 1).flatten(2)[..., :length]
 
     def mix(self, x: Tensor) -> Tensor:
         kernels = self.kernel(x.shape[1])
@@ -65,47 +73,79 @@ class S4(StateSpaceMixer):
         return bidirectional_conv(x, *kernels, first_backward_lag=1)
 
     def start(self, x: Tensor, keep: Tensor | None) -> Tensor:
-        step, enter = self._discrete()
-        state = x.new_zeros(len(x), *enter.shape)
+        discrete = self._discrete()
+        state = discrete[0].new_zeros(len(x), *discrete[0].shape)
         for t in range(x.shape[1]):
-            after = _next(x[:, t], state, step, enter)
+            after = _next(x[:, t], state, *discrete)
             state = after if keep is None else torch.where(keep[:, t, None, None], after, state)
-        return state
+        return torch.view_as_real(state)
 
     def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        after = _next(x, state, *self._discrete())
-        return 2 * (after * wide(self.weight[0])).sum(-1), after
+        after = _next(x, torch.view_as_complex(state), *self._discrete())
+        return 2 * _inner(_weights(self.weight)[0], after)[..., 0], torch.view_as_real(after)
 
-    def _discrete(self) -> tuple[Tensor, Tensor]:
-        """dA, (D, N, N), and dB, (D, N)."""
-        real, imaginary = (torch.diag_embed(one) for one in (-wide(self.log_decay).exp(), wide(self.frequency)))
-        p, one = wide(self.low_rank)[..., None], torch.eye(self.low_rank.shape[1]).to(wide(self.low_rank))
-        a = torch.cat([torch.cat([real, -imaginary], 2), torch.cat([imaginary, real], 2)], 1) - 2 * p * p.mT
-        dt = wide(self.log_dt).exp()[:, None, None]
-        solved = torch.linalg.solve(
-            one - dt / 2 * a, torch.cat([one + dt / 2 * a, dt * wide(self.enter)[..., None]], 2)
-        )
-        return solved[..., :-1], solved[..., -1]
+    def _discrete(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Delta, u and w of dA = Delta - u w^*, and dB: (D, N / 2) each, by the formula of Sherman and Morrison."""
+        dt, a = wide(self.log_dt).exp()[:, None], torch.complex(-wide(self.log_decay).exp(), wide(self.frequency))
+        p, b, near = _weights(self.low_rank), _weights(self.enter), 1 / (1 - dt / 2 * a)
+        low = near * p
+        past = near.conj() * p * (2 * dt / (1 + dt * _inner(p, low)))
+        return (1 + dt / 2 * a) * near, low, past, dt * near * b - low * (dt / 2 * _inner(past, b))
 
 
-def _next(x: Tensor, state: Tensor, step: Tensor, enter: Tensor) -> Tensor:
-    """The state (B, D, N) after x (B, D)."""
-    return torch.einsum("dmn,bdn->bdm", step, state) + enter * x[..., None]
+def _next(x: Tensor, state: Tensor, turn: Tensor, low: Tensor, past: Tensor, enter: Tensor) -> Tensor:
+    """The state (B, D, N / 2) after x (B, D)."""
+    return turn * state - low * _inner(past, state) + enter * x[..., None]
 
 
-def _powers(step: Tensor, start: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """start, step start, step^2 start, .. side by side, `count` of them, and step^c, c a power of two.
+class _Orbit(torch.autograd.Function):
+    """rows step^i for i < count, one after another: (D, K, N) and (D, N, N) to (D, K, count, N)."""
 
-    Args:
-        step: (D, N, N).
-        start: (D, N, K).
-        count: where it is a power of two, c is half of it, or 1.
-    """
-    columns, done = start, 1
-    while done < count:
-        step = step if done == 1 else step @ step
-        columns, done = torch.cat([columns, step @ columns], 2), 2 * done
-    return columns[..., : count * start.shape[2]], step
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, step: Tensor, count: int) -> Tensor:
+        every = [rows]
+        for _ in range(count - 1):
+            every.append(every[-1] @ step)
+        orbit = torch.stack(every, 2)
+        ctx.save_for_backward(orbit, step)
+        return orbit
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        orbit, step = ctx.saved_tensors
+        back = step.mT.contiguous()  # few rows times a transposed matrix would take five times as long
+        every = list(grads[0].unbind(2))
+        for i in reversed(range(1, len(every))):
+            every[i - 1] = torch.baddbmm(every[i - 1], every[i], back)
+        before, after = (x.flatten(1, 2) for x in (orbit[:, :, :-1], torch.stack(every, 2)[:, :, 1:]))
+        return every[0], before.mT @ after, None
+
+
+def _weights(x: Tensor) -> Tensor:
+    """A parameter (.., N), all real parts before all imaginary ones, as complex numbers."""
+    return torch.complex(*wide(x).chunk(2, -1))
+
+
+def _real(x: Tensor) -> Tensor:
+    """(.., N / 2) to (.., N): the real and the imaginary part of each beside each other."""
+    return torch.view_as_real(x).flatten(-2)
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """The reverse of `_real`."""
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+
+
+def _inner(x: Tensor, y: Tensor) -> Tensor:
+    """Re x^* y, (.., 1)."""
+    return (x.conj() * y).real.sum(-1, keepdim=True)
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The real matrix (D, N, N) that multiplies pairs by x (D, N / 2)."""
+    blocks = torch.stack([x.real, -x.imag, x.imag, x.real], 1).unflatten(1, (2, 2))
+    return torch.diag_embed(blocks).permute(0, 3, 1, 4, 2).reshape(len(x), 2 * x.shape[1], -1)
 
 
 def _in_basis(vector: Tensor, basis: Tensor) -> Tensor:
