@@ -24,6 +24,9 @@ from subquad_plugins.numerics.tensors import MASKED_LOGIT, wide
 WIDEST_HEAD = 128
 """Head width that the kernel's state still fits for."""
 
+WIDEST_WITH_GRAMS = 64
+"""Head width that the sums of U^T U and V^T V fit beside it for; of wider heads they are made apart, in plain torch."""
+
 Core = tuple[Tensor, Tensor | None, Tensor | None]
 
 
@@ -113,10 +116,8 @@ def _fits(left: Tensor, given: Given) -> bool:
 
 @_CORE.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)
 def _triton(_: Tensor, given: Given) -> Core:
-    """The products for the loss are made apart, in plain torch."""
     from subquad_plugins.agf.kernel import Core as Fused
 
-    mixed = Fused.apply(*given[: given._fields.index("activation")])
-    if not given.grams:
-        return mixed, None, None  # pyright: ignore[reportReturnType]
-    return mixed, *_grams(*_vectors(given), given)  # pyright: ignore[reportReturnType]
+    within = given.grams and given.left.shape[2] // given.num_heads <= WIDEST_WITH_GRAMS
+    mixed, *products = Fused.apply(*given[: given._fields.index("activation")], within)
+    return mixed, *(products if within else _grams(*_vectors(given), given))  # pyright: ignore[reportReturnType]

@@ -1,14 +1,15 @@
 """AGF's core in Triton: softmaxes, Jacobi recurrence and both products with the E x E state, without what lies between.
 
 Bytes per call, with N = B L D numbers of s bytes: forward reads u, s, v and the values and writes the output, 5 N s;
-backward reads these four and the output's gradient and writes four gradients, 9 N s. Beside them P partial sums of
-4 B H E^2 bytes each, P at most `MOST_PARTS`. All sums are made in fp32.
+backward reads these four and the output's gradient and writes four gradients, 9 N s. U^T U and V^T V, for the extra
+loss, take one N s more, as the first pass reads u too. Beside them P partial sums of 4 B H E^2 bytes each, P at most
+`MOST_PARTS`. All sums are made in fp32.
 
 Letters: B batch, L length, D width, H heads, E head width, K order, P parts.
 """
 
-# To pyright a reduction may return a constant.
-# pyright: reportArgumentType=false, reportCallIssue=false
+# To pyright a reduction may return a constant, and a constant argument is no constant.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportPossiblyUnboundVariable=false
 
 from __future__ import annotations
 
@@ -45,9 +46,10 @@ class Core(torch.autograd.Function):
         steps: the recurrence in y = 2 sigmoid(s) - 1, or None for powers of y.
         keep: (B, L) bool, or None.
         num_heads: H.
+        grams: whether to return U^T U and V^T V.
 
     Returns:
-        (B, L, D), dtype of value.
+        (B, L, D), dtype of value; then both products, (B, H, E, E) float32, or zeros.
     """
 
     @staticmethod
@@ -61,26 +63,29 @@ class Core(torch.autograd.Function):
         steps: tuple[Step, ...] | None,
         keep: Tensor | None,
         num_heads: int,
-    ) -> Tensor:
+        grams: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         left, right, value, logits = (one.contiguous() for one in (left, right, value, logits))
         keep = None if keep is None else keep.contiguous().view(torch.uint8)
         table = _table(steps, len(coefficients) - 1, left.device)
-        ctx.num_heads = num_heads
-        state, top, total = _state(right, value, keep, num_heads)
+        ctx.num_heads, ctx.grams = num_heads, grams
+        state, top, total, *products = _state(left, right, value, keep, num_heads, grams)
         out = torch.empty_like(value)
         sizes = _sizes(left, num_heads)
         launch(
             out_kernel, (triton.cdiv(left.shape[1], TOKENS), len(left) * num_heads),
             left, logits, coefficients, table, state, out, *sizes, len(coefficients) - 1, **_tile(left, num_heads),
         )  # fmt: skip
-        ctx.save_for_backward(left, right, value, logits, coefficients, table, keep, state, top, total)
-        return out
+        ctx.save_for_backward(left, right, value, logits, coefficients, table, keep, state, top, total, products[1])
+        return out, *products  # pyright: ignore[reportReturnType]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        left, right, value, logits, coefficients, table, keep, state, top, total = ctx.saved_tensors
+        left, right, value, logits, coefficients, table, keep, state, top, total, right_gram = ctx.saved_tensors
         grad, heads = grads[0].contiguous(), ctx.num_heads
+        # Where U^T U has the gradient G, U has U (G + G^T).
+        left_sum, right_sum = ((one + one.mT).contiguous() for one in grads[1:])
         sizes, tile, order = _sizes(left, heads), _tile(left, heads), len(coefficients) - 1
         parts, tiles = _parts(left.shape[1])
         to_left, to_right, to_value, to_logits = (torch.empty_like(one) for one in (left, right, value, logits))
@@ -89,34 +94,42 @@ class Core(torch.autograd.Function):
         sums = torch.empty(*everywhere, order + 1, device=left.device)
         launch(
             left_kernel, (parts, len(left) * heads),
-            left, logits, coefficients, table, state, grad, to_left, to_logits, to_state, sums, *sizes, order, tiles,
-            **tile,
+            left, logits, coefficients, table, state, grad, left_sum, to_left, to_logits, to_state, sums,
+            *sizes, order, tiles, GRAMS=ctx.grams, **tile,
         )  # fmt: skip
         whole = to_state.sum(0)
+        inner = (state * whole).sum(-1) + (right_gram * right_sum).sum(-1)
         launch(
             right_kernel, everywhere[::-1],
-            right, value, value if keep is None else keep, whole, (state * whole).sum(-1), top, total,
-            to_right, to_value, *sizes, MASKED=keep is not None, **tile,
+            right, value, value if keep is None else keep, whole, inner, top, total, right_sum,
+            to_right, to_value, *sizes, MASKED=keep is not None, GRAMS=ctx.grams, **tile,
         )  # fmt: skip
-        return to_left, to_right, to_value, to_logits, sums.sum((0, 1)), None, None, None
+        return to_left, to_right, to_value, to_logits, sums.sum((0, 1)), None, None, None, None
 
 
-def _state(right: Tensor, value: Tensor, keep: Tensor | None, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """softmax_tokens(v)^T value, (B, H, E, E), and of that softmax the largest logits and the sums, (B, H, E)."""
+def _state(
+    left: Tensor, right: Tensor, value: Tensor, keep: Tensor | None, num_heads: int, grams: bool
+) -> tuple[Tensor, ...]:
+    """V^T value, (B, H, E, E), the largest logits and the sums of V's softmax, (B, H, E); U^T U and V^T V, or zeros."""
     batch, length, dim = right.shape
     parts, tiles = _parts(length)
     shape = (parts, batch, num_heads, dim // num_heads)
     top, total = (torch.empty(shape, device=right.device) for _ in range(2))
     state = torch.empty(*shape, shape[-1], device=right.device)
+    left_gram, right_gram = (torch.empty_like(state if grams else state[:0]) for _ in range(2))
     launch(
         state_kernel, (parts, batch * num_heads),
-        right, value, value if keep is None else keep, state, top, total, *_sizes(right, num_heads), tiles,
-        MASKED=keep is not None, **_tile(right, num_heads),
+        left, right, value, value if keep is None else keep, state, left_gram, right_gram, top, total,
+        *_sizes(right, num_heads), tiles, MASKED=keep is not None, GRAMS=grams, **_tile(right, num_heads),
     )  # fmt: skip
     highest = top.amax(0)
     share = torch.exp(top - highest)
     total = (total * share).sum(0)
-    return (state * share[..., None]).sum(0) / total[..., None], highest, total
+    state = (state * share[..., None]).sum(0) / total[..., None]
+    if not grams:
+        return state, highest, total, *(state.new_zeros(1, 1) for _ in range(2))
+    right_gram = (right_gram * share[..., None] * share[..., None, :]).sum(0) / (total[..., None] * total[..., None, :])
+    return state, highest, total, left_gram.sum(0), right_gram
 
 
 def _sizes(x: Tensor, num_heads: int) -> tuple[int, int, int]:
@@ -192,14 +205,17 @@ def _right_logits(right, keep, token, place, inside, length, heads, MASKED: tl.c
 
 @triton.jit
 def state_kernel(
-    right, value, keep, state, top, total, length, dim, heads, tiles,
-    MASKED: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+    left, right, value, keep, state, left_gram, right_gram, top, total, length, dim, heads, tiles,
+    MASKED: tl.constexpr, GRAMS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """exp(v - top)^T value over one part of the tokens, with the largest logit so far taken off."""
+    """exp(v - top)^T value over one part of the tokens, with the largest logit so far taken off; U^T U, V^T V alike."""
     feature = tl.arange(0, FILLED)
     highest = tl.full((FILLED,), float("-inf"), tl.float32)
     sums = tl.zeros((FILLED,), tl.float32)
     summed = tl.zeros((FILLED, FILLED), tl.float32)
+    if GRAMS:
+        of_left, of_right = tl.zeros((FILLED, FILLED), tl.float32), tl.zeros((FILLED, FILLED), tl.float32)
     for tile in range(tl.program_id(0) * tiles, (tl.program_id(0) + 1) * tiles):
         token = tile * TOKENS + tl.arange(0, TOKENS)
         place, inside = _places(token, length, dim, heads, WIDTH, FILLED)
@@ -209,6 +225,11 @@ def state_kernel(
         weight, shrunk = tl.exp(v - new[None, :]), tl.exp(highest - new)
         values = tl.load(value + place, mask=inside, other=0.0).to(tl.float32)
         summed = summed * shrunk[:, None] + tl.dot(tl.trans(weight), values, input_precision=PRECISION)
+        if GRAMS:
+            of_right *= shrunk[:, None] * shrunk[None, :]
+            of_right += tl.dot(tl.trans(weight), weight, input_precision=PRECISION)
+            vectors = tl.where(inside, _vectors(left, place, inside, WIDTH, FILLED), 0.0)
+            of_left += tl.dot(tl.trans(vectors), vectors, input_precision=PRECISION)
         sums = sums * shrunk + tl.sum(weight, 0)
         highest = new
     first = (tl.program_id(0).to(tl.int64) * tl.num_programs(1)) * WIDTH
@@ -217,6 +238,9 @@ def state_kernel(
     tl.store(total + row, sums, mask=feature < WIDTH)
     square, exists = _square(WIDTH, FILLED)
     tl.store(state + first * WIDTH + square, summed, mask=exists)
+    if GRAMS:
+        tl.store(left_gram + first * WIDTH + square, of_left, mask=exists)
+        tl.store(right_gram + first * WIDTH + square, of_right, mask=exists)
 
 
 @triton.jit
@@ -245,8 +269,8 @@ def out_kernel(
 
 @triton.jit
 def left_kernel(
-    left, logits, coefficients, table, state, grad, to_left, to_logits, to_state, to_coefficients,
-    length, dim, heads, order, tiles,
+    left, logits, coefficients, table, state, grad, to_gram, to_left, to_logits, to_state, to_coefficients,
+    length, dim, heads, order, tiles, GRAMS: tl.constexpr,
     WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of u, s and the coefficients, and that of the state summed over one part of the tokens."""
@@ -281,6 +305,9 @@ def left_kernel(
         to_s = weight * rise * (1 - y * y) * 0.5
         tl.store(to_logits + place, to_s.to(to_logits.dtype.element_ty), mask=inside)
         through = weight * value
+        if GRAMS:
+            both = tl.load(to_gram + square, mask=exists, other=0.0)
+            through += vectors * tl.dot(vectors, both, input_precision=PRECISION)
         to_u = through - vectors * tl.sum(through, 1)[:, None]
         tl.store(to_left + place, to_u.to(to_left.dtype.element_ty), mask=inside)
         summed += tl.dot(tl.trans(vectors * value), gradient, input_precision=PRECISION)
@@ -290,8 +317,9 @@ def left_kernel(
 
 @triton.jit
 def right_kernel(
-    right, value, keep, to_state, inner, top, total, to_right, to_value, length, dim, heads,
-    MASKED: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr, PRECISION: tl.constexpr,
+    right, value, keep, to_state, inner, top, total, to_gram, to_right, to_value, length, dim, heads,
+    MASKED: tl.constexpr, GRAMS: tl.constexpr, WIDTH: tl.constexpr, FILLED: tl.constexpr, TOKENS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradients of v and the values, for one tile; `inner` (B, H, E) is that of V times V, summed over the tokens."""
     feature = tl.arange(0, FILLED)
@@ -308,6 +336,9 @@ def right_kernel(
     back = tl.dot(vectors, matrix, input_precision=PRECISION)
     tl.store(to_value + place, back.to(to_value.dtype.element_ty), mask=inside)
     to_vectors = tl.dot(values, tl.trans(matrix), input_precision=PRECISION)
+    if GRAMS:
+        both = tl.load(to_gram + square, mask=exists, other=0.0)
+        to_vectors += tl.dot(vectors, both, input_precision=PRECISION)
     to_v = vectors * (to_vectors - tl.load(inner + row, mask=feature < WIDTH, other=0.0)[None, :])
     to_v = tl.where(real[:, None], to_v, 0.0)
     tl.store(to_right + place, to_v.to(to_right.dtype.element_ty), mask=inside)

@@ -56,13 +56,17 @@ def test_agf_compiles_for_sm_90(number, precision, width):
     from compiled import assert_fits, resources
 
     from subquad_plugins.agf import kernel
+    from subquad_plugins.agf.core import WIDEST_WITH_GRAMS
 
     of_tokens = ("left", "right", "value", "logits", "out", "grad", "to_left", "to_right", "to_value", "to_logits")
     of_sums = ("coefficients", "table", "state", "top", "total", "to_state", "to_coefficients", "inner")
-    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(of_sums, "*fp32") | {"keep": "*u8"}
+    of_grams = ("left_gram", "right_gram", "to_gram")
+    tensors = dict.fromkeys(of_tokens, f"*{number}") | dict.fromkeys(of_sums + of_grams, "*fp32") | {"keep": "*u8"}
     tile = {"WIDTH": width, "FILLED": width, "TOKENS": kernel.TOKENS, "PRECISION": precision}
-    kernels = [kernel.state_kernel, kernel.out_kernel, kernel.left_kernel, kernel.right_kernel]
-    for one, own in zip(kernels, ({"MASKED": True}, {}, {}, {"MASKED": True}), strict=True):
+    grams, masked = {"GRAMS": width <= WIDEST_WITH_GRAMS}, {"MASKED": True}
+    kernels = {"state": masked | grams, "out": {}, "left": grams, "right": masked | grams}
+    for name, own in kernels.items():
+        one = getattr(kernel, f"{name}_kernel")
         used = resources(one, tensors, tile | own, 8 if width >= 64 else 4)
         assert_fits(**used, most_spilled=64 if width < 128 else 2048)
 

@@ -9,7 +9,7 @@ from interpreted import assert_near, fill_with_nan, on_cpu
 from subquad.nn.kernels import using
 from subquad.plugin import Site
 from subquad_plugins.agf import Config, kernel
-from subquad_plugins.agf.core import _CORE, Given, core
+from subquad_plugins.agf.core import _CORE, WIDEST_WITH_GRAMS, Given, core
 from subquad_plugins.agf.mixer import AGF
 from subquad_plugins.numerics.jacobi import basis_steps, in_y
 
@@ -40,7 +40,7 @@ def results(tensors, steps, keep, heads, implementation, grams=False):
     return [*outputs, *torch.autograd.grad(total, tensors)]
 
 
-def assert_same(tensors, steps=STEPS, keep=None, heads=2, tolerance=5e-6, grams=False):
+def assert_same(tensors, steps=STEPS, keep=None, heads=2, tolerance=5e-6, grams=True):
     wide = [one.double() for one in tensors]
     expected = results(wide, steps, keep, heads, "reference", grams)
     assert_near(results(tensors, steps, keep, heads, "triton", grams), expected, tolerance)
@@ -49,7 +49,11 @@ def assert_same(tensors, steps=STEPS, keep=None, heads=2, tolerance=5e-6, grams=
 @pytest.mark.parametrize(("length", "dim", "heads"), [(1, 3, 1), (33, 20, 2), (70, 6, 2)])
 @pytest.mark.parametrize("steps", [STEPS, None], ids=["recurrence", "powers"])
 def test_values_and_gradients(length, dim, heads, steps):
-    assert_same(inputs(2, length, dim), steps, heads=heads)
+    assert_same(inputs(2, length, dim), steps, heads=heads, grams=steps is None)
+
+
+def test_the_products_of_a_wide_head_are_made_apart():
+    assert_same(inputs(1, 3, WIDEST_WITH_GRAMS + 1), heads=1)
 
 
 def test_long_parts_of_several_tiles(monkeypatch):
@@ -79,7 +83,7 @@ def test_any_strides_products_for_the_loss_and_outputs_full_of_nan(monkeypatch):
     tensors = inputs(2, 9, 6)
     turned = [one.permute(2, 0, 1).contiguous().permute(1, 2, 0) for one in tensors[:4]]
     fill_with_nan(monkeypatch)
-    assert_same([*turned, tensors[4]], grams=True)
+    assert_same([*turned, tensors[4]])
 
 
 @pytest.mark.parametrize(
