@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 _CHANCES = 1 << 16
 _LOWEST = torch.iinfo(torch.int64).min
@@ -63,8 +64,8 @@ class _Dropped(torch.autograd.Function):
 
 
 def _random_words(count: int) -> Tensor:
-    """int64 of which every bit is random."""
-    if count < _MANY:
+    """int64 of which every bit is random. torch draws them where its operations are counted or traced, of any size."""
+    if count < _MANY or is_in_torch_dispatch_mode():
         return torch.empty(count, dtype=torch.int64).random_(_LOWEST, None)  # pyright: ignore[reportCallIssue]
     seed = int(torch.empty((), dtype=torch.int64).random_())
     return torch.from_numpy(np.random.SFC64(seed).random_raw(count).view(np.int64))
