@@ -15,7 +15,7 @@ from subquad.nn.kernels import Operation
 def on_cpu(monkeypatch: pytest.MonkeyPatch, operation: Operation) -> None:
     """Let what is made for CUDA take CPU tensors; it is then the first choice."""
     assert os.environ["TRITON_INTERPRET"] == "1"
-    moved = [replace(one, devices=()) if one.devices == ("cuda",) else one for one in operation.implementations]
+    moved = [replace(one, devices=("cpu",)) if one.devices == ("cuda",) else one for one in operation.implementations]
     monkeypatch.setitem(vars(operation), "implementations", moved)
 
 

@@ -24,6 +24,9 @@ from subquad_plugins.numerics.tensors import MASKED_LOGIT, wide
 WIDEST_HEAD = 128
 """Head width that the kernel's state still fits for."""
 
+MOST_HEADS = 65_535
+"""Of a whole batch: a grid of programs has no more rows."""
+
 WIDEST_WITH_GRAMS = 64
 """Head width that the sums of U^T U and V^T V fit beside it for; of wider heads they are made apart, in plain torch."""
 
@@ -106,12 +109,11 @@ def _fits(left: Tensor, given: Given) -> bool:
     logits, coefficients = given.logits, given.coefficients
     if logits is None or coefficients is None or given.singular is not None or given.activation != "softmax":
         return False
-    others = (given.right, given.value, logits)
-    alike = all(one.dtype == left.dtype and one.shape == left.shape for one in others) and fitting_mask(
-        given.keep, left
-    )
-    narrow = left.shape[2] // given.num_heads <= WIDEST_HEAD
-    return alike and coefficients.dtype == torch.float32 and narrow and kernels_run() and bool(left.numel())
+    others, (width, rest) = (given.right, given.value, logits), divmod(left.shape[2], given.num_heads)
+    alike = all(one.dtype == left.dtype and one.shape == left.shape for one in others)
+    small = width <= WIDEST_HEAD and not rest and len(left) * given.num_heads <= MOST_HEADS
+    readable = kernels_run(left, *others, coefficients, given.keep) and fitting_mask(given.keep, left)
+    return readable and alike and small and coefficients.dtype == torch.float32
 
 
 @_CORE.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)

@@ -44,7 +44,7 @@ def _fits(spectral: Tensor, banded: Tensor, gate: Tensor | None, bias: Tensor) -
     others = (banded,) if gate is None else (banded, gate)
     alike = all(one.dtype == spectral.dtype and one.shape == spectral.shape for one in others)
     alike &= bias.shape == spectral.shape[-1:]
-    return kernels_run() and alike and bias.dtype in FORMATS and spectral.numel() > 0
+    return kernels_run(spectral, *others, bias) and alike and bias.dtype in FORMATS
 
 
 @_FUSION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)

@@ -13,14 +13,20 @@ FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 """Of tensors that kernels take. In float64 the plain forms run."""
 
 
-def kernels_run() -> bool:
-    """Whether Triton is installed and no compiler traces the call, which could not look into a kernel."""
-    return _has_triton() and not torch.compiler.is_compiling()
+def kernels_run(first: Tensor, *others: Tensor | None) -> bool:
+    """Whether Triton is installed, no compiler traces the call, and a kernel can read these tensors.
+
+    A compiler could not look into a kernel. The tensors are on the device of the first one, and none is empty.
+    """
+    if torch.compiler.is_compiling() or not _has_triton():
+        return False
+    given = (first, *(one for one in others if one is not None))
+    return all(one.device == first.device and one.numel() for one in given)
 
 
 def fitting_mask(keep: Tensor | None, x: Tensor) -> bool:
     """Whether a mask has a bool for each token of x (B, L, ...): a kernel would misread one that torch broadcasts."""
-    return keep is None or (keep.dtype == torch.bool and keep.shape == x.shape[:2] and keep.device == x.device)
+    return keep is None or (keep.dtype == torch.bool and keep.shape == x.shape[:2])
 
 
 @cache

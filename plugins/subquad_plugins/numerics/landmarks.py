@@ -204,10 +204,10 @@ _ATTENTION = Operation("landmarks.attention", reference=_plain)
 
 def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> bool:
     """Whether the kernel takes it."""
-    of_keys = mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[2] == 1)
-    alike = q.dtype == k.dtype == v.dtype and q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3]
+    of_keys = mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[2:] == (1, k.shape[2]))
+    alike = q.dtype == k.dtype == v.dtype and (*q.shape[:2], q.shape[3]) == (*k.shape[:2], k.shape[3])
     small = max(q.shape[3], v.shape[3]) <= WIDEST_HEAD and max(q.shape[2], k.shape[2]) <= MOST_TOKENS
-    return kernels_run() and alike and of_keys and small and min(q.numel(), k.numel()) > 0
+    return kernels_run(q, k, v, mask) and alike and k.shape[:3] == v.shape[:3] and of_keys and small
 
 
 @_ATTENTION.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)

@@ -17,7 +17,13 @@ from subquad_plugins.numerics.places import take_tokens
 
 
 def to_front(x: Tensor, keep: Tensor) -> Tensor:
-    """Real tokens first, in their order, then zeros; x (B, L, D), keep (B, L) bool."""
+    """Real tokens first, in their order, then zeros; x (B, L, D), keep (B, L) bool.
+
+    Raises:
+        ValueError: keep has other sizes.
+    """
+    if keep.shape != x.shape[:2]:
+        raise ValueError(f"keep has the shape {tuple(keep.shape)}, must be {tuple(x.shape[:2])}")
     order = torch.sort(keep, dim=1, descending=True, stable=True).indices
     moved = take_tokens(x, order)
     return moved.masked_fill(_beyond(keep)[..., None], 0.0)

@@ -57,12 +57,12 @@ _FIR = Operation("sfpc.fir", reference=_plain)
 def _fits(x: Tensor, a: Tensor, matrix: str, keep: Tensor | None, fft: bool) -> bool:
     """Whether the kernel takes it."""
     return (
-        kernels_run()
+        kernels_run(x, a, keep)
         and not fft
         and fitting_mask(keep, x)
         and a.dtype == torch.float32
+        and len(a) == x.shape[2]
         and sum(_reach(a, matrix)) < MOST_TAPS
-        and bool(x.numel())
     )
 
 

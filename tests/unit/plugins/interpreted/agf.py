@@ -100,12 +100,3 @@ def test_the_mixer_takes_the_kernel_and_wide_heads_the_reference():
         with using() as used:
             AGF(Config(), Site(dim=dim, num_heads=1))(torch.ones(1, 3, dim))
         assert used["agf.core"] == expected
-
-
-def test_a_mask_that_the_kernel_would_misread_goes_to_the_reference():
-    left, right, value, logits, coefficients = inputs(2, 3, 4)
-    keep = torch.tensor([[True, True, False]])
-    with using() as used:
-        for mask in (keep.expand(2, 3), keep):
-            core(Given(left, right, value, logits, coefficients, STEPS, mask, 2))
-    assert used["agf.core"] == "triton, reference"

@@ -88,12 +88,3 @@ def test_cur_attention_takes_the_kernel_for_both_sides():
         assert used == {"landmarks.attention": forced or "triton"}
         found.append([out, *torch.autograd.grad((out**2).sum(), tensors)])
     assert_near(*found, tolerance=5e-5)
-
-
-@pytest.mark.parametrize("kind", ["float64", "bias", "wide", "one sample of keys"])
-def test_what_the_kernel_does_not_take_the_reference_computes(kind):
-    q, k, v = inputs(2, 3, 129 if kind == "wide" else 4, 4, torch.float64 if kind == "float64" else torch.float32)
-    k, v = (k[:1], v[:1]) if kind == "one sample of keys" else (k, v)
-    with using() as used:
-        _ATTENTION(q, k, v, torch.zeros(1, 1, 2, 3) if kind == "bias" else None, 1.0)
-    assert used == {"landmarks.attention": "reference"}

@@ -97,9 +97,3 @@ def test_mixers_take_it(name):
             found.append([out, *torch.autograd.grad((out**2).sum(), z)])
         assert used["fourier.chirp"] == expected
     assert_near(*found, tolerance=2e-5)
-
-
-def test_a_chirp_that_torch_would_broadcast_goes_to_the_reference():
-    with using() as used:
-        _CHIRP(torch.ones(2, 5, 3), torch.ones(1, 5, dtype=torch.complex64), 5, False)
-    assert used == {"fourier.chirp": "reference"}

@@ -60,9 +60,3 @@ def test_a_bias_of_another_format_widens_the_output_as_in_the_reference():
         == [torch.float32, *[torch.bfloat16] * 2, torch.float32]
     )
     assert_near(got, [one.double() for one in expected], 2**-7)
-
-
-def test_branches_that_torch_would_broadcast_go_to_the_reference():
-    with using() as used:
-        _FUSION(torch.ones(2, 3, 4), torch.ones(1, 3, 4), None, torch.ones(4))
-    assert used == {"mdfwa.fusion": "reference"}

@@ -81,27 +81,3 @@ def test_second_derivatives():
             (slope,) = torch.autograd.grad((y**3).sum(), z, create_graph=True)
             found.append(torch.autograd.grad((slope**2).sum(), (z, c)))
     assert_near(*found)
-
-
-@pytest.mark.parametrize(
-    ("x", "order", "fft"),
-    [
-        (torch.ones(1, 2, 2, dtype=torch.float64), 2, False),
-        (torch.ones(1, 2, 2), 129, False),
-        (torch.ones(1, 2, 2), 2, True),
-    ],
-)
-def test_what_the_kernel_does_not_take_another_way_computes(x, order, fft):
-    a = torch.ones(2, order + 1, dtype=x.dtype)
-    with using() as used:
-        _FIR(x, a, "neumann", None, fft)
-    assert used == {"sfpc.fir": "closed-form"}
-
-
-def test_a_mask_that_the_kernel_would_misread_is_refused():
-    x, a = inputs(3, 7, 2, 5)
-    with using() as used:
-        _FIR(x, a, "neumann", torch.ones(3, 7, dtype=torch.bool), False)
-        with pytest.raises(RuntimeError, match="size"):
-            _FIR(x, a, "neumann", torch.ones(1, 7, dtype=torch.bool), False)
-    assert used == {"sfpc.fir": "triton, closed-form"}

@@ -1,0 +1,167 @@
+"""What a kernel cannot handle: another form computes it and that is told once, or torch refuses it with a reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from interpreted import on_cpu
+from torch.testing import assert_close
+
+from subquad.nn import kernels
+from subquad.nn.kernels import OPERATIONS, using
+from subquad_plugins.agf.core import MOST_HEADS, Given
+from subquad_plugins.fourier import chirp as _chirp  # noqa: F401  (its operation)
+from subquad_plugins.mdfwa import fusion as _fusion  # noqa: F401
+from subquad_plugins.numerics.jacobi import basis_steps, in_y
+from subquad_plugins.numerics.landmarks import MOST_TOKENS
+from subquad_plugins.sfpc import MOST_TAPS
+from subquad_plugins.sfpc import fir as _fir  # noqa: F401
+
+
+def of(*shape, dtype=torch.float32, device="cpu"):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+
+
+def mask(*shape, dtype=torch.bool, device="cpu"):
+    """The first token is padding. Rows start at odd addresses, with gaps between them."""
+    whole = torch.ones(*shape[:-1], shape[-1] + 3, dtype=dtype, device=device)
+    whole[..., 3] = 0
+    return whole[..., 3:]
+
+
+AGF = {**dict.fromkeys(("left", "right", "value", "logits"), of(2, 5, 4)), "coefficients": of(4)}
+GIVEN = {
+    "agf.core": {**AGF, "steps": in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit"), "keep": None, "num_heads": 2},
+    "landmarks.attention": {"q": of(2, 2, 3, 4), "k": of(2, 2, 5, 4), "v": of(2, 2, 5, 4), "mask": None, "scale": 0.7},
+    "sfpc.fir": {"x": of(2, 5, 4), "a": of(4, 3), "matrix": "neumann", "keep": None, "fft": False},
+    "mdfwa.fusion": {"spectral": of(2, 5, 4), "banded": of(2, 5, 4), "gate": of(2, 5, 4), "bias": of(4)},
+    "fourier.chirp": {"z": of(2, 5, 3), "wave": of(5, dtype=torch.complex64), "size": 9, "real": False},
+}
+"""Arguments that each kernel takes."""
+
+MASKED = {
+    "agf.core": {"keep": mask(2, 5)},
+    "landmarks.attention": {"mask": mask(2, 1, 1, 5)},
+    "sfpc.fir": {"keep": mask(2, 5)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch):
+    monkeypatch.setattr(kernels, "_said", set())
+    for name in GIVEN:
+        on_cpu(monkeypatch, OPERATIONS[name])
+
+
+def called(operation, changes, forced=""):
+    """The first output, and what ran."""
+    with using(forced) as used:
+        out = OPERATIONS[operation](*arguments(operation, changes))
+    return out[0] if isinstance(out, tuple) else out, used[operation]
+
+
+def arguments(operation, changes):
+    given = GIVEN[operation] | changes
+    return (given["left"], Given(**given)) if operation == "agf.core" else given.values()
+
+
+def all_of(operation, dtype=None, shape=None):
+    """Its real tensors, in another format or of another shape."""
+    found = {name: one for name, one in GIVEN[operation].items() if torch.is_tensor(one) and one.ndim > 1}
+    return {name: one.to(dtype) if dtype else of(*shape) for name, one in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes"),
+    [(name, {}) for name in GIVEN]
+    + list(MASKED.items())
+    + [("landmarks.attention", {"mask": mask(*shape, 1, 5)}) for shape in ((1, 1), (2, 2))],
+)
+def test_what_each_kernel_takes(operation, changes, caplog):
+    (got, used), (expected, _) = called(operation, changes), called(operation, changes, "reference")
+    assert used == "triton"
+    assert_close(got, expected, rtol=5e-6, atol=5e-6)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes"),
+    [
+        *((name, all_of(name, torch.float64)) for name in GIVEN),
+        ("agf.core", {"coefficients": of(4, dtype=torch.float64)}),
+        ("agf.core", {"right": of(2, 5, 4, dtype=torch.bfloat16)}),
+        ("agf.core", {"keep": mask(1, 5)}),
+        ("agf.core", all_of("agf.core", shape=(1, 2, 129)) | {"num_heads": 1}),
+        ("agf.core", all_of("agf.core", shape=(MOST_HEADS + 1, 1, 1)) | {"num_heads": 1}),
+        ("agf.core", all_of("agf.core", shape=(0, 5, 4))),
+        ("landmarks.attention", {"mask": of(2, 1, 3, 5)}),
+        ("landmarks.attention", {"mask": mask(2, 1, 3, 5)}),
+        ("landmarks.attention", {"mask": mask(2, 1, 1, 1) | True}),
+        ("landmarks.attention", {"mask": mask(3, 5)}),
+        ("landmarks.attention", {"k": of(1, 2, 5, 4), "v": of(1, 2, 5, 4)}),
+        ("landmarks.attention", {"v": of(2, 2, 5, 129)}),
+        ("landmarks.attention", {"q": of(2, 2, 0, 4)}),
+        (
+            "landmarks.attention",
+            all_of("landmarks.attention", shape=(1, 1, 1, 1)) | {"q": of(1, 1, MOST_TOKENS + 1, 1)},
+        ),
+        ("sfpc.fir", {"a": of(4, MOST_TAPS // 2 + 2)}),
+        ("sfpc.fir", {"fft": True}),
+        ("sfpc.fir", {"x": of(0, 5, 4)}),
+        ("mdfwa.fusion", {"banded": of(1, 5, 4), "gate": None}),
+        ("mdfwa.fusion", {"bias": of(1)}),
+        ("mdfwa.fusion", {"bias": of(4, dtype=torch.float64)}),
+        ("mdfwa.fusion", all_of("mdfwa.fusion", shape=(0, 5, 4))),
+        ("fourier.chirp", {"wave": of(1, 5, dtype=torch.complex64)}),
+        ("fourier.chirp", {"wave": of(5, dtype=torch.complex128)}),
+        ("fourier.chirp", {"z": of(0, 5, 3)}),
+    ],
+)
+def test_another_form_computes_it_and_is_told_once(operation, changes, caplog):
+    for _ in range(2):
+        got, used = called(operation, changes)
+    assert used == ("closed-form" if operation == "sfpc.fir" else "reference")
+    expected, _ = called(operation, changes, "reference")
+    assert_close(got, expected, rtol=5e-6, atol=5e-6)
+    (told,) = caplog.messages
+    assert told.startswith(f"{operation}: triton does not take these arguments (torch.float")
+    assert told.endswith(f" on cpu), {used} runs")
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes", "reason"),
+    [
+        ("agf.core", {"logits": of(2, 4, 4)}, "must match"),
+        ("agf.core", {"num_heads": 3}, "multiply up"),
+        ("agf.core", {"keep": mask(2, 4)}, "must match"),
+        ("agf.core", {"keep": mask(2, 5, dtype=torch.int64)}, "bool"),
+        ("landmarks.attention", {"k": of(2, 2, 5, 4, dtype=torch.bfloat16)}, "dtype"),
+        ("landmarks.attention", {"mask": mask(2, 1, 1, 4)}, "size"),
+        ("landmarks.attention", {"mask": mask(3, 1, 1, 5)}, "size"),
+        ("landmarks.attention", {"mask": mask(2, 1, 1, 5, dtype=torch.int64)}, "dtype"),
+        ("sfpc.fir", {"keep": mask(1, 5)}, r"keep has the shape \(1, 5\), must be \(2, 5\)"),
+        ("sfpc.fir", {"keep": mask(2, 4)}, "keep has the shape"),
+        ("sfpc.fir", {"keep": mask(2, 4), "matrix": "shift"}, "size"),
+        ("sfpc.fir", {"keep": mask(2, 5, dtype=torch.int64)}, "bool"),
+        ("sfpc.fir", {"a": of(3, 3)}, "3 channels"),
+        ("sfpc.fir", {"a": of(4, 3, dtype=torch.float64)}, "type"),
+        ("mdfwa.fusion", {"banded": of(2, 4, 4)}, "size"),
+        ("mdfwa.fusion", {"gate": of(2, 5, 4, dtype=torch.bfloat16)}, "dtype"),
+        ("mdfwa.fusion", {"bias": of(3)}, "size"),
+        ("fourier.chirp", {"wave": of(4, dtype=torch.complex64)}, "size"),
+    ],
+)
+def test_what_nothing_can_compute_is_refused_with_a_reason(operation, changes, reason):
+    with pytest.raises((RuntimeError, ValueError), match=reason):
+        called(operation, changes)
+
+
+@pytest.mark.parametrize("operation", GIVEN)
+def test_tensors_of_two_devices_and_values_without_keys_go_to_no_kernel(operation):
+    """On the CPU torch itself may read them, beyond their ends."""
+    triton = next(one for one in OPERATIONS[operation].implementations if one.name == "triton")
+    given = GIVEN[operation] | MASKED.get(operation, {})
+    changes = [{name: one.to("meta")} for name, one in given.items() if torch.is_tensor(one)]
+    changes += [{"v": of(2, 2, 6, 4)}] if "v" in given else []
+    assert triton.takes(*arguments(operation, given))
+    assert [one for one in changes if triton.takes(*arguments(operation, given | one))] == []
