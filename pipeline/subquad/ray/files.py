@@ -10,6 +10,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,15 @@ def ask_judge(folder: Path) -> str:
     """In a worker: what the search's judge says of a trial."""
     import ray
 
-    actor: Any = ray.get_actor(PROTOCOL)
-    return ray.get(actor.judge.remote(folder.path))  # pyright: ignore[reportAttributeAccessIssue]
+    return ray.get(_head().judge.remote(folder.path))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@cache
+def _head() -> Any:
+    """In a worker, which lives no longer than it: the actor. Asked for once, as the cluster's head is asked for it."""
+    import ray
+
+    return ray.get_actor(PROTOCOL)
 
 
 @contextmanager
@@ -81,7 +89,9 @@ def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[None]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8)
+    head: Any = ray.remote(_Head).options(
+        name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8, max_restarts=-1
+    )
     actor = head.remote(judge)
     try:
         yield
@@ -102,7 +112,7 @@ class _DriverFiles(AbstractFileSystem):
     def _do(self, name: str, *given: Any) -> Any:
         import ray
 
-        result, error = ray.get(ray.get_actor(PROTOCOL).do.remote(name, *given))
+        result, error = ray.get(_head().do.remote(name, *given))
         if error is not None:
             raise error
         return result

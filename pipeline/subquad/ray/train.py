@@ -102,7 +102,10 @@ def ray_files(folder: str) -> dict[str, Any]:
 
 
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
-    """One rank. A user's mistake is returned, not raised: Ray would start the workers again for nothing."""
+    """One rank. A user's mistake is returned, not raised: Ray would start the workers again for nothing.
+
+    That a machine did not answer is no mistake, whatever it kept the run from.
+    """
     import ray.train
     import ray.train.torch
 
@@ -115,5 +118,14 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
         stop = stop_file_watch(path_at(config["stop"]))
         work(rebuilt(config["runs"], group), group, stop, judge=config["judge"], restarts=True)
     except SubquadError as error:
+        if _unanswered(error):
+            raise
         return {"error": str(error), "kind": type(error).__name__}
     return {}
+
+
+def _unanswered(error: BaseException | None) -> bool:
+    """Whether an error comes from a machine or process of the cluster that was lost."""
+    from ray.exceptions import RayError
+
+    return error is not None and (isinstance(error, RayError) or _unanswered(error.__cause__))
