@@ -109,11 +109,12 @@ def _fits(left: Tensor, given: Given) -> bool:
     logits, coefficients = given.logits, given.coefficients
     if logits is None or coefficients is None or given.singular is not None or given.activation != "softmax":
         return False
+    if not kernels_run(left, given.right, given.value, logits, coefficients, given.keep):
+        return False
     others, (width, rest) = (given.right, given.value, logits), divmod(left.shape[2], given.num_heads)
     alike = all(one.dtype == left.dtype and one.shape == left.shape for one in others)
-    small = width <= WIDEST_HEAD and not rest and len(left) * given.num_heads <= MOST_HEADS
-    readable = kernels_run(left, *others, coefficients, given.keep) and fitting_mask(given.keep, left)
-    return readable and alike and small and coefficients.dtype == torch.float32
+    small = width <= WIDEST_HEAD and not rest and left.shape[0] * given.num_heads <= MOST_HEADS
+    return alike and small and fitting_mask(given.keep, left) and coefficients.dtype == torch.float32
 
 
 @_CORE.implementation("triton", devices=("cuda",), dtypes=FORMATS, when=_fits)

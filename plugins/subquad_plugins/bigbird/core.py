@@ -18,6 +18,7 @@ from subquad.nn import AttentionCore
 from subquad.plugin import Site
 from subquad_plugins.bigbird import Config
 from subquad_plugins.numerics.places import among_real
+from subquad_plugins.numerics.tensors import take_rows
 
 DRAWN = 256
 """Blocks with random numbers of their own; those of later blocks repeat."""
@@ -53,13 +54,13 @@ class BigBird(AttentionCore):
         blocks, number = -(-length // size), torch.arange(length, device=q.device)
         last = (lengths[:, None] - 1) // size
         out = self._sparse(q, k, v, lengths, *self._seen(last[..., None, None], blocks))
-        ends = torch.cat([torch.arange(size, device=q.device).expand(len(q), -1), last * size + number[:size]], 1)
-        rows = q.take_along_dim(ends.clamp_max(length - 1)[:, None, :, None], 2)
+        ends = torch.cat([torch.arange(size, device=q.device).expand(q.shape[0], -1), last * size + number[:size]], 1)
+        rows = take_rows(q, ends.clamp_max(length - 1)[:, None])
         mask = (number < lengths[:, None])[:, None, None]
         dense = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask)
         place = torch.where(number < size, number, size + number - last * size).clamp(0, ends.shape[1] - 1)
         everywhere = (number < size) | (number // size == last)
-        return torch.where(everywhere[:, None, :, None], dense.take_along_dim(place[:, None, :, None], 2), out)
+        return torch.where(everywhere[:, None, :, None], take_rows(dense, place[:, None]), out)
 
     def _sparse(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, seen: Tensor, valid: Tensor) -> Tensor:
         """Attention of each block to the blocks that it sees, (B, H, N, S); the first one counts always."""
@@ -87,7 +88,7 @@ class BigBird(AttentionCore):
         far, there = self.random_blocks(block, last)
         parts = [torch.zeros_like(last), last, near, far]
         counts = [torch.ones_like(last).bool(), last > 0, (near > 0) & (near < last), there]
-        shape = (len(last), self.draw.shape[0], blocks, -1)
+        shape = (last.shape[0], self.draw.shape[0], blocks, -1)
         seen, valid = (torch.cat([one.expand(shape) for one in every], -1) for every in (parts, counts))
         return seen.clamp(0, blocks - 1), valid
 

@@ -18,6 +18,7 @@ from subquad.nn import Cache
 from subquad.plugin import Site
 from subquad_plugins.efficient import Config
 from subquad_plugins.numerics.features import FeatureCore, causal_product, masked
+from subquad_plugins.numerics.tensors import take_rows
 
 
 class Efficient(FeatureCore):
@@ -55,4 +56,4 @@ def _first(k: Tensor, keep: Tensor | None) -> Tensor:
     """Keys of each sample's first real token, (B, H, 1, E), as constants: the result does not depend on them."""
     if keep is None:
         return k[:, :, :1].detach()
-    return k.take_along_dim(keep.long().argmax(1)[:, None, None, None], 2).detach()
+    return take_rows(k, keep.long().argmax(1)[:, None, None]).detach()

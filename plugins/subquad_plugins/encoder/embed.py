@@ -46,7 +46,7 @@ class Embedding(nn.Module):
         """`at` says which positions they have, (B, L); the first ones where it is None."""
         x = self.tokens(inputs)
         if self.prefix is not None:
-            x = torch.cat([self.prefix.expand(len(x), -1, -1).to(x.dtype), x], 1)
+            x = torch.cat([self.prefix.expand(x.shape[0], -1, -1).to(x.dtype), x], 1)
         return self.dropout(x if self.positions is None else self.positions(x, at))
 
     def tokens(self, inputs: Tensor) -> Tensor:

@@ -110,6 +110,6 @@ def sample_fft(z: Tensor, lengths: Tensor) -> Tensor:
     dtype = z.real.dtype if z.is_complex() else z.dtype
     wave = chirp(torch.arange(length, device=z.device), lengths[:, None], dtype)
     size = fast_length(2 * length - 1)
-    gap = wave.new_zeros(len(wave), size - 2 * length + 1)
+    gap = wave.new_zeros(wave.shape[0], size - 2 * length + 1)
     kernel = torch.cat([wave.conj(), gap, wave[:, 1:].conj().flip(1)], 1)
     return chirp_convolution(z, wave, kernel, wave)

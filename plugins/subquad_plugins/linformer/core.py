@@ -17,6 +17,7 @@ from subquad.nn import AttentionCore, Cache
 from subquad.plugin import Site
 from subquad_plugins.linformer import Config
 from subquad_plugins.numerics.places import places_of
+from subquad_plugins.numerics.tensors import take_rows
 
 SPREAD = 0.02
 """Standard deviation of a new projection, that of the code of Nystromformer's authors for Long Range Arena."""
@@ -62,5 +63,5 @@ class Linformer(AttentionCore):
             raise PluginError(f"linformer: got {length} positions, and its projections were built for {self.longest}")
         if keep is not None:
             x = x.masked_fill(~keep[:, None, :, None], 0)
-            x = x.take_along_dim(places_of(keep).order[:, None, :, None], 2)
+            x = take_rows(x, places_of(keep).order[:, None])
         return weights[:, :length].mT @ x

@@ -12,6 +12,7 @@ from torch import Tensor
 from subquad.nn import AttentionCore, Cache
 from subquad.plugin import Site
 from subquad_plugins.local import Config
+from subquad_plugins.numerics.tensors import take_rows
 from subquad_plugins.numerics.windows import Window, windowed_attention
 
 
@@ -40,7 +41,7 @@ class Local(AttentionCore):
     def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
         lengths = torch.full(q.shape[:1], q.shape[2], device=q.device) if keep is None else keep.sum(1)
         places = (lengths[:, None] + torch.arange(-self.remembered, 0, device=q.device)).clamp_min(0)
-        newest = (one.take_along_dim(places[:, None, :, None], 2) for one in (k, v))
+        newest = (take_rows(one, places[:, None]) for one in (k, v))
         return self(q, k, v, key_keep=keep), dict(zip(("k", "v", "position"), (*newest, lengths), strict=True))
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:

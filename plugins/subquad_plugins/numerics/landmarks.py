@@ -22,7 +22,7 @@ from torch import Tensor
 from subquad.nn.kernels import Operation
 from subquad_plugins.numerics.kernels import FORMATS, kernels_run
 from subquad_plugins.numerics.places import places_of
-from subquad_plugins.numerics.tensors import laplace, wide
+from subquad_plugins.numerics.tensors import laplace, take_rows, wide
 
 Function = Literal["softmax", "laplace"]
 
@@ -61,7 +61,7 @@ def segment_means(x: Tensor, count: int, keep: Tensor | None = None) -> tuple[Te
     there = place < ends[:, 1:, None]
     place = place.clamp_max(length - 1).flatten(1)
     place = place if keep is None else places_of(keep).order.gather(1, place)
-    rows = x.take_along_dim(place[:, None, :, None], 2).unflatten(2, there.shape[1:])
+    rows = take_rows(x, place[:, None]).unflatten(2, there.shape[1:])
     means = rows.masked_fill(~there[:, None, ..., None], 0).sum(3) / sizes.clamp_min(1)[:, None, :, None]
     return means, None if keep is None and length >= count else sizes[:, None] > 0
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from subquad_plugins.numerics.tensors import take_rows
+
 
 class Places(NamedTuple):
     """Real tokens by place.
@@ -28,9 +30,10 @@ class Places(NamedTuple):
 
 def places_of(keep: Tensor) -> Places:
     """Places of the real tokens in `keep`, (B, L) bool."""
-    rank = keep.long().cumsum(1)
-    order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
-    return Places(keep.sum(1).clamp_min(1), order, (rank - 1).clamp_min(0))
+    rank, tokens = keep.long().cumsum(1), torch.arange(keep.shape[1], device=keep.device).expand(keep.shape)
+    # Where each token goes. A stable sort of the mask would be slower, and ONNX has none.
+    place = torch.where(keep, rank - 1, rank[:, -1:] + tokens - rank)
+    return Places(keep.sum(1).clamp_min(1), torch.empty_like(place).scatter(1, place, tokens), (rank - 1).clamp_min(0))
 
 
 def take_tokens(x: Tensor, index: Tensor) -> Tensor:
@@ -62,5 +65,5 @@ def among_real(
     if keep is None:
         return attend(q, k, v, torch.full(q.shape[:1], q.shape[2], device=q.device))
     places = places_of(keep)
-    q, k, v = (one.take_along_dim(places.order[:, None, :, None], 2) for one in (q, k, v))
-    return attend(q, k, v, places.lengths).take_along_dim(places.rank[:, None, :, None], 2)
+    q, k, v = (take_rows(one, places.order[:, None]) for one in (q, k, v))
+    return take_rows(attend(q, k, v, places.lengths), places.rank[:, None])

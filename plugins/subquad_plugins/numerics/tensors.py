@@ -50,8 +50,11 @@ def laplace(scores: Tensor) -> Tensor:
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of each sample (and head): x (B, .., L, E), index (B, .., m) to (B, .., m, E)."""
-    return x.gather(-2, index[..., None].expand(*index.shape, x.shape[-1]))
+    """Rows of each sample (and head): x (B, .., L, E), index (B, .., m) to (B, .., m, E); 1 instead of a head: of all.
+
+    `take_along_dim` does the same, but torch.export would take the number of samples for a constant.
+    """
+    return x.gather(-2, index[..., None].expand(*x.shape[:-2], -1, x.shape[-1]))
 
 
 _MATRIX = 1 << 14

@@ -59,7 +59,7 @@ class Primal(TokenMixer):
         count = self.left.shape[1]
         steps = torch.arange(count, device=x.device)
         if keep is None:
-            return (steps * (x.shape[1] - 1) // max(count - 1, 1)).expand(len(x), -1)
+            return (steps * (x.shape[1] - 1) // max(count - 1, 1)).expand(x.shape[0], -1)
         places = places_of(keep)
         return places.order.gather(1, steps * (places.lengths[:, None] - 1) // max(count - 1, 1))
 

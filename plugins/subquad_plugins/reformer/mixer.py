@@ -70,8 +70,8 @@ class Reformer(TokenMixer):
         total = scores.logsumexp(-1, keepdim=True)
         found = (scores - total).exp() @ self._with_before(values)
         back = torch.empty_like(order).scatter_(-1, order, torch.arange(length, device=q.device).expand_as(order))
-        found = found.flatten(3, 4).take_along_dim(back[..., None], 3)
-        total = total.flatten(3, 5).take_along_dim(back, 3)
+        found = take_rows(found.flatten(3, 4), back)
+        total = total.flatten(3, 5).gather(3, back)
         return (found * total.softmax(2)[..., None]).sum(2)
 
     def _order(self, q: Tensor, keep: Tensor) -> Tensor:

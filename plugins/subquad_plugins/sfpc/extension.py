@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from subquad_plugins.numerics.places import take_tokens
+from subquad_plugins.numerics import places
 
 
 def to_front(x: Tensor, keep: Tensor) -> Tensor:
@@ -24,15 +24,13 @@ def to_front(x: Tensor, keep: Tensor) -> Tensor:
     """
     if keep.shape != x.shape[:2]:
         raise ValueError(f"keep has the shape {tuple(keep.shape)}, must be {tuple(x.shape[:2])}")
-    order = torch.sort(keep, dim=1, descending=True, stable=True).indices
-    moved = take_tokens(x, order)
-    return moved.masked_fill(_beyond(keep)[..., None], 0.0)
+    return places.to_front(x, keep, places.places_of(keep))
 
 
 def put_back(y: Tensor, keep: Tensor) -> Tensor:
     """The inverse of `to_front`: each token to its place, zeros at padding."""
     rank = (keep.long().cumsum(1) - 1).clamp_min(0)
-    return take_tokens(y, rank).masked_fill(~keep[..., None], 0.0)
+    return places.take_tokens(y, rank).masked_fill(~keep[..., None], 0.0)
 
 
 def extend(x: Tensor, before: int, after: int, matrix: str, keep: Tensor | None = None) -> Tensor:
@@ -60,7 +58,7 @@ def extend(x: Tensor, before: int, after: int, matrix: str, keep: Tensor | None 
         return torch.cat([edges[:, :before], x, edges[:, before:]], 1)
     positions = torch.arange(-before, length + after, device=x.device).expand(x.shape[0], -1)
     source, sign = source_of(positions, keep.sum(1, keepdim=True), matrix)
-    extended = take_tokens(x, source)
+    extended = places.take_tokens(x, source)
     return extended if sign is None else extended * sign[..., None].to(x.dtype)
 
 
@@ -83,8 +81,3 @@ def source_of(position: Tensor, n: Tensor, matrix: str) -> tuple[Tensor, Tensor 
     sign = sign.masked_fill((place == n) | (place == 2 * n + 1), 0)
     source = torch.where(mirrored, 2 * n - place, place)
     return torch.minimum(source.clamp_min(0), n - 1), sign
-
-
-def _beyond(keep: Tensor) -> Tensor:
-    """(B, L): places that `to_front` leaves empty."""
-    return torch.arange(keep.shape[1], device=keep.device) >= keep.sum(1, keepdim=True)

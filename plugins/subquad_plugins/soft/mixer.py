@@ -18,7 +18,7 @@ from subquad.nn import TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.numerics.pinv import newton_inverse
 from subquad_plugins.numerics.places import places_of
-from subquad_plugins.numerics.tensors import head_convolution, wide
+from subquad_plugins.numerics.tensors import head_convolution, take_rows, wide
 from subquad_plugins.soft import Config
 
 
@@ -61,7 +61,7 @@ class SOFT(TokenMixer):
         there, rest = None, -q.shape[2] % self.stride
         if keep is not None:
             q = q.masked_fill(~keep[:, None, :, None], 0)
-            q = q.take_along_dim(places_of(keep).order[:, None, :, None], 2)
+            q = take_rows(q, places_of(keep).order[:, None])
             first = torch.arange(0, q.shape[2], self.stride, device=q.device)
             there = (first < keep.sum(1, keepdim=True))[:, None, None]
         parts = F.pad(q, (0, 0, 0, rest)).unflatten(2, (-1, self.stride)).flatten(3)
