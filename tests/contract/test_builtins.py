@@ -219,10 +219,12 @@ EXPECTED: dict[str, Rows] = {
 
 OPERATIONS = {
     "agf": {"default", "order 8", "legendre, symmetric"},
+    "bigbird": set(EXPECTED["bigbird"]),
     "fourier": {"default", "fnet", "re_2d", "hartley"},
     "gated-deltanet": set(EXPECTED["gated-deltanet"]),
     "hyena": set(EXPECTED["hyena"]),
-    "longformer": {"default", "narrow"},
+    "local": set(EXPECTED["local"]),
+    "longformer": set(EXPECTED["longformer"]),
     "m2": set(EXPECTED["m2"]),
     "mamba": set(EXPECTED["mamba"]),
     "mdfwa": {"default", "learned", "gated", "paper", "fourier", "hartley", "wavelet"},

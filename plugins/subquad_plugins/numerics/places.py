@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subquad_plugins.numerics.tensors import take_rows
+from subquad.errors import PluginError
 
 
 class Places(NamedTuple):
@@ -37,7 +37,7 @@ def places_of(keep: Tensor) -> Places:
 
 
 def take_tokens(x: Tensor, index: Tensor) -> Tensor:
-    """x[b, index[b, k]]: (B, L, C) and (B, K) to (B, K, C). Of whole rows, many times quicker than `gather`."""
+    """x[b, index[b, k]]: (B, L, ..) and (B, K) to (B, K, ..). Of whole rows, many times quicker than `gather`."""
     offsets = torch.arange(x.shape[0], device=x.device)[:, None] * x.shape[1]
     return x.flatten(0, 1).index_select(0, (index + offsets).flatten()).unflatten(0, index.shape)
 
@@ -48,11 +48,17 @@ def to_front(x: Tensor, keep: Tensor, places: Places) -> Tensor:
 
 
 def among_real(
-    attend: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None
+    name: str,
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep: Tensor | None,
 ) -> Tensor:
     """`attend(q, k, v, lengths)` with each sample's real tokens first, (B,) many, and its output put back in place.
 
     Args:
+        name: who attends, for the message.
         attend: takes and returns (B, H, L, E).
         q: (B, H, L, E).
         k: (B, H, L, E).
@@ -61,9 +67,14 @@ def among_real(
 
     Returns:
         (B, H, L, Ev), meaningless at padding.
+
+    Raises:
+        PluginError: q and k have different lengths.
     """
+    if q.shape[2] != k.shape[2]:
+        raise PluginError(f"{name} needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
     if keep is None:
         return attend(q, k, v, torch.full(q.shape[:1], q.shape[2], device=q.device))
     places = places_of(keep)
-    q, k, v = (take_rows(one, places.order[:, None]) for one in (q, k, v))
-    return take_rows(attend(q, k, v, places.lengths), places.rank[:, None])
+    q, k, v = (take_tokens(one.transpose(1, 2), places.order).transpose(1, 2) for one in (q, k, v))
+    return take_tokens(attend(q, k, v, places.lengths).transpose(1, 2), places.rank).transpose(1, 2)

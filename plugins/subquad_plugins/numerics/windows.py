@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subquad.errors import PluginError
-from subquad_plugins.numerics.places import among_real
+from subquad_plugins.numerics.parts import attention_in_parts
+from subquad_plugins.numerics.places import among_real, take_tokens
 
 _TOGETHER = 64
 """Queries that share their keys, at least: with fewer, most of the time goes into copies of keys."""
@@ -63,43 +64,51 @@ def windowed_attention(
     Raises:
         PluginError: q and k have different lengths.
     """
-    if q.shape[2] != k.shape[2]:
-        raise PluginError(f"a window needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
-    return among_real(partial(_blockwise, window=window, seen=seen), q, k, v, keep)
+    return among_real("a window", partial(_blockwise, window=window, seen=seen), q, k, v, keep)
 
 
 def _blockwise(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, *, window: Window, seen: Tensor | None) -> Tensor:
     """As `windowed_attention`; each sample's real tokens are its first ones, (B,) many."""
     length, block = q.shape[2], window.block * -(-_TOGETHER // window.block)
     before, after = (min(count * window.block, length - 1) for count in (window.before, window.after))
-    blocks = -(-length // block)
-    rest = blocks * block - length
-
-    def around(x: Tensor) -> Tensor:
-        """(B, H, L, E) to (B, N, H, S, E)."""
-        near = F.pad(x, (0, 0, before, after + rest)).unfold(2, before + block + after, block)
-        return near.permute(0, 2, 1, 4, 3)
-
-    query = torch.arange(blocks * block, device=q.device).view(blocks, block, 1)
+    q, k, v = (F.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, -length % block)) for x in (q, k, v))
+    query = torch.arange(q.shape[1], device=q.device).view(-1, block, 1)
     key = query[:, :1] + torch.arange(-before, block + after, device=q.device)
     ends = lengths[:, None, None, None]
     allowed = window.sees(query, key) & (key >= 0) & (key < ends)
-    keys, values = around(k), around(v)
+    others = []
     if seen is not None:
         allowed = allowed & ~(key[..., None] == seen[:, None, None, None]).any(-1)
-        there = (seen[:, None, None] < ends).expand(-1, *allowed.shape[1:3], -1)
-        allowed = torch.cat([allowed, there], -1)
-        keys, values = (torch.cat([near, _taken(x, seen, blocks)], 3) for near, x in ((keys, k), (values, v)))
-    # Beyond the real tokens each query sees the first key around it: a row without any would be NaN.
-    allowed = allowed | ((query >= ends) & (torch.arange(keys.shape[3], device=q.device) == 0))
-    queries = F.pad(q, (0, 0, 0, rest)).unflatten(2, (blocks, block)).transpose(1, 2)
-    mixed = F.scaled_dot_product_attention(
-        queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1), attn_mask=allowed.flatten(0, 1)[:, None]
-    )
-    return mixed.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+        others = [take_tokens(x, seen.clamp_max(length - 1)).transpose(1, 2) for x in (k, v)]
+        others.append(seen[:, None, None] < ends)
+    # Beyond the real tokens each query sees itself: a row without any key would be NaN.
+    allowed = allowed | ((query >= ends) & (key == query))
+    near = [around(x, before, block, after) for x in (k, v)]
+    out = attention_in_parts(q, *near, allowed.flatten(0, 1)[:, None], *others)
+    return out[:, :length].transpose(1, 2)
 
 
-def _taken(x: Tensor, seen: Tensor, blocks: int) -> Tensor:
-    """Global tokens beside each block: (B, H, L, E) to (B, N, H, G, E)."""
-    index = seen.clamp_max(x.shape[2] - 1)[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
-    return x.gather(2, index)[:, None].expand(-1, blocks, -1, -1, -1)
+def around(x: Tensor, before: int, block: int, after: int) -> Tensor:
+    """Tokens of each block and those around it, (B, L, H, E) to (B N, H, S, E), not copied for each block.
+
+    Before a sequence and after it there are tokens of others, or zeros.
+    """
+    return _Around.apply(x.flatten(0, 1), before, block, after)  # pyright: ignore[reportReturnType]
+
+
+class _Around(torch.autograd.Function):
+    """Backwards a few sums of whole blocks, where that of `unfold` adds number by number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, before: int, block: int, after: int) -> Tensor:
+        ctx.before, ctx.block, ctx.length = before, block, x.shape[0]
+        return F.pad(x, (0, 0, 0, 0, before, after)).unfold(0, before + block + after, block).mT
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        pieces = grads[0].transpose(1, 2).split(ctx.block, 1)
+        count = pieces[0].shape[0]
+        total = pieces[0].new_zeros(count + len(pieces) - 1, *pieces[0].shape[1:])
+        for start, piece in enumerate(pieces):
+            total[start : start + count, : piece.shape[1]] += piece
+        return total.flatten(0, 1)[ctx.before : ctx.before + ctx.length], None, None, None

@@ -63,9 +63,7 @@ class Sparse(AttentionCore):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None
     ) -> Tensor:
-        if q.shape[2] != k.shape[2]:
-            raise PluginError(f"sparse needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
-        return among_real(self._attend, q, k, v, key_keep)
+        return among_real("sparse", self._attend, q, k, v, key_keep)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
         """As `forward`; each sample's real tokens are its first ones, (B,) many."""
