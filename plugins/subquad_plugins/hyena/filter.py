@@ -52,8 +52,8 @@ class ImplicitFilter(nn.Module):
         self.last = nn.Linear(config.filter_dim, channels, bias=False)
         self.frequency = nn.Parameter(torch.full((config.filter_dim,), config.sine_frequency))
 
-    def kernel(self, length: int) -> Tensor:
-        """(D, length), of at least fp32.
+    def places(self, length: int) -> tuple[Tensor, Tensor]:
+        """Features of positions, (M, length), and how channels fall, (D, length), of at least fp32.
 
         Raises:
             PluginError: more tokens than N.
@@ -64,13 +64,22 @@ class ImplicitFilter(nn.Module):
         t = place / max(self.max_len - 1, 1)
         bands = (self.features - 1) // 2
         rates = torch.linspace(1e-4, bands - 1, bands, device=t.device, dtype=t.dtype)
-        angles = torch.outer(place, rates) * (2 * math.pi / self.max_len)
-        hidden = torch.cat([t[:, None], angles.cos(), -angles.sin()], 1)
+        angles = torch.outer(rates, place) * (2 * math.pi / self.max_len)
+        decay = math.log(TARGET) * torch.linspace(1 / SLOW, 1 / FAST, self.channels, device=t.device, dtype=t.dtype)
+        return torch.cat([t[None], angles.cos(), -angles.sin()]), torch.exp(torch.outer(decay, t))
+
+    def kernel(self, length: int) -> Tensor:
+        """(D, length), of at least fp32. Raises what `places` does."""
+        return self.kernel_at(*self.places(length))
+
+    def kernel_at(self, hidden: Tensor, falling: Tensor) -> Tensor:
+        """(D, length), of what `places` returned, also of another filter like this one."""
+        frequency = wide(self.frequency)[:, None]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
-            hidden = torch.sin(wide(self.frequency) * F.linear(hidden, wide(layer.weight), wide(layer.bias)))
-        decay = math.log(TARGET) * torch.linspace(1 / SLOW, 1 / FAST, self.channels, device=t.device, dtype=t.dtype)
-        return (F.linear(hidden, wide(self.last.weight)) * torch.exp(t[:, None] * decay)).T
+            scaled = frequency * torch.column_stack([wide(layer.weight), wide(layer.bias)])
+            hidden = torch.sin(torch.addmm(scaled[:, -1:], scaled[:, :-1], hidden))
+        return wide(self.last.weight) @ hidden * falling
 
     def start(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """What `step` needs of x (B, L, D), real tokens first: the last N - 1, (B, N - 1, D), the newest last."""
@@ -81,6 +90,16 @@ class ImplicitFilter(nn.Module):
 def real(x: Tensor, keep: Tensor | None) -> Tensor:
     """Zeros at padding."""
     return x if keep is None else x.masked_fill(~keep[..., None], 0.0)
+
+
+def biased(kernel: Tensor, bias: Tensor) -> Tensor:
+    """The kernel (D, L) of a convolution that adds its input times bias, (D,)."""
+    return kernel + F.pad(bias[:, None], (0, kernel.shape[1] - 1))
+
+
+def linear_rows(layer: nn.Linear, rows: Tensor) -> Tensor:
+    """`layer` of tokens whose channels come first, (B, D, L) to (B, E, L)."""
+    return torch.baddbmm(layer.bias[:, None], layer.weight.expand(rows.shape[0], -1, -1), rows)
 
 
 def long_conv_step(x: Tensor, past: Tensor, kernel: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from subquad.nn import Cache, ParameterRule, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.hyena import Config
-from subquad_plugins.hyena.filter import FREE, ImplicitFilter, grown, long_conv_step, real
+from subquad_plugins.hyena.filter import FREE, ImplicitFilter, biased, grown, linear_rows, long_conv_step, real
 from subquad_plugins.numerics.long_conv import causal_conv
 from subquad_plugins.numerics.short_conv import ShortConv
+from subquad_plugins.numerics.tensors import swapped
 
 
 class Hyena(TokenMixer):
@@ -61,13 +62,13 @@ class Hyena(TokenMixer):
     def _mixed(self, x: Tensor, keep: Tensor | None, cache: Cache = None) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Outputs, the short convolution's cache, and what entered each long one; one token where there is a cache."""
         length = x.shape[1] if cache is None else self.filter.max_len
-        projected, past = self.conv(self.enter(x), keep, None if cache is None else cache["past"])
+        entering = linear_rows(self.enter, swapped(x)).mT
+        projected, past = self.conv(entering, keep, None if cache is None else cache["past"])
         with torch.autocast(x.device.type, enabled=False):
-            first, *gates, v = projected.chunk(self.order + 1, -1)
-            kernels, entered = self.filter.kernel(length).chunk(self.order - 1), []
+            first, *gates, v = (part.mT for part in projected.mT.chunk(self.order + 1, 1))
+            kernels, entered = biased(self.filter.kernel(length), self.bias.flatten()).chunk(self.order - 1), []
             for i, (gate, kernel) in enumerate(zip(reversed(gates), kernels, strict=True)):
                 v = real(v * gate, keep)
                 entered.append(v)
-                y = causal_conv(v, kernel) if cache is None else long_conv_step(v, cache["entered"][i], kernel)
-                v = self.bias[i] * v + y
-        return self.out((first * v).to(x.dtype)), past, entered
+                v = causal_conv(v, kernel) if cache is None else long_conv_step(v, cache["entered"][i], kernel)
+        return swapped(linear_rows(self.out, (first * v).to(x.dtype).mT)), past, entered

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from subquad.nn import Cache, ParameterRule, TokenMixer
 from subquad.plugin import Site
-from subquad_plugins.hyena.filter import FREE, ImplicitFilter, grown, long_conv_step, real
+from subquad_plugins.hyena.filter import FREE, ImplicitFilter, biased, grown, linear_rows, long_conv_step, real
 from subquad_plugins.m2 import Config
 from subquad_plugins.numerics.long_conv import bidirectional_conv, causal_conv
 from subquad_plugins.numerics.short_conv import ShortConv
-from subquad_plugins.numerics.tensors import wide
+from subquad_plugins.numerics.tensors import swapped, wide
 
 
 class LongConv(nn.Module):
@@ -39,14 +39,14 @@ class LongConv(nn.Module):
         self.future = None if site.causal else ImplicitFilter(config, site, site.dim)
         self.bias = nn.Parameter(torch.randn(site.dim))
 
-    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """(B, L, D), zeros at padding; or (B, 1, D) after the tokens `before`."""
+    def forward(self, x: Tensor, places: tuple[Tensor, Tensor], before: Tensor | None = None) -> Tensor:
+        """(B, L, D), zeros at padding; or (B, 1, D) after the tokens `before`. `places` are those of the kernels."""
+        kernel = biased(self.past.kernel_at(*places), self.bias)
         if before is not None:
-            return self.bias * x + long_conv_step(x, before, self.past.kernel(self.past.max_len))
-        kernel = self.past.kernel(x.shape[1])
+            return long_conv_step(x, before, kernel)
         if self.future is None:
-            return self.bias * x + causal_conv(x, kernel)
-        return self.bias * x + bidirectional_conv(x, kernel, self.future.kernel(x.shape[1]), first_backward_lag=1)
+            return causal_conv(x, kernel)
+        return bidirectional_conv(x, kernel, self.future.kernel_at(*places), first_backward_lag=1)
 
 
 class M2(TokenMixer):
@@ -88,12 +88,14 @@ class M2(TokenMixer):
 
     def _mixed(self, x: Tensor, keep: Tensor | None, cache: Cache = None) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As `Hyena`'s."""
-        projected, past = self.conv(self.enter(x), keep, None if cache is None else cache["past"])
+        rows = swapped(x)
+        projected, past = self.conv(linear_rows(self.enter, rows).mT, keep, None if cache is None else cache["past"])
         with torch.autocast(x.device.type, enabled=False):
-            inner, outer, v = projected.chunk(3, -1)
-            entered = [real(inner * v, keep), real(wide(x), keep)]
+            inner, outer, v = (part.mT for part in projected.mT.chunk(3, 1))
+            entered = [real(inner * v, keep), real(wide(rows.mT), keep)]
             before = [None, None] if cache is None else cache["entered"]
-            y = outer * self.gated(entered[0], before[0])
+            places = self.gated.past.places(x.shape[1] if cache is None else self.gated.past.max_len)
+            y = outer * self.gated(entered[0], places, before[0])
             if self.residual is not None:
-                y = y + self.residual(entered[1], before[1])
-        return self.out(y.to(x.dtype)), past, entered
+                y = y + self.residual(entered[1], places, before[1])
+        return swapped(linear_rows(self.out, y.to(x.dtype).mT)), past, entered

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from subquad.nn.kernels import Operation
 from subquad_plugins.numerics.lengths import fast_length
-from subquad_plugins.numerics.tensors import swapped
+from subquad_plugins.numerics.tensors import channel_pieces, swapped
 
 
 def causal_conv(x: Tensor, kernel: Tensor) -> Tensor:
@@ -67,9 +67,9 @@ def bidirectional_conv(x: Tensor, forward: Tensor, backward: Tensor, *, first_ba
 
 
 def _wide(x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in one dtype, float32 at least."""
+    """Both in one dtype, float32 at least; a kernel for each channel."""
     dtype = torch.promote_types(torch.promote_types(x.dtype, kernel.dtype), torch.float32)
-    return x.to(dtype), kernel.to(dtype)
+    return x.to(dtype), kernel.to(dtype).expand(x.shape[2], -1)
 
 
 def _placed(forward: Tensor, backward: Tensor | None, first: int, size: int) -> Tensor:
@@ -77,16 +77,17 @@ def _placed(forward: Tensor, backward: Tensor | None, first: int, size: int) -> 
 
     With N >= L + K - 1 no lag between -(L - 1) and L - 1 meets a tap that was meant for another one.
     """
-    placed = F.pad(forward, (0, size - forward.shape[1]))
     if backward is None:
-        return placed
-    # Reversed, the last tap is backward_0; a roll then puts it at place -first.
-    mirrored = F.pad(backward.flip(1), (size - backward.shape[1], 0))
-    return placed + mirrored.roll(1 - first, 1)
+        return F.pad(forward, (0, size - forward.shape[1]))
+    if first == 0:
+        forward = forward + F.pad(backward[:, :1], (0, forward.shape[1] - 1))
+        backward = backward[:, 1:]
+    between = forward.new_zeros(forward.shape[0], size - forward.shape[1] - backward.shape[1])
+    return torch.cat([forward, between, backward.flip(1)], 1)
 
 
 def _plain(x: Tensor, placed: Tensor) -> Tensor:
-    """Circular convolution of (B, L, D), zero-padded, with (D or 1, N), cut to the first L places."""
+    """Circular convolution of (B, L, D), zero-padded, with (D, N), cut to the first L places."""
     size = placed.shape[1]
     spectrum = torch.fft.rfft(x.transpose(1, 2), n=size) * torch.fft.rfft(placed)
     return torch.fft.irfft(spectrum, n=size)[..., : x.shape[1]].transpose(1, 2)
@@ -103,33 +104,40 @@ def _real_backward(x: Tensor, placed: Tensor) -> Tensor:
 class _CircularConv(torch.autograd.Function):
     """`_plain` with a backward pass of real FFTs; autograd's own for `rfft` is a complex one, twice the work.
 
-    It keeps x, not its spectrum, which is twice as large. Channels are moved next to their batch by
-    quick copies, and back: the FFTs would do it slowly, and so would all that reads an output which was not moved back.
+    It keeps the spectrum of x, which is twice as large but saves one of three transforms. Where channels do
+    not come first in memory, they are moved there by quick copies, and back: the FFTs would do it slowly, and so would
+    all that reads an output which was not moved back. A few channels at a time, so that their padded rows and spectra
+    stay in a cache.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, placed: Tensor) -> Tensor:
-        response, ctx.size = torch.fft.rfft(placed), placed.shape[1]
-        ctx.save_for_backward(x, response)
-        return _back(torch.fft.rfft(swapped(x), n=ctx.size).mul_(response), ctx.size, x.shape[1])
+        response, ctx.size, ctx.rows_first = torch.fft.rfft(placed), placed.shape[1], x.mT.is_contiguous()
+        rows, spectra = swapped(x), []
+        out = torch.empty_like(rows)
+        for part in channel_pieces(rows):
+            spectra.append(torch.fft.rfft(rows[:, part], n=ctx.size))
+            out[:, part] = torch.fft.irfft(spectra[-1] * response[part], n=ctx.size)[..., : x.shape[1]]
+        ctx.save_for_backward(response, *(spectra if ctx.needs_input_grad[1] else ()))
+        return out.mT if ctx.rows_first else swapped(out)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, response = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False):
-            grad = torch.fft.rfft(swapped(grads[0]), n=ctx.size)
-            to_x = to_placed = None
-            if ctx.needs_input_grad[1]:
-                # Conjugated in place: `conj` only marks a tensor, and the product would copy it first.
-                products = torch.fft.rfft(swapped(x), n=ctx.size).conj_physical_().mul_(grad).sum(0)
-                products = products.sum(0, keepdim=True) if len(response) == 1 else products
-                to_placed = torch.fft.irfft(products, n=ctx.size)
-            if ctx.needs_input_grad[0]:
-                to_x = _back(grad.mul_(response.conj().resolve_conj()), ctx.size, x.shape[1])
+        response, *spectra = ctx.saved_tensors
+        with torch.autocast(grads[0].device.type, enabled=False):
+            grad = swapped(grads[0])
+            to_x = torch.empty_like(grad) if ctx.needs_input_grad[0] else None
+            to_placed = grad.new_empty(response.shape[0], ctx.size) if spectra else None
+            for i, part in enumerate(channel_pieces(grad)):
+                spectrum = torch.fft.rfft(grad[:, part], n=ctx.size)
+                if to_placed is not None:
+                    # Conjugated first: `conj` only marks a tensor, and the product would copy it.
+                    products = spectra[i].conj_physical().mul_(spectrum).sum(0)
+                    to_placed[part] = torch.fft.irfft(products, n=ctx.size)
+                if to_x is not None:
+                    spectrum.mul_(response[part].conj_physical())
+                    to_x[:, part] = torch.fft.irfft(spectrum, n=ctx.size)[..., : grad.shape[2]]
+            if to_x is not None:
+                to_x = to_x.mT if ctx.rows_first else swapped(to_x)
             return to_x, to_placed
-
-
-def _back(spectrum: Tensor, size: int, length: int) -> Tensor:
-    """The first tokens of the inverse transform, (B, D, N / 2 + 1) to (B, L, D)."""
-    return swapped(torch.fft.irfft(spectrum, n=size)[..., :length])

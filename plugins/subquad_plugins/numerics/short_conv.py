@@ -1,14 +1,21 @@
 """A short causal convolution of each channel by itself, with a decode cache: what many mixers do before they mix.
 
+Operation "short_conv": "rows" is for channels that come first in memory, where every tap is one pass over long rows.
+
 Letters: B batch, L length, D channels, K taps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from subquad_plugins.numerics.tensors import wide
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics.tensors import channel_pieces, wide
 from subquad_plugins.sfpc.fir import fir
 from subquad_plugins.wavelet.atrous import last_tokens
 
@@ -43,11 +50,57 @@ class ShortConv(nn.Module):
         lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if keep is None else keep.sum(1)
         with torch.autocast(x.device.type, enabled=False):
             if past is None:
-                y, after = self._convolved(wide(x)), last_tokens(x, lengths, before)
-            else:
-                window = torch.cat([past, x.to(past.dtype)], 1)
-                y, after = self._convolved(wide(window))[:, before:], last_tokens(window, lengths + before, before)
-            return y if self.bias is None else y + self.bias, after
+                return self._convolved(wide(x)), last_tokens(x, lengths, before)
+            window = torch.cat([past, x.to(past.dtype)], 1)
+            return self._convolved(wide(window))[:, before:], last_tokens(window, lengths + before, before)
 
     def _convolved(self, x: Tensor) -> Tensor:
-        return fir(x, wide(self.weight).flip(1), "shift")
+        return _SHORT(x, wide(self.weight), None if self.bias is None else wide(self.bias))
+
+
+def _plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y = fir(x, weight.flip(1), "shift")
+    return y if bias is None else y + bias
+
+
+_SHORT = Operation("short_conv", reference=_plain)
+
+
+@_SHORT.implementation("rows", when=lambda x, *_: x.mT.is_contiguous() and not torch.compiler.is_compiling())
+def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Any = _Rows.apply(x.mT, weight, weight.new_zeros(weight.shape[0]) if bias is None else bias)
+    return y.mT
+
+
+class _Rows(torch.autograd.Function):
+    """(B, D, L), contiguous: tap by tap, a few channels at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y = torch.empty_like(x)
+        for part in channel_pieces(x):
+            torch.addcmul(bias[part, None], x[:, part], weight[part, -1:], out=y[:, part])
+            for lag, tap in _earlier(weight[part], x):
+                y[:, part, lag:].addcmul_(x[:, part, :-lag], tap)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight = ctx.saved_tensors
+        grad, to_x, to_weight = grads[0].contiguous(), torch.empty_like(x), torch.zeros_like(weight)
+        for part in channel_pieces(x):
+            torch.mul(grad[:, part], weight[part, -1:], out=to_x[:, part])
+            to_weight[part, -1] = (grad[:, part] * x[:, part]).sum((0, 2))
+            for lag, tap in _earlier(weight[part], x):
+                late = grad[:, part, lag:]
+                to_x[:, part, :-lag].addcmul_(late, tap)
+                to_weight[part, -1 - lag] = (late * x[:, part, :-lag]).sum((0, 2))
+        return to_x, to_weight, grad.sum((0, 2))
+
+
+def _earlier(weight: Tensor, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Lags that sequences reach, and their taps, (D, 1)."""
+    for lag in range(1, min(weight.shape[1], x.shape[2])):
+        yield lag, weight[:, -1 - lag, None]

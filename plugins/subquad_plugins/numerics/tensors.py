@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -67,12 +68,34 @@ def swapped(x: Tensor) -> Tensor:
     torch transposes single matrices on a CPU by tiles, two to three times as fast as all of a batch together.
     """
     matrices = x.device.type == "cpu" and x.shape[1] * x.shape[2] >= _MATRIX and not torch.compiler.is_compiling()
-    if not matrices:
-        return x.mT.contiguous()
-    out = torch.empty(x.shape[0], x.shape[2], x.shape[1], dtype=x.dtype)
-    for target, source in zip(out, x.contiguous(), strict=True):
-        target.copy_(source.T)
-    return out
+    if matrices and not x.mT.is_contiguous():
+        return _Swapped.apply(x)  # pyright: ignore[reportReturnType]
+    return x.mT.contiguous()
+
+
+class _Swapped(torch.autograd.Function):
+    """Matrix by matrix, in both passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out = torch.empty(x.shape[0], x.shape[2], x.shape[1], dtype=x.dtype)
+        for target, source in zip(out, x.contiguous(), strict=True):
+            target.copy_(source.T)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return swapped(grads[0])
+
+
+_PIECE = 1 << 17
+"""Numbers of a piece of the channels, for which caches do."""
+
+
+def channel_pieces(x: Tensor) -> list[slice]:
+    """Channels of x (B, D, L) to be worked on together: on a CPU so few that caches hold them, else all."""
+    step = _PIECE // max(1, x.shape[0] * x.shape[2]) if x.device.type == "cpu" else x.shape[1]
+    return [slice(at, at + max(1, step)) for at in range(0, x.shape[1], max(1, step))]
 
 
 _TOGETHER = 64

@@ -18,6 +18,8 @@ from subquad_plugins.hyena.filter import ImplicitFilter
 from subquad_plugins.hyena.mixer import Hyena
 from subquad_plugins.m2 import Config as M2Config
 from subquad_plugins.m2.mixer import M2
+from subquad_plugins.numerics.long_conv import causal_conv
+from subquad_plugins.numerics.short_conv import ShortConv
 
 
 def close(got, expected, tolerance=1e-12):
@@ -38,6 +40,23 @@ def convolved(x, kernel, future=None):
 
 def short(conv, x):
     return F.conv1d(F.pad(x.mT, (conv.weight.shape[1] - 1, 0)), conv.weight[:, None], conv.bias, groups=x.shape[2]).mT
+
+
+@pytest.mark.parametrize("length", [1, 3, 9])
+def test_channels_first_in_memory_change_nothing(length):
+    torch.manual_seed(0)
+    conv, kernel = ShortConv(4, 5).double(), torch.randn(4, length, dtype=torch.float64, requires_grad=True)
+    tokens = torch.randn(2, length, 4, dtype=torch.float64, requires_grad=True)
+    found = []
+    for x in (tokens, tokens.mT.contiguous().mT):
+        y = causal_conv(conv(x)[0], kernel)
+        assert length == 1 or y.is_contiguous() == (x is tokens)
+        inputs = [tokens, kernel, *conv.parameters()]
+        found.append([y, *torch.autograd.grad(y.square().sum(), inputs)])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+    y = conv(tokens.mT.contiguous().mT)[0]
+    close(y, short(conv, tokens))
 
 
 def test_a_kernel_is_the_network_of_its_position():
