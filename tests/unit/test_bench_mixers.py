@@ -272,6 +272,13 @@ def test_table_and_notes(capsys):
     assert any(line.startswith("agf:order=2: order=2, basis=jacobi") for line in lines)
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_measuring(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(mixers, "time_mixers", lambda *_, **__: pytest.fail("measured"))
+    assert main(["bench", "mixers", "identity", "--out", str(tmp_path / "file" / "new")]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
 def test_markdown(capsys):
     rows = [choose_mixer("identity")]
     found = time_mixers(rows, TINY, skipped=["x: why"])

@@ -109,6 +109,8 @@ def mixers_command(
         rows, settings = _with_protocol(ctx, protocol, rows, settings)
     check_options(settings["dim"], settings["heads"], as_json, as_markdown)
     chosen, skipped = choose_mixers(rows)
+    if out:  # before minutes of measuring
+        out.mkdir(parents=True, exist_ok=True)
     found = time_mixers(chosen, SpeedSettings(**settings), skipped=skipped, strict=bool(rows), done=progress)
     if out:
         _write(found, chosen, out)
@@ -146,7 +148,6 @@ def _write(found: dict[str, Any], chosen: Sequence[MixerChoice], out: Path) -> N
     """The four files."""
     from subquad.bench.draw import draw_speeds
 
-    out.mkdir(parents=True, exist_ok=True)
     (out / "bench.json").write_text(_as_json(found) + "\n", encoding="utf-8")
     (out / "bench.md").write_text("\n".join(_as_markdown(found, chosen)) + "\n", encoding="utf-8")
     with (out / "bench.csv").open("w", encoding="utf-8", newline="") as file:
