@@ -12,8 +12,11 @@ from tables import TableDecoder
 from subquad.data import DataSpec
 from subquad.drivers.export import _write_program
 from subquad.drivers.trained import _rows
+from subquad.engine.parts import build_model
 from subquad.errors import ConfigError, PluginError
+from subquad.experiment import check, parse
 from subquad.nn import Backbone, ModelOutput
+from subquad.registry import find_plugins
 from subquad.report.text import metric_lines
 from subquad.runs import write_text
 
@@ -72,6 +75,20 @@ def test_what_is_no_program_is_refused_in_one_line(model, reason, tmp_path: Path
     with pytest.raises(ConfigError, match=f"--format torch-export: .*{reason}") as raised:
         _write_program(model, SPEC.example(3), tmp_path, "torch-export")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", [found.name for found in find_plugins("mixer") if found.distribution == "subquad"])
+def test_every_mixer_is_a_program_for_any_number_of_padded_samples(name, tmp_path: Path):
+    experiment = {
+        "dataset": {"name": "subquad:copy"},
+        "task": {"name": "subquad:classification"},
+        "backbone": {"name": "subquad:encoder", "params": {"num_layers": 1, "dim": 8, "num_heads": 2}},
+        "mixer": {"name": f"subquad:{name}"},
+    }
+    spec = DataSpec.series(65, 3, num_classes=2)
+    model = build_model(check(parse(experiment)), spec, 2).eval()
+    _write_program(model, spec.example(3), tmp_path, "torch-export")
 
 
 def test_scores_with_their_intervals():
