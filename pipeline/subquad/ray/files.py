@@ -89,9 +89,7 @@ def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[None]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    head: Any = ray.remote(_Head).options(
-        name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8, max_restarts=-1
-    )
+    head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8)
     actor = head.remote(judge)
     try:
         yield

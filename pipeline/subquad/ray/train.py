@@ -125,7 +125,9 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unanswered(error: BaseException | None) -> bool:
-    """Whether an error comes from a machine or process of the cluster that was lost."""
-    from ray.exceptions import RayError
+    """Whether an error comes from a process of the cluster that did not answer, but may the next time."""
+    from ray.exceptions import ActorDiedError, RayError
 
-    return error is not None and (isinstance(error, RayError) or _unanswered(error.__cause__))
+    if error is None or isinstance(error, ActorDiedError):
+        return False
+    return isinstance(error, RayError) or _unanswered(error.__cause__)
