@@ -76,7 +76,7 @@ def ask_judge(folder: Path) -> str:
 
 @cache
 def _head() -> Any:
-    """In a worker, which lives no longer than it: the actor. Asked for once, as the cluster's head is asked for it."""
+    """In a worker: the actor. It outlives the worker, so the cluster is asked for it only once."""
     import ray
 
     return ray.get_actor(PROTOCOL)

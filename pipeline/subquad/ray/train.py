@@ -104,7 +104,7 @@ def ray_files(folder: str) -> dict[str, Any]:
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     """One rank. A user's mistake is returned, not raised: Ray would start the workers again for nothing.
 
-    That a machine did not answer is no mistake, whatever it kept the run from.
+    An error is no user's mistake where a process of the cluster did not answer.
     """
     import ray.train
     import ray.train.torch
