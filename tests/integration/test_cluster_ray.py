@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from cluster import APART, Cluster, apart, until
 from command import Command, cli
@@ -85,9 +86,27 @@ def test_a_lost_machine_shrinks_the_job_and_a_new_one_lets_it_grow(two, small, t
 
 
 @pytest.mark.extended
+def test_a_run_ends_in_one_line_when_the_process_with_the_drivers_files_dies_and_resumes(two, small, tmp_path):
+    root, settings = ROOT / tmp_path.name, ["resources.workers=2", "train.epochs=60", "train.eval_every_epochs=20"]
+    cli(["train", str(small), "--local", "--root", str(tmp_path / "local"), *settings], tmp_path)
+    command = ["train", str(small), "--root", str(root), "--address", two.address, *settings]
+    with Command(command, tmp_path, **two.environment) as driver:
+        until(lambda: list(root.glob(f"runs/small/*/{LAST}")))
+        (files,) = (one for one in psutil.Process().children(recursive=True) if one.name() == "ray::_Head")
+        files.kill()
+        _, said = driver.communicate(60)
+    assert driver.returncode == 1, said
+    assert said.count("\n") == 1
+    assert "files has died; `subquad resume` goes on" in said
+    run = only_run(root)
+    on(two, ["resume", str(run)], tmp_path)
+    assert digests(run) == digests(only_run(tmp_path / "local"))
+
+
+@pytest.mark.extended
 def test_a_search_has_its_trials_on_all_machines(two, small, tmp_path):
     root, settings = ROOT / tmp_path.name, ["--space", "optimizer", "--budget", "3-trials", "--final-seeds", "1"]
-    settings += ["train.epochs=100", "train.eval_every_epochs=20", "--pruner", "asha", "--json"]  # not over at once
+    settings += ["train.epochs=60", "train.eval_every_epochs=20", "--pruner", "asha", "--json"]  # not over at once
     command = ["tune", str(small), *settings, "--root", str(root)]
     summary = json.loads(on(two, command, tmp_path).stdout)
     (candidate,) = summary["candidates"]

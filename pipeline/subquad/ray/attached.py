@@ -334,10 +334,17 @@ class ClusterExecutor(RayExecutor):
         attach(self._address)
 
         def working() -> Any:
-            with head_here(judge), TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
+            with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
                 return work(self.seen(Path(folder)))
 
-        return in_thread(working, signum)
+        with head_here(judge) as lost:
+            outcome = in_thread(working, signum, lost)
+            if not outcome and lost():
+                raise TrainingFailed(
+                    "the process that gives workers this machine's files has died; `subquad resume` goes on from the "
+                    "newest checkpoint"
+                )
+        return outcome
 
     def recovers(self, error: BaseException, resources: Resources, signum: Signum, fruitless: int) -> bool:
         patient = resources.model_copy(update={"wait_s": max(_LOST_SECONDS, resources.wait_s)})

@@ -136,8 +136,13 @@ def _environment() -> Iterator[tuple[str, int]]:
             os.environ.update(before)
 
 
-def in_thread(call: Callable[[], Any], signum: Signum = lambda: 0) -> dict[str, Any]:
-    """What a call in a side thread "returned" or "raised"; nothing where it had not ended some time after a signal."""
+def in_thread(
+    call: Callable[[], Any], signum: Signum = lambda: 0, lost: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
+    """What a call in a side thread "returned" or "raised".
+
+    Nothing where it had not ended some time after a signal, or once what it needs is `lost`.
+    """
     outcome: dict[str, Any] = {}
 
     def run() -> None:
@@ -149,7 +154,7 @@ def in_thread(call: Callable[[], Any], signum: Signum = lambda: 0) -> dict[str, 
     thread = threading.Thread(target=run, name="ray", daemon=True)
     thread.start()
     waited = 0.0
-    while thread.is_alive() and waited < _GRACE_SECONDS:
+    while thread.is_alive() and waited < _GRACE_SECONDS and not lost():
         thread.join(timeout=_POLL_SECONDS)
         listen_again()  # Ray's C++ part takes SIGTERM for a crash, and when it stops leaves nobody to answer it
         waited += _POLL_SECONDS if signum() else 0.0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
@@ -36,6 +37,10 @@ class _Head:
             return (getattr(self, f"_{name}", None) or getattr(self._local, name))(*given), None
         except Exception as error:
             return None, error
+
+    def stay(self) -> None:
+        """Returns never; a call of it ends with the actor."""
+        Event().wait()
 
     def judge(self, folder: str) -> str:
         """See `engine.loop.Signals`."""
@@ -83,16 +88,21 @@ def _head() -> Any:
 
 
 @contextmanager
-def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[None]:
-    """Let workers of the cluster that this process is connected to reach this machine's files for the block."""
+def head_here(judge: Callable[[Path], str] | None = None) -> Iterator[Callable[[], bool]]:
+    """Let workers of the cluster that this process is connected to reach this machine's files for the block.
+
+    Yields:
+        what tells whether they no longer can: the actor has ended.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=8)
+    head: Any = ray.remote(_Head).options(name=PROTOCOL, num_cpus=0, scheduling_strategy=here, max_concurrency=9)
     actor = head.remote(judge)
+    staying = actor.stay.remote()
     try:
-        yield
+        yield lambda: bool(ray.wait([staying], timeout=0)[0])
     finally:
         ray.kill(actor)
 
