@@ -101,7 +101,21 @@ def test_every_implementation_equals_the_reference(name, length, dtype, device):
                 allowed = 5e-5 if dtype == torch.float32 else 6 * torch.finfo(dtype).eps
                 gap = (widened(mine.detach().cpu()) - wanted.detach()).abs().max()
                 assert gap <= allowed * max(1.0, float(wanted.detach().abs().max())), (one.name, mine.shape, mine.dtype)
-    assert compared or name in ("gated-deltanet", "mega")
+    assert compared or name == "mega"
+
+
+@pytest.mark.parametrize("name", ["gated-deltanet", "linear", "retnet"])
+def test_kernels_of_flash_linear_attention(name, device, monkeypatch):
+    pytest.importorskip("fla")
+    if device == "cpu":
+        pytest.skip("kernels are for CUDA")
+    built, x, keep = mixer(name, 520)
+    expected = built.double()(x.double(), keep=keep)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    with using() as used:
+        got = built.float().to(device)(x.to(device), keep=keep.to(device))
+    assert "fla" in used.values()
+    assert (got.cpu().double() - expected).abs().max() <= 5e-3 * expected.abs().max()
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)

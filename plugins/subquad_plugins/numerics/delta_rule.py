@@ -21,6 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from subquad.nn.kernels import Operation
+from subquad_plugins.numerics import fla
+
 _CHUNK = 64
 
 State = Tensor
@@ -46,7 +49,7 @@ def naive_delta_rule(
 def delta_rule(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor | None = None, before: State | None = None
 ) -> tuple[Tensor, State]:
-    """The recurrence, chunk by chunk.
+    """The recurrence, chunk by chunk or by another implementation.
 
     Args:
         q: (B, H, L, E).
@@ -59,6 +62,12 @@ def delta_rule(
     Returns:
         (B, H, L, V), and S after the last token.
     """
+    return _RULE(q, k, v, before, log_decay, beta)
+
+
+def _by_chunks(
+    q: Tensor, k: Tensor, v: Tensor, before: State | None, log_decay: Tensor, beta: Tensor | None
+) -> tuple[Tensor, State]:
     (batch, heads, length), size = q.shape[:3], min(_CHUNK, q.shape[2])
     q, k, v, total = (_chunked(x, size) for x in (q, k, v, log_decay[..., None]))
     total = total.cumsum(1)
@@ -82,6 +91,10 @@ def delta_rule(
         state = faded * state + leaving.mT @ new
     out = torch.cat(rows, 1)[:, :length]
     return out.unflatten(0, (batch, heads)), state.unflatten(0, (batch, heads))
+
+
+_RULE = Operation("delta_rule", reference=_by_chunks)
+fla.offered(_RULE)
 
 
 def _chunked(x: Tensor, size: int) -> Tensor:

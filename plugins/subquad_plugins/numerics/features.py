@@ -17,7 +17,9 @@ from torch import Tensor
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore, Cache
+from subquad.nn.kernels import Operation
 from subquad.plugin import Site
+from subquad_plugins.numerics import fla
 from subquad_plugins.numerics.tensors import wide
 
 _CHUNK = 64
@@ -35,6 +37,10 @@ def causal_product(queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | No
     Returns:
         (B, H, L, E), and the sum over all tokens, (B, H, F, E).
     """
+    return _CAUSAL(queries, keys, v, before)
+
+
+def _by_chunks(queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
     length = v.shape[2]
     chunk = min(_CHUNK, length)
     queries, keys, v = (F.pad(one, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk)) for one in (queries, keys, v))
@@ -43,6 +49,10 @@ def causal_product(queries: Tensor, keys: Tensor, v: Tensor, before: Tensor | No
     sums = torch.cat([first[:, :, None], sums], 2).cumsum(2)
     out = (queries @ keys.mT).tril() @ v + queries @ sums[:, :, :-1]
     return out.flatten(2, 3)[:, :, :length], sums[:, :, -1]
+
+
+_CAUSAL = Operation("causal_product", reference=_by_chunks)
+fla.offered(_CAUSAL)
 
 
 def masked(x: Tensor, keep: Tensor | None) -> Tensor:

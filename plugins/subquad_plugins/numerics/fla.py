@@ -1,0 +1,53 @@
+"""Kernels of the library flash-linear-attention (fla), where it is installed, as implementations of our operations.
+
+Their products of fp32 are in TF32, so they run on a GPU with `train.tf32`.
+
+Letters: B batch, H heads, L length, E width of keys, V of values.
+Reference: Yang and Zhang 2024, FLA: A Triton-Based Library for Hardware-Efficient Implementations of Linear Attention.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subquad.nn.kernels import Operation
+
+WIDEST = 256
+"""Keys that all of its kernels take."""
+
+
+def offered(operation: Operation) -> None:
+    """Give it `recurrence`, whose arguments it has in the same order, or the first of them."""
+    if find_spec("fla") is not None:
+        dtypes = (torch.float32, torch.bfloat16, torch.float16)
+        operation.implementation("fla", devices=("cuda",), dtypes=dtypes, when=_runs)(recurrence)
+
+
+def _runs(q: Tensor, *others: Any) -> bool:
+    return q.shape[-1] <= WIDEST and torch.backends.cuda.matmul.allow_tf32 and not torch.compiler.is_compiling()
+
+
+def recurrence(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    before: Tensor | None = None,
+    log_decay: Tensor | None = None,
+    beta: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As `delta_rule`; nothing is forgotten where `log_decay` is None."""
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+    from fla.ops.simple_gla import chunk_simple_gla
+
+    tokens = [one.transpose(1, 2).contiguous() for one in (q, k, v)]
+    decay, beta = (None if one is None else one.mT.contiguous() for one in (log_decay, beta))
+    state: dict[str, Any] = {"scale": 1.0, "initial_state": before, "output_final_state": True}
+    if beta is None:
+        out, after = chunk_simple_gla(*tokens, g=decay, **state)
+    else:
+        out, after = chunk_gated_delta_rule(*tokens, g=decay, beta=beta, **state)
+    return out.transpose(1, 2), after
