@@ -14,17 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.errors import PluginError
-from subquad.nn import AttentionCore, Cache
 from subquad.nn.kernels import Operation
 from subquad.plugin import Site
 from subquad_plugins.numerics.kernels import FORMATS
+from subquad_plugins.numerics.key_cache import KeyCacheCore
 from subquad_plugins.softmax import Config
 
 LONG = 512
 """Keys from which on a call for each sample costs less on a CPU than a mask does."""
 
 
-class Softmax(AttentionCore):
+class Softmax(KeyCacheCore):
     """Scaled dot-product attention.
 
     Args:
@@ -56,16 +56,6 @@ class Softmax(AttentionCore):
     @property
     def caches(self) -> bool:
         return self.causal or self.crossing
-
-    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        keep = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if keep is None else keep
-        return self(q, k, v, query_keep=keep, key_keep=keep), {"k": k, "v": v, "keep": keep}
-
-    def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        keys, values = (torch.cat([cache[name], new[:, :, None]], 2) for name, new in (("k", k), ("v", v)))
-        keep = torch.cat([cache["keep"], cache["keep"].new_ones(len(q), 1)], 1)
-        out = F.scaled_dot_product_attention(q[:, :, None], keys, values, attn_mask=keep[:, None, None])
-        return out[:, :, 0], {"k": keys, "v": values, "keep": keep}
 
 
 def _past(key_keep: Tensor) -> Tensor:

@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from subquad.errors import PluginError
-from subquad.nn import AttentionCore, Cache
 from subquad.plugin import Site
+from subquad_plugins.numerics.key_cache import KeyCacheCore
 from subquad_plugins.numerics.places import among_real
 from subquad_plugins.sparse import Config
 
 
-class Sparse(AttentionCore):
+class Sparse(KeyCacheCore):
     """Sparse attention; tokens are counted among the real ones of a sample.
 
     Args:
@@ -56,7 +56,6 @@ class Sparse(AttentionCore):
         return key % self.block >= self.block - self.summary
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        """Whether a query's token sees a key's."""
         seen = self.near(query, key) | self.far(query, key)
         return seen & (key <= query) if self.causal else seen
 
@@ -110,19 +109,3 @@ class Sparse(AttentionCore):
 
     def _ungrouped(self, x: Tensor, like: Tensor) -> Tensor:
         return x.transpose(2, 3) if self.strided else x[:, :, 0].unflatten(2, like.shape[2:4])
-
-    @property
-    def caches(self) -> bool:
-        return self.causal
-
-    def prefill(self, q: Tensor, k: Tensor, v: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, Cache]:
-        keep = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if keep is None else keep
-        return self(q, k, v, query_keep=keep, key_keep=keep), {"k": k, "v": v, "keep": keep}
-
-    def step(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        keys, values = (torch.cat([cache[name], new[:, :, None]], 2) for name, new in (("k", k), ("v", v)))
-        keep = torch.cat([cache["keep"], cache["keep"].new_ones(len(q), 1)], 1)
-        numbers = keep.long().cumsum(1) - 1
-        allowed = keep & self.sees(numbers[:, -1:], numbers)
-        out = F.scaled_dot_product_attention(q[:, :, None], keys, values, attn_mask=allowed[:, None, None])
-        return out[:, :, 0], {"k": keys, "v": values, "keep": keep}
