@@ -12,6 +12,8 @@ _PANELS = (
     ("peak_mib", "peak memory added (MiB)"),
 )
 _SIZE, _DPI = (4.4, 4.2), 120
+_STYLES = ("-", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+"""Of ten mixers each, which differ by colour."""
 
 
 def draw_speeds(speeds: Sequence[dict[str, Any]], path: Path) -> None:
@@ -32,10 +34,11 @@ def draw_speeds(speeds: Sequence[dict[str, Any]], path: Path) -> None:
     for panel, (key, title) in zip(panels, _PANELS, strict=True):
         for at, name in enumerate(names):
             own = [one for one in speeds if one["mixer"] == name and one[key] is not None]
-            style = "k-" if at == 0 else ("--" if name.endswith(" published") else "-")
-            colour = {} if at == 0 else {"color": colormaps["tab20"](_colour(name, names) % 20)}
+            place = _place(name, names)
+            style = "--" if name.endswith(" published") else _STYLES[at and place // 10 % len(_STYLES)]
+            colour = "black" if at == 0 else colormaps["tab10"](place % 10)
             points = ([one["length"] for one in own], [one[key] for one in own])
-            panel.plot(*points, style, marker="o", markersize=3, linewidth=1.2, label=name, **colour)
+            panel.plot(*points, linestyle=style, color=colour, marker="o", markersize=3, linewidth=1.2, label=name)
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -51,8 +54,8 @@ def draw_speeds(speeds: Sequence[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=_DPI)
 
 
-def _colour(name: str, names: Sequence[str]) -> int:
-    """A published form has the colour of its mixer."""
-    plain = [one for one in names if not one.endswith(" published")]
+def _place(name: str, names: Sequence[str]) -> int:
+    """Of colour and style; a published form has the colour of its mixer."""
+    plain = [one for one in names[1:] if not one.endswith(" published")]
     own = name.removesuffix(" published")
-    return 2 * plain.index(own) if own in plain else 2 * len(plain)
+    return plain.index(own) if own in plain else len(plain)
