@@ -28,7 +28,8 @@ def offered(operation: Operation) -> None:
 
 
 def _runs(q: Tensor, *others: Any) -> bool:
-    return q.shape[-1] <= WIDEST and torch.backends.cuda.matmul.allow_tf32 and not torch.compiler.is_compiling()
+    allowed = bool(torch.backends.cuda.matmul.allow_tf32)
+    return allowed and q.shape[-1] <= WIDEST and not torch.compiler.is_compiling()
 
 
 def recurrence(
@@ -44,10 +45,8 @@ def recurrence(
     from fla.ops.simple_gla import chunk_simple_gla
 
     tokens = [one.transpose(1, 2).contiguous() for one in (q, k, v)]
-    decay, beta = (None if one is None else one.mT.contiguous() for one in (log_decay, beta))
-    state: dict[str, Any] = {"scale": 1.0, "initial_state": before, "output_final_state": True}
-    if beta is None:
-        out, after = chunk_simple_gla(*tokens, g=decay, **state)
-    else:
-        out, after = chunk_gated_delta_rule(*tokens, g=decay, beta=beta, **state)
+    given: dict[str, Any] = {"scale": 1.0, "initial_state": before, "output_final_state": True}
+    given |= {name: one.mT.contiguous() for name, one in (("g", log_decay), ("beta", beta)) if one is not None}
+    rule: Any = chunk_simple_gla if beta is None else chunk_gated_delta_rule
+    out, after = rule(*tokens, **given)
     return out.transpose(1, 2), after
