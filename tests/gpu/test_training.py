@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from small_run import add_up_gradients, digests, run_here, stopped_at
-from torch import multiprocessing
+from small_run import add_up_gradients, digests, on_ranks, run_here, stopped_at
 
 from subquad.engine import feed
 from subquad.engine.feed import BAD, Micro
@@ -103,4 +102,4 @@ def test_compiled_by_inductor_a_run_follows_the_same_curve(ticket, device, mixer
 
 
 def test_one_rank_of_nccl_adds_up_gradients(device, tmp_path):
-    multiprocessing.spawn(add_up_gradients, (device, f"file://{tmp_path}/rendezvous"))
+    on_ranks(add_up_gradients, (device, f"file://{tmp_path}/rendezvous"), 1)

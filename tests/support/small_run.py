@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
 from subquad.experiment import Run
+from subquad.processes import forking_context, settle
 from subquad.testing.subject import check_subjects, padded
 
 SMALL = """
@@ -63,7 +66,23 @@ def digests(run: Path) -> dict[str, str]:
 def stop_ranks_at(step: int, plain: dict[str, Any], world_size: int) -> None:
     """Do a run on several gloo ranks, and ask it to stop at a step."""
     with tempfile.TemporaryDirectory() as scratch:
-        multiprocessing.spawn(_stopping_rank, (world_size, f"{scratch}/rendezvous", plain, step), nprocs=world_size)
+        on_ranks(_stopping_rank, (world_size, f"{scratch}/rendezvous", plain, step), world_size)
+
+
+def on_ranks(act: Callable[..., None], args: tuple[Any, ...], world_size: int) -> None:
+    """Call `act(rank, *args)` in processes that begin and end as the product's ranks do.
+
+    They end at once. A process that first takes Python down, as `spawn` does, is aborted now and then by a thread of
+    gloo, which a sharded model keeps alive after the group's end.
+    """
+    forking_context()
+    settled = partial(_settled, act, dict(os.environ))
+    multiprocessing.start_processes(settled, args, nprocs=world_size, start_method="forkserver")
+
+
+def _settled(act: Callable[..., None], environment: dict[str, str], rank: int, *args: Any) -> None:
+    settle(environment)
+    act(rank, *args)
 
 
 def _stopping_rank(rank: int, world_size: int, rendezvous: str, plain: dict[str, Any], step: int) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from small_run import on_ranks
 from torch import multiprocessing, nn
 from wrapped import models, one_of_two, train_long_document, trained
 from writing import greedy
@@ -71,7 +72,7 @@ def test_two_processes_score_train_and_write_as_one_does():
         tokens, _ = greedy(model, batch, 6)
         expected.append((losses, model_tensors(model), tokens))
     with tempfile.TemporaryDirectory() as scratch:
-        multiprocessing.spawn(one_of_two, (f"{scratch}/rendezvous", expected), nprocs=2)
+        on_ranks(one_of_two, (f"{scratch}/rendezvous", expected), 2)
 
 
 @pytest.mark.extended
