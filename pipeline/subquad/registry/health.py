@@ -1,8 +1,4 @@
-"""Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes a line in a table.
-
-`python -P -m subquad.registry.health FOUND PIPE` is that process: it says when the plugin's own time begins, then what
-it found.
-"""
+"""Doctor: probe each plugin in a process of its own: a crash, an exit or an endless loop becomes a line in a table."""
 
 from __future__ import annotations
 
@@ -12,18 +8,21 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing.connection import Connection, Pipe
-from typing import IO, Any, Literal
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Literal, cast
 
 from subquad.errors import SubquadError, plain
+from subquad.processes import forking_context, settle
 from subquad.registry.files import package_folder
 from subquad.registry.foreign import flush_output, process_state
 from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
@@ -32,6 +31,9 @@ from subquad.registry.loaded import build_class, load_command, load_plugin
 BASE_LIMIT = 300.0
 """Seconds that starting Python and importing torch, which data sets do without, may take; a plugin's own limit does not
 count them."""
+
+_STARTS = threading.Lock()
+"""multiprocessing asks after all children when it starts one, and only one thread may ask after a child."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def _report(found: Found, timeout: float) -> PluginHealth:
     if found.kind in ("recipe", "space", "published"):
         reason = None if package_folder(found.target) else f"no package {plain(found.target)}"
         return PluginHealth(found, "broken" if reason else "ok", reason)
-    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
+        printed, complaints = Path(scratch, "stdout"), Path(scratch, "stderr")
         reason, warnings = _probe_apart(found, timeout, printed, complaints)
         if line := _last_line(printed):
             warnings.append(f"prints to stdout when imported: {line!r}")
@@ -91,20 +94,12 @@ def _report(found: Found, timeout: float) -> PluginHealth:
     return PluginHealth(found, "broken" if reason else "ok", reason, tuple(filter(None, told)))
 
 
-def _probe_apart(
-    found: Found, timeout: float, printed: IO[bytes], complaints: IO[bytes]
-) -> tuple[str | None, list[str]]:
+def _probe_apart(found: Found, timeout: float, printed: Path, complaints: Path) -> tuple[str | None, list[str]]:
     """Probe in a child; what is wrong and the warnings."""
     ours, theirs = Pipe(duplex=False)
-    # -P: a types.py or json.py in the working directory must not take part. A session of its own: all it started ends.
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "subquad.registry.health", json.dumps(asdict(found)), str(theirs.fileno())],
-        stdin=subprocess.DEVNULL,
-        stdout=printed,
-        stderr=complaints,
-        pass_fds=(theirs.fileno(),),
-        start_new_session=True,
-    )
+    with _STARTS:
+        child = forking_context().Process(target=_main, args=(found, theirs, printed, complaints, dict(os.environ)))
+        child.start()
     theirs.close()
     try:
         return json.loads(_last_message(ours, timeout))
@@ -114,9 +109,10 @@ def _probe_apart(
         said = _end(child, complaints, timeout)
     finally:
         ours.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        child.kill()
+        with contextlib.suppress(ProcessLookupError):  # what it started
+            os.killpg(cast("int", child.pid), signal.SIGKILL)
+        wait([child.sentinel])
     return f"{found} cannot be loaded: its import {said}", []
 
 
@@ -130,21 +126,21 @@ def _last_message(pipe: Connection, timeout: float) -> bytes:
     return message
 
 
-def _end(child: subprocess.Popen[bytes], complaints: IO[bytes], timeout: float) -> str:
+def _end(child: BaseProcess, complaints: Path, timeout: float) -> str:
     """How a child ended that closed its pipe without a word; a plugin may close the pipe itself, and go on."""
-    try:
-        code = child.wait(timeout=5)
-    except subprocess.TimeoutExpired:
+    if not wait([child.sentinel], 5):
         return f"takes more than {timeout:g} s"
+    with _STARTS:
+        code = cast("int", child.exitcode)
     if code < 0:
         return f"ends the process ({signal.strsignal(-code)})"
     complaint = _last_line(complaints)
     return f"ends the process with exit code {code}{f' ({complaint})' if complaint else ''}"
 
 
-def _last_line(stream: IO[bytes]) -> str:
-    stream.seek(max(0, stream.seek(0, os.SEEK_END) - 4096))
-    lines = stream.read().decode("utf-8", "replace").strip().splitlines()
+def _last_line(file: Path) -> str:
+    text = file.read_bytes()[-4096:] if file.exists() else b""
+    lines = text.decode("utf-8", "replace").strip().splitlines()
     return plain(lines[-1], limit=200) if lines else ""
 
 
@@ -169,10 +165,12 @@ def _state() -> dict[str, Any]:
     return {name: pickle.dumps(value) for name, (value, _) in process_state().items()} | variables
 
 
-def _main(description: str, pipe_number: str) -> None:
-    """Probe the plugin that is described, and leave without running its exit handlers."""
-    found, pipe = Found(**json.loads(description)), Connection(int(pipe_number), readable=False)
-    os.set_inheritable(pipe.fileno(), False)
+def _main(found: Found, pipe: Connection, printed: Path, complaints: Path, environment: Mapping[str, str]) -> None:
+    """Probe a plugin, and leave without running its exit handlers. All that it starts is of this process's session."""
+    os.setsid()
+    settle(environment)
+    for number, file in enumerate((printed, complaints), start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     for base in ("numpy", "subquad.data" if found.kind == "dataset" else "subquad.nn"):
         import_module(base)  # their time is not the plugin's, and random states can be compared
     pipe.send_bytes(b"the plugin's time begins")
@@ -233,7 +231,3 @@ def _release(text: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
