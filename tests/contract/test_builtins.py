@@ -244,8 +244,8 @@ QUICK = {"shapes", "leak", "causal-outputs", "padding-content", "padding-amount"
 QUICK |= {"all-padded", "cache-step", "state-round-trip", "parameters-used", "max-length", "cross-refused"}
 """For the fast tier, of each mixer's defaults."""
 
-LONG = {"compiled", "complexity-flops"}
-"""Half the time of a certificate: in CI of each mixer's defaults, else extended."""
+LONG = {"compiled", "complexity-flops", "complexity-bytes"}
+"""Half the time of a certificate: in CI of each mixer's defaults, else extended. Both complexities share one count."""
 
 
 @cache
