@@ -165,14 +165,18 @@ def asked(folder):
 
 before = dict(os.environ)
 in_cluster(lambda folder: None)
-found = in_cluster(asked)["returned"]
+outcome = in_cluster(asked)
+if "raised" in outcome:
+    raise outcome["raised"]
+found = outcome["returned"]
 left = os.path.exists(found.pop("folder"))
 print(json.dumps(found | {"restored": dict(os.environ) == before, "left": left}))
 """
 
 
 def test_the_dashboard_is_on_loopback_and_wants_the_token_of_each_cluster(tmp_path):
-    done = subprocess.run([sys.executable, "-c", TOKEN], capture_output=True, text=True, timeout=180, check=True)
+    done = subprocess.run([sys.executable, "-c", TOKEN], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["status"] == 401
     assert found["hosts"] == ["127.0.0.1"]

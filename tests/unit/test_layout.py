@@ -64,7 +64,7 @@ CONTRACTS = {
     "data": {"errors", "plan", "plugin"},
     "nn": {"data", "errors", "plugin", "suggest"},
     "cost": {"data", "errors", "nn", "plugin"},
-    "registry": {"data", "errors", "nn", "plugin", "suggest"},
+    "registry": {"data", "errors", "nn", "plugin", "processes", "suggest"},
     "experiment": {"errors", "plugin", "registry", "runs", "storage", "suggest"},
     "space": {"errors", "experiment", "plugin", "registry", "suggest"},
 }
