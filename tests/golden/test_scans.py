@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from subquad.plugin import Site
 from subquad_plugins.mamba import Config as MambaConfig
 from subquad_plugins.mamba.mixer import Mamba
-from subquad_plugins.mamba.scan import selective_scan
+from subquad_plugins.numerics.selective_scan import selective_scan
 from subquad_plugins.s4d import Config as S4DConfig
 from subquad_plugins.s4d.mixer import S4D
 from subquad_plugins.s5 import Config as S5Config

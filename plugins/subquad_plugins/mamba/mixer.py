@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from subquad.nn import Cache, ParameterRule, TokenMixer
 from subquad.plugin import Site
 from subquad_plugins.mamba import Config
-from subquad_plugins.mamba.scan import selective_scan
+from subquad_plugins.numerics.selective_scan import selective_scan
 from subquad_plugins.numerics.short_conv import ShortConv
 from subquad_plugins.numerics.tensors import wide
 from subquad_plugins.s4d.layer import log_time_steps

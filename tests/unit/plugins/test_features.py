@@ -21,8 +21,9 @@ from subquad_plugins.flowformer.core import Flowformer
 from subquad_plugins.linear import Config as LinearConfig
 from subquad_plugins.linear.core import Linear
 from subquad_plugins.numerics.features import causal_product
+from subquad_plugins.numerics.positive_features import orthogonal_features
 from subquad_plugins.performer import Config as PerformerConfig
-from subquad_plugins.performer.core import Performer, orthogonal_features
+from subquad_plugins.performer.core import Performer
 
 SITE, CAUSAL = (Site(dim=8, num_heads=2, max_len=200, causal=causal) for causal in (False, True))
 

@@ -16,9 +16,9 @@ from subquad.nn.kernels import using
 from subquad.plugin import Site
 from subquad_plugins.mamba import Config as MambaConfig
 from subquad_plugins.mamba.mixer import Mamba
-from subquad_plugins.mamba.scan import selective_scan
 from subquad_plugins.numerics.exponentials import exponential_kernel, exponential_state
 from subquad_plugins.numerics.scan import naive_scan, scan
+from subquad_plugins.numerics.selective_scan import selective_scan
 from subquad_plugins.numerics.short_conv import ShortConv
 from subquad_plugins.s4 import Config as S4Config
 from subquad_plugins.s4.mixer import S4
@@ -188,7 +188,7 @@ def test_the_selective_scan_is_its_recurrence(rule):
 
 
 def test_the_selective_scan_goes_on_from_piece_to_piece(monkeypatch):
-    monkeypatch.setattr("subquad_plugins.mamba.scan.PIECE", 4 * 2 * 3 * 5)
+    monkeypatch.setattr("subquad_plugins.numerics.selective_scan.PIECE", 4 * 2 * 3 * 5)
     torch.manual_seed(0)
     u, b, c = (torch.randn(2, 11, width, dtype=torch.float64, requires_grad=True) for width in (3, 5, 5))
     dt = torch.rand(2, 11, 3, dtype=torch.float64, requires_grad=True)
