@@ -53,7 +53,8 @@ class Reformer(TokenMixer):
 
     def _attend(self, q: Tensor, v: Tensor, keep: Tensor) -> Tensor:
         """(B, H, L, E)."""
-        length, width, chunk = q.shape[2], q.shape[3], self.config.chunk
+        length, width = q.shape[2:]
+        chunk = min(self.config.chunk, length)
         keys = q * (q.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * width**-0.5
         order = self._order(q, keep)
         place = F.pad(order, (0, -length % chunk), value=-1).unflatten(-1, (-1, chunk))
@@ -63,12 +64,12 @@ class Reformer(TokenMixer):
         queries, keys, values = (take_rows(one, index).unflatten(2, place.shape[2:]) for one in (q, keys, v))
         places, real = self._with_before(place), self._with_before(there)
         if not self.config.as_published:
-            real[..., 0, :chunk] = False
+            real[..., 0, :-chunk] = False
         scores = queries @ self._with_before(keys).mT
-        scores = scores.masked_fill(place[..., None] == places[..., None, :], _ITSELF)
-        scores = scores.masked_fill(~real[..., None, :], torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill_(place[..., None] == places[..., None, :], _ITSELF)
+        scores = scores.masked_fill_(~real[..., None, :], torch.finfo(scores.dtype).min)
         total = scores.logsumexp(-1, keepdim=True)
-        found = (scores - total).exp() @ self._with_before(values)
+        found = (scores - total).exp_() @ self._with_before(values)
         back = torch.empty_like(order).scatter_(-1, order, torch.arange(length, device=q.device).expand_as(order))
         found = take_rows(found.flatten(3, 4), back)
         total = total.flatten(3, 5).gather(3, back)
@@ -82,7 +83,9 @@ class Reformer(TokenMixer):
         return bucket.argsort(dim=-1, stable=True)
 
     def _with_before(self, x: Tensor) -> Tensor:
-        """Each chunk behind the one before it, (B, H, N, G, C, ..) to (B, H, N, G, 2 C, ..)."""
+        """Each chunk behind the one before it, (B, H, N, G, C, ..) to (B, H, N, G, 2 C, ..); a chunk alone as it is."""
+        if x.shape[3] == 1 and not self.config.as_published:
+            return x
         rounds = x.flatten(2, 3) if self.config.as_published else x
         before = rounds.roll(1, 2 if self.config.as_published else 3).view_as(x)
         return torch.cat([before, x], 4)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from subquad.errors import PluginError
 from subquad.nn import AttentionCore
@@ -48,27 +49,36 @@ class YOSO(AttentionCore):
         v = v if key_keep is None else v.masked_fill(~key_keep[:, None, :, None], 0)
         with torch.autocast(q.device.type, enabled=False):
             cosine = F.normalize(wide(q), dim=-1) @ F.normalize(wide(k), dim=-1).mT
-            agree = _Bound.apply if self.config.gradient == "bound" else _agree
-            weights = agree(cosine, self.config.bits)
+            weights: Any = _Agree.apply(cosine, self.config.bits, self.config.gradient == "bound")
             out = F.normalize(weights @ v.to(weights.dtype), dim=-1).to(v.dtype)
         return out if self.conv is None else out + head_convolution(v, self.conv)
 
 
-def _agree(cosine: Tensor, bits: int) -> Tensor:
-    """Probability that `bits` random bits of two vectors agree, (B, H, L, M), by their cosine."""
-    return (1 - torch.arccos(cosine.clamp(-_NEAREST, _NEAREST)) / math.pi) ** bits
+class _Agree(torch.autograd.Function):
+    """Probability that `bits` random bits of two vectors agree, (B, H, L, M), by their cosine.
 
-
-class _Bound(torch.autograd.Function):
-    """`_agree` with the lower bound of its derivative."""
+    Nothing as large is kept but the cosine and the result. The gradient is the derivative, or its lower bound.
+    """
 
     @staticmethod
-    def forward(ctx: Any, cosine: Tensor, bits: int) -> Tensor:
-        ctx.bits = bits
-        weights = (1 - torch.arccos(cosine.clamp(-1, 1)) / math.pi) ** bits
-        ctx.save_for_backward(weights)
+    def forward(ctx: Any, cosine: Tensor, bits: int, bound: bool) -> Tensor:
+        ctx.bits, ctx.bound = bits, bound
+        weights = _same(cosine, 1 if bound else _NEAREST).pow_(bits)
+        ctx.save_for_backward(cosine, weights)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0] * ctx.saved_tensors[0] * (ctx.bits / 2), None
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        cosine, weights = ctx.saved_tensors
+        grad = grads[0] * weights
+        if ctx.bound:
+            return grad.mul_(ctx.bits / 2), None, None
+        slope = torch.addcmul(torch.ones((), dtype=cosine.dtype, device=cosine.device), cosine, cosine, value=-1)
+        grad.mul_(ctx.bits / math.pi).div_(slope.sqrt_()).div_(_same(cosine, _NEAREST))
+        return grad.masked_fill_(cosine.abs() >= _NEAREST, 0), None, None
+
+
+def _same(cosine: Tensor, nearest: float) -> Tensor:
+    """Probability that one random bit agrees; no cosine counts as more than `nearest`."""
+    return cosine.clamp(-nearest, nearest).arccos_().div_(-math.pi).add_(1)
