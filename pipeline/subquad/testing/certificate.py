@@ -20,9 +20,6 @@ from subquad.testing.checks import CHECKS
 from subquad.testing.subject import CheckSubject, Target, check_subjects
 from subquad.testing.workers import CheckWorkers
 
-WORTH_A_PROCESS = 6
-"""Ways from which on processes of their own pay: each takes as long to start and to import the compiler as two ways."""
-
 _COUNTED: tuple[Status, ...] = ("passed", "excluded", "failed", "not proven")
 _MARKS: dict[Status, str] = {"passed": "yes", "failed": "**no**", "excluded": "-", "not proven": "**?**"}
 
@@ -200,7 +197,7 @@ def certify(
     cases = check_mixer(target, **asked)
     subjects, checks = dict.fromkeys(case.subject for case in cases), dict.fromkeys(case.check for case in cases)
     origin = _sendable(cases[0].subject.resolved)
-    if workers and origin and len(subjects) >= WORTH_A_PROCESS:
+    if workers and origin and len(subjects) > 1:
         found = workers.outcomes(cases, origin, asked)
     else:
         found = (case.outcome() for case in cases)
