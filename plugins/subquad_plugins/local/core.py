@@ -26,8 +26,8 @@ class Local(AttentionCore):
 
     def __init__(self, config: Config, site: Site):
         super().__init__()
-        self.window = Window(config.window, 0 if site.causal else config.window, config.block, site.causal)
-        self.remembered = (config.window + 1) * config.block - 1
+        self.window = Window(config.blocks, 0 if site.causal else config.blocks, config.block, site.causal)
+        self.remembered = (config.blocks + 1) * config.block - 1
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, *, query_keep: Tensor | None = None, key_keep: Tensor | None = None

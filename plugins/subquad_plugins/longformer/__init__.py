@@ -8,9 +8,9 @@ from subquad.plugin import AttentionConfig, Facts, MixerPlugin, Site, param
 class Config(AttentionConfig):
     """Parameters of Longformer attention."""
 
-    window: int = param(
-        512,
-        meaning="tokens that a token sees besides itself, half on each side",
+    window: int | None = param(
+        None,
+        meaning="tokens that a token sees besides itself, half on each side; null: 512, or all of a shorter sequence",
         symbol="w",
         ge=2,
         multiple_of=2,
@@ -22,8 +22,9 @@ class Config(AttentionConfig):
 
     def check(self, site: Site) -> None:
         super().check(site)
-        if site.max_len and self.num_global > site.max_len:
-            raise ValueError(f"num_global {self.num_global} is more than the longest sequence has: {site.max_len}")
+        for name, count in {"window": self.window or 0, "num_global": self.num_global}.items():
+            if site.max_len and count > site.max_len:
+                raise ValueError(f"{name} {count} is more than the longest sequence has: use {site.max_len} or less")
 
 
 PLUGIN = MixerPlugin(

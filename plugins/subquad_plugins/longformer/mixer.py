@@ -30,7 +30,8 @@ class LocalToGlobal(AttentionCore):
 
     def __init__(self, config: Config):
         super().__init__()
-        self.window = Window(config.window // 2, config.window // 2)
+        half = (config.window or 512) // 2
+        self.window = Window(half, half)
         self.num_global = config.num_global
 
     def seen(self, k: Tensor) -> Tensor | None:

@@ -14,6 +14,7 @@ from subquad.errors import PluginError
 from subquad.plugin import Site
 from subquad_plugins.bigbird import Config as BigBirdConfig
 from subquad_plugins.bigbird.core import BigBird
+from subquad_plugins.local import Config as LocalConfig
 from subquad_plugins.longformer import Config
 from subquad_plugins.longformer.mixer import Longformer
 from subquad_plugins.numerics.windows import Window, windowed_attention
@@ -161,8 +162,14 @@ def test_refusals():
         windowed_attention(q, k, k, Window(1, 1))
     with pytest.raises(ValidationError, match="window\n  Input should be a multiple of 2"):
         Config(window=5)
-    with pytest.raises(ValueError, match="num_global 9 is more than the longest sequence has: 8"):
-        Config(num_global=9).check(Site(dim=8, max_len=8))
+    for params in ({"num_global": 10}, {"window": 10}):
+        with pytest.raises(ValueError, match="10 is more than the longest sequence has: use 8 or less"):
+            Config(**params).check(Site(dim=8, max_len=8))
+    for params in ({"window": 9}, {"window": 3, "block": 3}, {"window": 0, "block": 9}):
+        with pytest.raises(
+            ValueError, match="a window of 9 tokens is more than the longest sequence has: use 8 or less"
+        ):
+            LocalConfig(**params).check(Site(dim=8, max_len=8))
     with pytest.raises(PluginError, match="sparse: the length of the longest sequence is not known; give `block`"):
         Sparse(SparseConfig(), Site(dim=8))
     with pytest.raises(ValueError, match="summary 8 is more than a block has: use 4 or less"):
