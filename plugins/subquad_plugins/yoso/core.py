@@ -1,6 +1,6 @@
 """YOSO-E: out = W V / |W V|, with W = (1 - angle(q, k) / pi)^tau, the probability that tau random bits agree.
 
-The expectation of what YOSO samples, so it is quadratic in the length; nothing is sampled here.
+The expectation of what YOSO samples, so its time is quadratic in the length; nothing is sampled here.
 
 Letters: B batch, H heads, L length of queries, M of keys, E head width.
 Reference: Zeng et al. 2021, Eq. 3, 8 and 10. Departure: by default the gradient is that of W; near equal vectors, where
@@ -9,7 +9,9 @@ it has no limit, it is 0. The paper's bound replaces it by tau / 2 W.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,6 +27,8 @@ from subquad_plugins.yoso import Config
 
 _NEAREST = 1 - 1e-6
 """Largest cosine that counts: the angle's slope at 1 is infinite."""
+_CACHED = 2**17
+"""Weights that are held at a time on a CPU."""
 
 
 class YOSO(AttentionCore):
@@ -48,37 +52,59 @@ class YOSO(AttentionCore):
             raise PluginError(f"yoso: the convolution needs as many queries as keys, got {lengths}; use conv_kernel 0")
         v = v if key_keep is None else v.masked_fill(~key_keep[:, None, :, None], 0)
         with torch.autocast(q.device.type, enabled=False):
-            cosine = F.normalize(wide(q), dim=-1) @ F.normalize(wide(k), dim=-1).mT
-            weights: Any = _Agree.apply(cosine, self.config.bits, self.config.gradient == "bound")
-            out = F.normalize(weights @ v.to(weights.dtype), dim=-1).to(v.dtype)
+            unit = (F.normalize(wide(x), dim=-1).flatten(0, 1) for x in (q, k))
+            how = self.config.bits, self.config.gradient == "bound"
+            mixed: Any = _Mix.apply(*unit, wide(v).flatten(0, 1), *how)
+            out = F.normalize(mixed.view(*q.shape[:3], -1), dim=-1).to(v.dtype)
         return out if self.conv is None else out + head_convolution(v, self.conv)
 
 
-class _Agree(torch.autograd.Function):
-    """Probability that `bits` random bits of two vectors agree, (B, H, L, M), by their cosine.
-
-    Nothing as large is kept but the cosine and the result. The gradient is the derivative, or its lower bound.
-    """
+class _Mix(torch.autograd.Function):
+    """W V of unit vectors q, k (N, L, E), (N, M, E), a block of W at a time, which backward computes anew."""
 
     @staticmethod
-    def forward(ctx: Any, cosine: Tensor, bits: int, bound: bool) -> Tensor:
-        ctx.bits, ctx.bound = bits, bound
-        weights = _same(cosine, 1 if bound else _NEAREST).pow_(bits)
-        ctx.save_for_backward(cosine, weights)
-        return weights
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bits: int, bound: bool) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.bits, ctx.bound, ctx.nearest = bits, bound, 1 if bound else _NEAREST
+        out = v.new_empty(*q.shape[:2], v.shape[2])
+        for n, rows in _blocks(q, k):
+            out[n, rows] = _same(q[n, rows] @ k[n].mT, ctx.nearest).pow_(bits) @ v[n]
+        return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        cosine, weights = ctx.saved_tensors
-        grad = grads[0] * weights
-        if ctx.bound:
-            return grad.mul_(ctx.bits / 2), None, None
-        slope = torch.addcmul(torch.ones((), dtype=cosine.dtype, device=cosine.device), cosine, cosine, value=-1)
-        grad.mul_(ctx.bits / math.pi).div_(slope.sqrt_()).div_(_same(cosine, _NEAREST))
-        return grad.masked_fill_(cosine.abs() >= _NEAREST, 0), None, None
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v = ctx.saved_tensors
+        to_q, to_k, to_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for n, rows in _blocks(q, k):
+            grad, cosine = grads[0][n, rows], q[n, rows] @ k[n].mT
+            same = _same(cosine, ctx.nearest)
+            weights = same.pow(ctx.bits)
+            to_v[n] += weights.mT @ grad
+            slope = (grad @ v[n].mT).mul_(weights)
+            if ctx.bound:
+                slope *= ctx.bits / 2
+            else:
+                slope.mul_(ctx.bits / math.pi).div_(same).div_((1 - cosine * cosine).sqrt_())
+                slope.masked_fill_(cosine.abs() >= _NEAREST, 0)
+            to_q[n, rows] = slope @ k[n]
+            to_k[n] += slope.mT @ q[n, rows]
+        return to_q, to_k, to_v, None, None
 
 
 def _same(cosine: Tensor, nearest: float) -> Tensor:
-    """Probability that one random bit agrees; no cosine counts as more than `nearest`."""
+    """Probability that one random bit of two vectors agrees; no cosine counts as more than `nearest`."""
     return cosine.clamp(-nearest, nearest).arccos_().div_(-math.pi).add_(1)
+
+
+def _blocks(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Samples' heads and rows of W that stay in a core's cache together."""
+    (count, length, _), keys = q.shape, k.shape[1]
+    if torch.compiler.is_compiling() or not q.numel():
+        yield slice(None), slice(None)
+        return
+    most = _CACHED if q.device.type == "cpu" else 64 * _CACHED
+    together = max(1, most // (length * keys))
+    rows = max(1, most // (together * keys))
+    for n, row in itertools.product(range(0, count, together), range(0, length, rows)):
+        yield slice(n, n + together), slice(row, row + rows)
