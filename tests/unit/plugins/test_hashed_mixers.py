@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -66,3 +67,19 @@ def test_equal_queries_and_keys_are_finite_in_both_forms():
         (grad,) = torch.autograd.grad(out.sum(), q)
         assert out.isfinite().all()
         assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("gradient", ["exact", "bound"])
+def test_the_blocks_of_yoso_are_the_whole(gradient, monkeypatch):
+    torch.manual_seed(0)
+    mixer = YOSO(YOSOConfig(gradient=gradient), Site(dim=8, num_heads=2))
+    inputs = [torch.randn(3, 2, length, 4, dtype=torch.float64, requires_grad=True) for length in (11, 7, 7)]
+
+    def found():
+        out = mixer(*inputs)
+        return out, *torch.autograd.grad((out * torch.arange(4)).sum(), inputs)
+
+    whole = found()
+    for most in (3, 20, 200):
+        monkeypatch.setattr("subquad_plugins.yoso.core._CACHED", most)
+        torch.testing.assert_close(found(), whole, rtol=1e-12, atol=1e-12)
