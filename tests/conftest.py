@@ -7,6 +7,7 @@ a cache each of them compiles torch, Ray and MLflow anew: most of what a short t
 import itertools
 import logging
 import os
+import random
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -50,6 +51,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu-device", default="cuda", help="where tests marked gpu run; cpu finds errors of the tests")
+    parser.addoption("--guard-seed", type=int, help="of what extended guards draw; drawn and printed if not given")
+    parser.addoption("--guard-rows", type=int, help="how many combinations an extended guard draws; all if not given")
+
+
+@pytest.fixture(scope="session")
+def guard_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of what an extended guard draws. Failures print it, so that the same can be drawn again."""
+    given = request.config.getoption("--guard-seed")
+    seed = random.SystemRandom().randrange(2**31) if given is None else given
+    print(f"guard seed {seed}: repeat with --guard-seed {seed}")
+    return seed
+
+
+@pytest.fixture(scope="session")
+def guard_rows(request: pytest.FixtureRequest) -> int | None:
+    """How many combinations an extended guard draws; None for all."""
+    return request.config.getoption("--guard-rows")
 
 
 @pytest.fixture(scope="session")
