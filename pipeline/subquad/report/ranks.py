@@ -33,7 +33,7 @@ class RankedPair:
     Attributes:
         difference: mean over the data sets.
         wins: data sets on which the first is better, and the second.
-        p_value: Wilcoxon's.
+        chance: Wilcoxon's.
         adjusted: after Holm's correction.
     """
 
@@ -41,7 +41,7 @@ class RankedPair:
     second: str
     difference: float
     wins: tuple[int, int]
-    p_value: float
+    chance: stats.Chance
     adjusted: float
     verdict: Literal["distinguishable", "not distinguishable", "too few data sets"]
 
@@ -53,7 +53,7 @@ class Ranking:
     Attributes:
         mixers: the best mean rank first.
         ranks: mean rank of each; 1 is best.
-        friedman: p-value of no difference between them, None for two mixers, which are a pair.
+        friedman: chance of no difference between them, None for two mixers, which are a pair.
         critical: Nemenyi's critical difference of mean ranks.
     """
 
@@ -62,7 +62,7 @@ class Ranking:
     datasets: tuple[str, ...]
     mixers: tuple[str, ...]
     ranks: tuple[float, ...]
-    friedman: float | None
+    friedman: stats.Chance | None
     critical: float
     pairs: tuple[RankedPair, ...]
 
@@ -93,11 +93,13 @@ class Ranking:
         """What the tests say, and what so few data sets can say at all."""
         sets, parts = f"{len(self.datasets)} data sets", list[str]()
         if self.friedman is not None:
-            verb = "differ" if self.friedman < _ALPHA else "are not shown to differ"
+            p_value = self.friedman.p_value
+            verb = "differ" if p_value < _ALPHA else "are not shown to differ"
             bound = factorial(len(self.mixers)) ** (1.0 - len(self.datasets))
             told = f"; so few data sets allow no less than {p_text(bound)}" if bound > 0.001 else ""
             whose = f"the mean ranks of {len(self.mixers)} mixers"
-            parts.append(f"{whose} {verb} over {sets} (Friedman p {p_text(self.friedman)}{told})")
+            how = self.friedman.words
+            parts.append(f"{whose} {verb} over {sets} (Friedman p {p_text(p_value)}, {how}{told})")
         clear = [one for one in self.pairs if one.verdict == "distinguishable"]
         least, corrected = self.least
         bound = f"{sets} allow no p below {p_text(least)}, after Holm's correction {p_text(corrected)}"
@@ -107,6 +109,8 @@ class Ranking:
             parts.append(f"{', '.join(map(_told, clear))}; {bound}")
         else:
             parts.append(f"no two mixers are distinguishable over data sets; {bound}")
+        if drawn := next((one.chance for one in self.pairs if not one.chance.counted), None):
+            parts.append(f"p of pairs with equal differences is {drawn.words}")
         return f"{self.protocol}: {'; '.join(parts)}"
 
     @property
@@ -134,9 +138,11 @@ def make_rankings(means: Sequence[Mean], baseline: str) -> Iterator[Ranking]:
 
 
 def _ranking(members: Sequence[Mean]) -> Ranking:
+    from scipy.stats import rankdata
+
     scores = np.array([one.by_dataset for one in members]).T
     good = scores if members[0].mode == "max" else -scores
-    ranks = np.array([stats.average_ranks(-row.round(9)) for row in good])
+    ranks = rankdata(-good.round(9), axis=1)
     mean, datasets = ranks.mean(axis=0), members[0].datasets
     order = np.argsort(mean, kind="stable")
     return Ranking(
@@ -154,16 +160,17 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
 def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Iterator[RankedPair]:
     """All of them, the last member second in its pairs."""
     pairs = list(combinations(range(len(members)), 2))
-    p_values = [stats.signed_rank(good[:, one] - good[:, other]) for one, other in pairs]
+    chances = [stats.signed_rank(good[:, one] - good[:, other]) for one, other in pairs]
+    holm = stats.holm([chance.p_value for chance in chances])
     few = len(pairs) * 2.0 ** (1 - len(scores)) >= _ALPHA
-    for (one, other), p_value, adjusted in zip(pairs, p_values, stats.holm(p_values), strict=True):
+    for (one, other), chance, adjusted in zip(pairs, chances, holm, strict=True):
         gaps = (good[:, one] - good[:, other]).round(9)
         yield RankedPair(
             first=members[one].name,
             second=members[other].name,
             difference=float((scores[:, one] - scores[:, other]).mean()),
             wins=(int((gaps > 0).sum()), int((gaps < 0).sum())),
-            p_value=p_value,
+            chance=chance,
             adjusted=adjusted,
             verdict="too few data sets" if few else "distinguishable" if adjusted < _ALPHA else "not distinguishable",
         )
@@ -178,7 +185,7 @@ def rank_cells(ranking: Ranking, one: RankedPair) -> dict[str, str]:
         "data sets": str(len(ranking.datasets)),
         "better on": f"{one.wins[0]} : {one.wins[1]}",
         "mean difference": metric.points(one.difference),
-        "p": p_text(one.p_value),
+        "p": p_text(one.chance.p_value),
         "p (Holm)": p_text(one.adjusted),
         "verdict": one.verdict,
     }

@@ -12,9 +12,10 @@ Friedman, 1937; Wilcoxon, 1945; Pratt, 1959 (zeros); Nemenyi, 1963; Demsar, 2006
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import factorial, sqrt
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
@@ -22,10 +23,14 @@ from scipy.special import ndtri, stdtr, stdtrit
 _UPPER = 0.975
 """Upper end of a two-sided 95 % interval."""
 
-_EXACT, _PERMUTATIONS = 14, 20_000
-"""Differences whose signs are all tried; beyond, and for Friedman's test, so many seeded permutations."""
+_ARRANGEMENTS = 50_000
+"""Of a permutation test: so many are all counted; of more so many are drawn."""
 
-_ROUNDING = 1e-9
+_BATCH = 5_000
+"""Arrangements that are in memory at once."""
+
+_DECIMALS = 9
+"""Differences between scores that are nearer to each other than this are equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,33 +143,80 @@ def t_quantile(freedom: float) -> float:
     return float(stdtrit(freedom, _UPPER))
 
 
-def average_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks of (n,) values from 1, the smallest first; equal values share the mean of theirs."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+@dataclass(frozen=True)
+class Chance:
+    """A p-value of a permutation test.
 
-
-def friedman(ranks: np.ndarray) -> float:
-    """p-value of no difference between k mixers from their (D, k) ranks on D data sets.
-
-    A permutation test with Friedman's statistic: his chi-square holds for many data sets only.
+    Attributes:
+        p_value: share of the arrangements that say at least as much as what was found.
+        arrangements: how many were looked at.
+        counted: whether these are all; else they were drawn, with a fixed seed.
     """
-    order = np.random.Generator(np.random.Philox(0)).random((_PERMUTATIONS, *ranks.shape)).argsort(axis=2)
-    shuffled = np.take_along_axis(np.broadcast_to(ranks, order.shape), order, axis=2)
-    spread = (shuffled.sum(axis=1) ** 2).sum(axis=1) >= (ranks.sum(axis=0) ** 2).sum() - _ROUNDING
-    return (1 + int(spread.sum())) / (1 + _PERMUTATIONS)
+
+    p_value: float
+    arrangements: int
+    counted: bool
+
+    @property
+    def words(self) -> str:
+        """`counted over all 216 arrangements`."""
+        how = "counted over all" if self.counted else "from"
+        return f"{how} {self.arrangements:,} {'' if self.counted else 'drawn '}arrangements"
 
 
-def signed_rank(differences: np.ndarray) -> float:
-    """Two-sided p-value of Wilcoxon's signed-rank test of (D,) differences; exact up to 14 of them."""
-    count = len(differences)
-    ranks = average_ranks(np.abs(differences).round(9)) * (np.abs(differences) > _ROUNDING)
-    if count <= _EXACT:
-        signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
-    else:
-        signs = np.random.Generator(np.random.Philox(0)).choice((-1, 1), (_PERMUTATIONS, count))
-    found = np.abs(signs @ ranks) >= abs(float(np.sign(differences) @ ranks)) - _ROUNDING
-    return float(found.mean()) if count <= _EXACT else (1 + int(found.sum())) / (1 + _PERMUTATIONS)
+def friedman(ranks: np.ndarray) -> Chance:
+    """Chance of no difference between k mixers, from their (D, k) ranks on D >= 2 data sets.
+
+    A permutation test with Friedman's statistic: his chi-square holds for many data sets only. The order of the mixers
+    on the first data set stays, as the statistic is the same whatever the mixers are called.
+    """
+    first, rest = ranks[0], ranks[1:]
+
+    def spread(*rows: np.ndarray, axis: int) -> np.ndarray:
+        sums = first + np.sum(rows, axis=0)
+        return (sums**2).sum(axis=axis)
+
+    return _permuted(rest, spread, "pairings", factorial(len(first)) ** len(rest), "greater")
+
+
+def signed_rank(differences: np.ndarray) -> Chance:
+    """Two-sided chance of (D,) differences in Wilcoxon's signed-rank test; zeros keep their ranks (Pratt)."""
+    from scipy.stats import rankdata, wilcoxon
+
+    gaps = differences.round(_DECIMALS)
+    sizes = np.abs(gaps)
+    if not sizes.any():
+        return Chance(1.0, 1, True)
+    if len(np.unique(sizes)) == len(gaps) and sizes.all():
+        _, p_value = wilcoxon(gaps, method="exact")
+        return Chance(float(p_value), 2 ** len(gaps), True)
+    signed = rankdata(sizes) * np.sign(gaps)
+    return _permuted(signed[None], np.sum, "samples", 2 ** len(gaps), "two-sided")
+
+
+def _permuted(
+    data: np.ndarray,
+    statistic: Callable[..., Any],
+    kind: Literal["pairings", "samples"],
+    arrangements: int,
+    side: Literal["greater", "two-sided"],
+) -> Chance:
+    """SciPy's permutation test of the rows of `data`; of a statistic that is exact in floating point."""
+    from scipy.stats import permutation_test
+
+    found = permutation_test(
+        tuple(data),
+        statistic,
+        permutation_type=kind,
+        vectorized=True,
+        n_resamples=_ARRANGEMENTS,
+        batch=_BATCH,
+        alternative=side,
+        axis=-1,
+        rng=np.random.Generator(np.random.Philox(0)),
+    )
+    counted = arrangements <= _ARRANGEMENTS
+    return Chance(float(found.pvalue), min(arrangements, _ARRANGEMENTS), counted)
 
 
 def critical_difference(mixers: int, datasets: int) -> float:

@@ -14,6 +14,7 @@ from subquad.report.ranks import Ranking
 from subquad.report.references import Reference
 from subquad.report.report import Report
 from subquad.report.rows import TableRow
+from subquad.report.stats import Chance
 from subquad.report.text import Spread
 
 _FORMAT = 3
@@ -56,7 +57,7 @@ def _picked(thing: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Spread):
+    if isinstance(value, Spread | Chance):
         return asdict(value)
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}

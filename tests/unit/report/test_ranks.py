@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import xml.dom.minidom
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy.stats import friedmanchisquare, wilcoxon
+from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
 from subquad.report import document_of, print_document, read_report, stats
 from subquad.report.charts import RankChart, score_charts
@@ -20,28 +21,87 @@ NAMES = [f"set{letter}" for letter in "ABCDEFGHIJ"]
 
 def test_signed_rank_is_the_exact_test():
     random = np.random.default_rng(1)
-    for count in (5, 9, 13):
+    for count in (5, 9, 13, 30):
         differences = random.normal(0.4, 1.0, count)
-        assert stats.signed_rank(differences) == pytest.approx(_p_value(wilcoxon(differences, method="exact")))
-    many = random.normal(0.3, 1.0, 30)
-    assert stats.signed_rank(many) == pytest.approx(_p_value(wilcoxon(many)), abs=0.01)
-    assert stats.signed_rank(np.zeros(6)) == 1.0
-    assert stats.signed_rank(np.array([0.1, 0.3, 0.2, 0.1 + 1e-12, 0.4])) == 2 / 32  # the least that five allow
-    assert stats.signed_rank(np.array([0.0, 0.0, 1.0, 2.0])) == 4 * 2 / 16  # zeros have a rank and no sign
+        found = stats.signed_rank(differences)
+        assert found.counted
+        assert found.p_value == pytest.approx(_p_value(wilcoxon(differences, method="exact")))
+    assert stats.signed_rank(np.zeros(6)).p_value == 1.0
+    least = stats.signed_rank(np.array([0.1, 0.3, 0.2, 0.1 + 1e-12, 0.4]))
+    assert least == stats.Chance(2 / 32, 32, True), "the least that five allow"
+    assert stats.signed_rank(np.array([0.0, 0.0, 1.0, 2.0])).p_value == 4 * 2 / 16, "zeros have a rank and no sign"
 
 
-def test_friedman_is_a_permutation_test_with_his_statistic():
+@pytest.mark.parametrize("seed", range(6))
+def test_signed_rank_with_ties_and_zeros_counts_every_sign(seed: int):
+    random = np.random.default_rng(seed)
+    gaps = random.integers(-3, 4, random.integers(2, 10)) / 100
+    ranks = rankdata(abs(gaps)) * (gaps != 0)
+    found = abs(ranks @ np.sign(gaps))
+    signs = itertools.product((-1, 1), repeat=len(gaps))
+    expected = np.mean([abs(ranks @ np.array(own)) >= found for own in signs])
+    assert stats.signed_rank(gaps).p_value == pytest.approx(expected, abs=1e-12)
+
+
+def test_signed_rank_draws_only_where_there_are_too_many_signs_to_count():
+    gaps = np.repeat([0.1, 0.2, -0.1, 0.3], 5)
+    found = stats.signed_rank(gaps)
+    assert (found.counted, found.words) == (False, "from 50,000 drawn arrangements")
+    assert found == stats.signed_rank(gaps), "the seed is fixed"
+    assert found.p_value == pytest.approx(_p_value(wilcoxon(gaps)), abs=0.005)
+
+
+def test_friedman_counts_where_it_can():
+    alike = np.tile([1.0, 2.0, 3.0], (2, 1))
+    assert stats.friedman(alike) == stats.Chance(1 / 6, 6, True)
+    assert stats.friedman(np.tile([1.0, 2.0, 3.0], (3, 1))).p_value == pytest.approx(1 / 36, abs=1e-15)
+    assert stats.friedman(np.full((5, 3), 2.0)).p_value == 1.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_friedman_with_ties_is_the_share_of_all_arrangements(seed: int):
+    random = np.random.default_rng(seed)
+    shape = ((2, 3), (2, 5), (3, 3), (4, 3), (3, 4), (2, 4))[seed]
+    ranks = rankdata(random.integers(0, 3, shape), axis=1)
+    orders = [list(itertools.permutations(row)) for row in ranks]
+    squares = [(np.sum(rows, axis=0) ** 2).sum() for rows in itertools.product(*orders)]
+    found = stats.friedman(ranks)
+    assert found.counted
+    assert found.p_value == pytest.approx(np.mean(squares >= (ranks.sum(0) ** 2).sum() - 1e-9), abs=1e-12)
+
+
+def test_friedman_of_many_data_sets_is_drawn_and_near_his_chi_square():
     scores = np.random.default_rng(2).normal([0.0, 0.1, 0.3, 0.6], 1.0, (40, 4))
-    ranks = np.array([stats.average_ranks(row) for row in scores])
-    assert stats.friedman(ranks) == pytest.approx(friedmanchisquare(*scores.T).pvalue, abs=0.01)
-    assert stats.friedman(np.tile([1.0, 2.0, 3.0], (3, 1))) == pytest.approx(1 / 36, abs=0.005)
-    assert stats.friedman(np.full((5, 3), 2.0)) == 1.0
+    found = stats.friedman(rankdata(scores, axis=1))
+    assert (found.counted, found.arrangements) == (False, 50_000)
+    assert found.p_value == pytest.approx(friedmanchisquare(*scores.T).pvalue, abs=0.01)
 
 
-def test_ranks_and_critical_difference_are_the_published_ones():
-    assert stats.average_ranks(np.array([0.3, 0.1, 0.3, 0.9])).tolist() == [2.5, 1.0, 2.5, 4.0]
+def test_holm_rejects_what_his_steps_reject():
+    random = np.random.default_rng(3)
+    for count in (1, 2, 7, 30):
+        p_values = np.round(random.random(count) ** 4, 3).tolist()
+        adjusted = stats.holm(p_values)
+        for level in (0.01, 0.05, 0.2):
+            assert [value <= level for value in adjusted] == _steps(p_values, level)
+
+
+def _steps(p_values: list[float], level: float) -> list[bool]:
+    """Holm, 1979: from the least p-value on, each is held against level / (hypotheses that are left)."""
+    rejected = [False] * len(p_values)
+    for done, place in enumerate(np.argsort(p_values, kind="stable")):
+        if p_values[place] * (len(p_values) - done) > level:
+            break
+        rejected[place] = True
+    return rejected
+
+
+def test_the_critical_difference_is_the_published_one():
     # Demsar, 2006, table 5 and section 3.2.2: q is 2.569 for four classifiers, so 1.25 over 14 data sets
     assert stats.critical_difference(4, 14) == pytest.approx(2.569 * np.sqrt(20 / 84), abs=1e-3)
+    table = {2: 1.960, 3: 2.343, 5: 2.728, 7: 2.949, 10: 3.164}
+    for mixers, value in table.items():
+        assert stats.critical_difference(mixers, 6) == pytest.approx(value * np.sqrt(mixers * (mixers + 1) / 36), 1e-3)
 
 
 @pytest.fixture
@@ -62,7 +122,8 @@ def test_few_data_sets_say_what_they_allow(study):
     (one,) = study(4).rankings
     assert (one.mixers, one.ranks, one.least) == (("agf", "softmax", "identity"), (1.0, 2.0, 3.0), (0.125, 0.375))
     assert one.sentence == (
-        "honest: the mean ranks of 3 mixers differ over 4 data sets (Friedman p 0.005; so few data sets allow no less "
+        "honest: the mean ranks of 3 mixers differ over 4 data sets (Friedman p 0.005, counted over all 216 "
+        "arrangements; so few data sets allow no less "
         "than 0.005); too few data sets to tell any pair of mixers apart: 4 data sets allow no p below 0.125, after "
         "Holm's correction 0.375; it takes 7"
     )
@@ -103,6 +164,7 @@ def test_every_format_has_them_and_explains_the_spread(study, as_text):
     assert ranking.sentence in stream.getvalue()
     plain = document_of(report).values["rankings"][0]
     assert (plain["least_p"], plain["pairs"][0]["verdict"]) == (0.125, "too few data sets")
+    assert plain["friedman"] == {"p_value": pytest.approx(1 / 216), "arrangements": 216, "counted": True}
 
 
 def test_scores_are_drawn_with_what_their_intervals_are_about(factory, answers):
