@@ -17,13 +17,21 @@ from __future__ import annotations
 import errno
 import unicodedata
 
+from subquad.addresses import mask
+
 # Control, format (bidirectional overrides), surrogate, private, line and paragraph separators.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
-def plain(text: object, limit: int = 400) -> str:
-    """`text` with every character that could steer a terminal or break a line shown as an escape; cut at `limit`."""
-    shown = "".join(_escape(char) if unicodedata.category(char) in _HIDDEN else char for char in str(text))
+def plain(text: object, limit: int = 400, *, keep: str = "") -> str:
+    """`text` with every character that could steer a terminal or break a line shown as an escape; cut at `limit`.
+
+    Args:
+        keep: such characters that stay as they are.
+    """
+    shown = "".join(
+        _escape(char) if unicodedata.category(char) in _HIDDEN and char not in keep else char for char in str(text)
+    )
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
@@ -54,7 +62,7 @@ class UserError(SubquadError):
     longest = 4000
 
     def __init__(self, message: object):
-        super().__init__(plain(message, self.longest))
+        super().__init__(plain(mask(str(message)), self.longest))
 
 
 class ConfigError(UserError):

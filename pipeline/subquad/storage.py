@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 import shutil
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 from upath import UPath
 
+from subquad.addresses import has_secret
 from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
 from subquad.runs import (
     CHECKPOINTS,
@@ -72,10 +74,10 @@ def address_fault(address: str, known: tuple[str, ...] = STORES) -> str:
     parts = urlsplit(address)
     if parts.scheme not in known:
         return f"{parts.scheme}:// is not supported; use {', '.join(f'{one}://' for one in known)} or a folder"
-    if parts.username is not None:
+    if has_secret(address):
         return (
-            "must not hold a user name or password, as experiments are written to disk: give them as the store's own "
-            "environment variables or files, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            "must not hold a user name, password or token, as experiments are written to disk: give them as the "
+            "store's own environment variables or files, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if not parts.netloc and parts.scheme != "file":
         return f"{address} names no {'server' if parts.scheme.startswith('http') else 'bucket'}"
@@ -108,6 +110,26 @@ def place_at(address: str) -> Path:
     if find_spec(module) is None:
         raise UserError(f"{scheme}:// needs {module}, which is not installed: pip install {package}")
     return cast("Path", UPath(address, use_listings_cache=False, **_OPTIONS.get(scheme, {})))
+
+
+def below(folder: Path, name: str) -> Path:
+    """The path of a file whose name comes from elsewhere: an archive, a bucket, an index.
+
+    Args:
+        folder: that it must lie below.
+        name: relative, with `/` between its parts.
+
+    Raises:
+        ValueError: it is absolute, has a part that is empty, `.` or `..`, a control character, or leads out of the
+            folder by a link.
+    """
+    is_steering = any(unicodedata.category(character) == "Cc" for character in name)
+    if is_steering or any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r} is no name of a file below a folder")
+    path = folder / name
+    if not isinstance(folder, UPath) and not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{name!r} leads out of {folder} by a link")
+    return path
 
 
 def kept_at(folder: Path, storage: str) -> Path:
@@ -192,8 +214,11 @@ def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
         above = f"{folder.path.rstrip('/')}/"
         found = _do(folder, "find", folder.path, detail=True)
         names = {path.removeprefix(above): told for path, told in found.items() if path.startswith(above)}
-        if strange := next((name for name in names if ".." in PurePosixPath(name).parts), None):
-            raise DiskError(f"{folder}: holds {strange!r}, which is no file name")
+        for name in names:
+            try:
+                below(folder, name)
+            except ValueError as error:
+                raise DiskError(f"{folder}: {error}") from None
     return names
 
 
@@ -340,7 +365,7 @@ def fetched(address: str, root: Path) -> Path:
                 part = folder.with_suffix(".part")
                 shutil.rmtree(part, ignore_errors=True)
                 for name in files:
-                    target = part / place.name / name
+                    target = below(part, f"{place.name}/{name}" if name else place.name)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     size = files[name].get("size") or 60 * SECONDS * _SLOWEST
                     source = (place / name if name else place).path

@@ -128,7 +128,7 @@ def test_a_store_that_goes_away_ends_a_run_in_one_line(bucket, small, tmp_path, 
     ("settings", "said"),
     [
         (["--root", "s4://bucket/x"], "subquad: --root: s4:// is not supported; use s3://, gs:// or a folder"),
-        (["resources.storage=s3://me:secret@bucket/x"], "must not hold a user name or password"),
+        (["resources.storage=s3://me:secret@bucket/x"], "must not hold a user name, password or token"),
         (["--root", "s3://no-such-bucket/x"], "cannot be used: The specified bucket does not exist"),
         (["resources.storage=/proc/nowhere"], "resources.storage: /proc/nowhere cannot be used: No such file or dir"),
     ],

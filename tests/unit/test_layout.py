@@ -54,18 +54,19 @@ HOMES = {
     ),
 }
 CONTRACTS = {
-    "errors": {"suggest"},
+    "addresses": set(),
+    "errors": {"addresses", "suggest"},
     "suggest": set(),
     "processes": set(),
     "runs": {"errors"},
-    "storage": {"errors", "runs"},
+    "storage": {"addresses", "errors", "runs"},
     "plugin": {"errors", "suggest"},
     "plan": {"plugin", "errors"},
     "data": {"errors", "plan", "plugin"},
     "nn": {"data", "errors", "plugin", "suggest"},
     "cost": {"data", "errors", "nn", "plugin"},
     "registry": {"data", "errors", "nn", "plugin", "processes", "suggest"},
-    "experiment": {"errors", "plugin", "registry", "runs", "storage", "suggest"},
+    "experiment": {"addresses", "errors", "plugin", "registry", "runs", "storage", "suggest"},
     "space": {"errors", "experiment", "plugin", "registry", "suggest"},
 }
 ARROWS = {

@@ -98,7 +98,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(bucket, monkeypatch):
     ("address", "said"),
     [
         ("s4://bucket/x", r"s4:// is not supported; use s3://, gs:// or a folder"),
-        ("s3://key:secret@bucket/x", r"must not hold a user name or password"),
+        ("s3://key:secret@bucket/x", r"must not hold a user name, password or token"),
         ("s3:///x", r"s3:///x names no bucket"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_data_set_is_copied_once_for_each_content(bucket, tmp_path):
 def test_no_name_in_a_store_leads_out_of_a_folder(bucket, tmp_path):
     bucket.write("data/../../escaped.txt", b"1")
     bucket.write("data/two.txt", b"2")
-    with pytest.raises(UserError, match="which is no file name"):
+    with pytest.raises(UserError, match="is no name of a file below a folder"):
         storage.fetched(f"{bucket.storage}/data", tmp_path / "root")
     assert os.listdir(tmp_path) in ([], ["root"])
 

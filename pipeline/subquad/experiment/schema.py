@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, create_model, model_validator
 
+from subquad.addresses import has_secret
 from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.plugin import Config, Role, Site, param
 from subquad.storage import address_fault
@@ -208,10 +208,9 @@ class Tracking(Config):
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Tracking:
-        parts = urlsplit(self.uri or "")
-        if parts.password is not None or (parts.username is not None and parts.scheme in ("http", "https")):
+        if has_secret(self.uri or ""):
             raise ValueError(
-                "tracking.uri must not hold a user name or password, as experiments are written to disk: "
+                "tracking.uri must not hold a user name, password or token, as experiments are written to disk: "
                 "put them into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address into "
                 "MLFLOW_TRACKING_URI"
             )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from subquad.addresses import mask
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import (
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from subquad.registry import Recipe
 
 MAX_EXTENDED = 10
-_USERINFO = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 """Of an address: not for messages, which end in logs."""
 
 _OPTIONS = ("address", "dry_run", "json", "local", "root")
@@ -131,7 +131,7 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
 
 
 def _parse(text: str, cwd: Path) -> Setting:
-    name = f"override {shorten(_USERINFO.sub('***', text), 80)!r}"
+    name = f"override {shorten(mask(text), 80)!r}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")

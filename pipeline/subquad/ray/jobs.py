@@ -6,27 +6,27 @@ All goes through the dashboard's port, and needs the cluster's token. Nothing of
 from __future__ import annotations
 
 import asyncio
-import io
 import ipaddress
 import logging
 import os
 import shlex
-import tarfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import requests
 from ray.job_submission import JobDetails, JobSubmissionClient
 
 from subquad.errors import RunError, UserError
-from subquad.ray.upload import results_name
+from subquad.ray.results import results_name, unpack
 
 _PROBE_SECONDS, _ANSWER_SECONDS, _QUIET_SECONDS = 4, 60, 15
+_AT_ONCE = 2**20
+"""Bytes of an answer that are in memory at a time."""
 _STOP_SECONDS = 150
 """That a job may take to save before it is killed; the executor's own limit is below."""
 
@@ -53,12 +53,12 @@ class Jobs:
         self.address = address.rstrip("/")
         if _is_loopback(host := urlsplit(self.address).hostname or ""):
             os.environ["NO_PROXY"] = os.environ["no_proxy"] = host  # a proxy would look on its own machine
-        headers = _credentials(self.address, insecure)
+        self._headers = _credentials(self.address, insecure)
         os.environ["RAY_API_SERVER_ADDRESS"] = self.address  # which Ray prefers to what it is given
         for name in ("dashboard_sdk", "job.sdk"):
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.WARNING)
         with self._answering():
-            self._client = _Client(self.address, headers=headers)
+            self._client = _Client(self.address, headers=self._headers)
 
     @contextmanager
     def _answering(self, job: str = "") -> Iterator[None]:
@@ -158,8 +158,8 @@ class Jobs:
             time.sleep(0.3)
         return info, True
 
-    def fetch(self, job: str, into: Path) -> list[Path]:
-        """Copy what a job has made, without its checkpoints.
+    def fetch(self, job: str, into: Path, *, goes_on: str = "") -> list[Path]:
+        """Copy what a job has made, without its checkpoints; see `ray.results.unpack`.
 
         Returns:
             the folders of runs, studies and searches.
@@ -167,19 +167,14 @@ class Jobs:
         Raises:
             RunError: there is nothing, or it cannot be written.
         """
-        node = self.info(job).driver_node_id
-        query = f"/api/v0/logs/file?node_id={node}&filename={results_name(job)}&lines=-1"
-        with self._answering(job):
-            found = self._client._do_request("GET", query)
-        if found.status_code != 200:
-            raise RunError(f"job {job}: nothing to fetch: it has written no results, or still runs")
-        try:
-            with tarfile.open(fileobj=io.BytesIO(found.content)) as packed:
-                names = packed.getnames()
-                packed.extractall(into, filter="data")
-        except (OSError, tarfile.TarError) as error:
-            raise RunError(f"job {job}: its results cannot be written to {into}: {error}") from error
-        return list(dict.fromkeys(into.joinpath(*Path(name).parts[:3]) for name in names))
+        node = quote(self.info(job).driver_node_id or "", safe="")
+        name = quote(results_name(job), safe="")
+        url = f"{self.address}/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
+        asked = {"timeout": _ANSWER_SECONDS, "stream": True, "allow_redirects": False}
+        with self._answering(job), requests.get(url, headers=self._headers, **asked) as found:
+            if found.status_code != 200:
+                raise RunError(f"job {job}: nothing to fetch: it has written no results, or still runs")
+            return unpack(job, found.iter_content(_AT_ONCE), into, goes_on=goes_on)
 
 
 def _credentials(address: str, insecure: bool) -> dict[str, str]:

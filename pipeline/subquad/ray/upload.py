@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import os
 import re
 import shutil
 import sys
-import tarfile
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from subquad.errors import PluginError
 from subquad.registry.found import GROUPS, canonical
+from subquad.storage import below
 
 JOB = "subquad-job"
 """Folder of the experiment and of what it names, beside the packages. It is no name of a Python package."""
@@ -57,8 +56,10 @@ def _of_wheel(path: Path) -> Iterator[tuple[str, bytes]]:
                 raise PluginError(f"{label}: not a wheel: it has no METADATA")
             for name in names:
                 inner = _DATA.sub("", name)
-                if PurePosixPath(inner).is_absolute() or ".." in PurePosixPath(inner).parts:
-                    raise PluginError(f"{label}: {inner} lies outside the package")
+                try:
+                    below(Path(), inner)
+                except ValueError as error:
+                    raise PluginError(f"{label}: {error}") from None
                 if not inner.partition("/")[0].endswith(".data"):
                     yield inner, wheel.read(name)
     except FileNotFoundError:
@@ -175,24 +176,3 @@ def pack(folder: Path, archive: Path) -> int:
             with path.open("rb") as source, packed.open(row, "w") as target:
                 shutil.copyfileobj(source, target)
     return archive.stat().st_size
-
-
-def results_name(job: str) -> str:
-    """The file beside Ray's log of a job in which it leaves its results."""
-    return f"subquad-{job}.tar.gz"
-
-
-def leave_results(job: str, folders: Sequence[Path]) -> None:
-    """Pack folders below the working directory beside Ray's log of this job, from where they can be fetched."""
-    if not folders:
-        return
-    log = Path(os.readlink("/proc/self/fd/1"))
-    with tarfile.open(log.with_name(results_name(job)), "w:gz") as packed:
-        for folder in folders:
-            packed.add(folder, filter=_without_checkpoints)
-
-
-def _without_checkpoints(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    name = entry.name.rpartition("/")[2]
-    wanted = (entry.isdir() and name != "checkpoints") or (entry.isreg() and not name.startswith("."))
-    return entry if wanted else None

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from subquad.addresses import mask
 from subquad.errors import ConfigError
 from subquad.suggest import did_you_mean
 
 DATABASE, ARTIFACTS = "mlruns.db", "mlartifacts"
-VARIABLE, HIDDEN = "MLFLOW_TRACKING_URI", "***"
+VARIABLE = "MLFLOW_TRACKING_URI"
 _SERVERS = ("http", "https", "databricks")
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ESCAPED = {"%": "%25", "?": "%3F", "#": "%23"}
-_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
-_QUERY = re.compile(r"([?&][^=&\s]*(?:password|passwd|secret|token|key|sig)[^=&\s]*=)[^&\s'\"]+", re.IGNORECASE)
-_SECRET_KEY = re.compile(
-    r"(?:^|[._-])(?:password|passwd|secret|credentials?|(?:api|access|private|secret)[_-]?key|"
-    r"(?:api|auth|access|bearer|hub|hf)[_-]?token)$",
-    re.IGNORECASE,
-)
 _HEALTH_SECONDS = 2.5  # each to connect and to answer: a dead server costs at most 5 s
 _DOWN = (502, 503, 504)
 
@@ -83,16 +76,6 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
         return None
     database = sqlite_path(uri)
     return (database.parent if database else root.resolve()) / ARTIFACTS
-
-
-def mask(text: str) -> str:
-    """The text with `***` for user and password, and for secret query values, in every URL it holds."""
-    return _QUERY.sub(rf"\1{HIDDEN}", _USERINFO.sub(HIDDEN, text))
-
-
-def is_secret(key: str) -> bool:
-    """Whether a setting's name says that its value is a secret (`api_key` is, `num_tokens` is not)."""
-    return bool(_SECRET_KEY.search(key))
 
 
 def check_server(uri: str, seconds: float | None = None) -> None:

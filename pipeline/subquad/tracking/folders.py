@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from subquad import runs
+from subquad.addresses import mask
 from subquad.runs import read_json, read_result
-from subquad.tracking.address import mask
 from subquad.tracking.plots import draw_run, draw_study
 from subquad.tracking.values import TAG_LIMIT, Point, points_under
 

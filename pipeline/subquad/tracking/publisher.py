@@ -16,10 +16,11 @@ from typing import IO
 
 import click
 
+from subquad.addresses import HIDDEN, mask
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.runs import EXPERIMENT, SEARCH, runs_below, runs_root
-from subquad.tracking.address import HIDDEN, VARIABLE, StoreDown, artifact_folder, check_server, mask, store_uri
+from subquad.tracking.address import VARIABLE, StoreDown, artifact_folder, check_server, store_uri
 from subquad.tracking.folders import parts_of, read_yaml
 from subquad.tracking.spool import SyncState
 from subquad.tracking.upload import Summary, Upload, summarise

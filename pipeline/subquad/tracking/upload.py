@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
+from subquad.addresses import mask
 from subquad.runs import METRICS, TRACKING
-from subquad.tracking.address import check_server, mask
+from subquad.tracking.address import check_server
 from subquad.tracking.folders import Ending, Mirror, begun, folders_below, mirror, parent_of
 from subquad.tracking.spool import SyncState
 from subquad.tracking.values import clean_params, clean_tags, points_of

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from subquad.addresses import without_secrets
 from subquad.runs import Record
-from subquad.tracking.address import HIDDEN, is_secret, mask
 
 NAME_LIMIT, PARAM_LIMIT, TAG_LIMIT = 250, 6000, 5000
 _REFUSED = re.compile(r"[^\w.\- /]")
@@ -90,9 +90,8 @@ def nonfinite_tags(points: Sequence[Point]) -> dict[str, str]:
 
 def _text(name: str, value: Any) -> str:
     """A value as YAML would write it on one line, without secrets."""
-    if is_secret(name) and isinstance(value, str) and value:
-        return HIDDEN
-    return mask(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
+    shown = without_secrets(value, name)
+    return shown if isinstance(shown, str) else json.dumps(shown, default=str, ensure_ascii=False)
 
 
 def _marked(short: str, name: str) -> str:

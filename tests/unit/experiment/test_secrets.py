@@ -8,7 +8,7 @@ from subquad.experiment.schema import Tracking
 
 @pytest.mark.parametrize("uri", ["https://me:secret@host/x", "http://token@host", "postgresql://u:p@host/db"])
 def test_an_address_with_a_password_is_refused(uri):
-    with pytest.raises(ValidationError, match="must not hold a user name or password"):
+    with pytest.raises(ValidationError, match="must not hold a user name, password or token"):
         Tracking(uri=uri)
 
 

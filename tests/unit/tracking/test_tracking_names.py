@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from subquad.addresses import is_secret, mask
 from subquad.runs import flatten
-from subquad.tracking.address import is_secret, mask
 from subquad.tracking.values import NAME_LIMIT, _clean_name, _clean_names, clean_params, clean_tags
 
 
@@ -72,9 +72,14 @@ def test_secrets_do_not_become_parameters_or_tags():
     }
 
 
-@pytest.mark.parametrize("key", ["num_tokens", "class_token", "key_dim", "keys", "token_mixer", "same_key"])
+@pytest.mark.parametrize("key", ["num_tokens", "key_dim", "keys", "token_mixer"])
 def test_settings_that_only_look_like_secrets_are_shown(key: str):
     assert not is_secret(key)
+
+
+@pytest.mark.parametrize("key", ["class_token", "same_key"])
+def test_only_texts_are_secrets(key: str):
+    assert clean_params({key: True})[0] == {key: "true"}
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_patterns_find_shards_in_order(tmp_path):
         ("train-{0,0}.tar", DataError, "train-0.tar: named 2 times"),
         ("pipe:cat train-*", DataError, "no shard has such a name"),
         ("ftp://server/train.tar", ConfigError, "ftp:// is not supported"),
-        ("s3://me:secret@bucket/train.tar", ConfigError, "must not hold a user name or password"),
+        ("s3://me:secret@bucket/train.tar", ConfigError, "must not hold a user name, password or token"),
     ],
 )
 def test_a_pattern_that_cannot_be_used_is_refused(tmp_path, monkeypatch, pattern, error, reason):

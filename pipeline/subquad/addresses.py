@@ -1,0 +1,146 @@
+"""Secrets in addresses and settings: where they are, and the same text without them.
+
+Everything here takes a time that is linear in the text, whatever the text is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+HIDDEN = "***"
+
+_SECRET_WORDS = frozenset(
+    {
+        "auth",
+        "authorization",
+        "bearer",
+        "credential",
+        "credentials",
+        "jwt",
+        "key",
+        "pass",
+        "passcode",
+        "passphrase",
+        "passwd",
+        "password",
+        "pin",
+        "pw",
+        "pwd",
+        "secret",
+        "secrets",
+        "sig",
+        "signature",
+        "token",
+    }
+)
+"""Last words of the names of secrets. `tokens` is none: that is a number of tokens."""
+_SECRET_NAMES = frozenset({"odbc_connect", "sas", "accesskey", "apikey", "authtoken", "secretkey"})
+_NO_USERS = ("http", "https", "s3", "gs")
+"""Kinds of addresses in which a path may have an `@`, and a user name alone is a secret: a token often stands there."""
+
+_LOCAL = ("sqlite", "file", "driver")
+"""Kinds of addresses that name a file of this machine, and no server."""
+_LONGEST_NAME = 100
+_LONGEST_SCHEME = 40
+_MOST_ADDRESSES = 10_000
+"""In one text; one with more is hidden whole."""
+
+
+@lru_cache(maxsize=10_000)
+def is_secret(name: str) -> bool:
+    """Whether the name of a setting or of a part of a query says that a text under it is a secret.
+
+    `api_key`, `githubToken` and `X-Amz-Signature` do, `num_tokens`, `key_dim` and `tokenizer` do not.
+    """
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+    last = re.split(r"[^a-z0-9]+", words.rstrip("_.- "))[-1]
+    return last in _SECRET_WORDS or any(words.endswith(known) for known in _SECRET_NAMES)
+
+
+def mask(text: str) -> str:
+    """The text with `***` for user and password, and for secret values of queries, in every address that it has.
+
+    Where it cannot be told what is a password, more is hidden rather than less.
+    """
+    if text.count("://") > _MOST_ADDRESSES:
+        return HIDDEN
+    words = re.split(r"(\s+)", text)
+    for place, word in enumerate(words):
+        if "://" in word:
+            words[place] = _without_users(_without_values(word))
+    return "".join(words)
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A plain value with `***` for each secret in it: a text under a secret's name, and secrets of addresses."""
+    if isinstance(value, str):
+        return HIDDEN if value and is_secret(name) else mask(value)
+    if isinstance(value, Mapping):
+        return {key: without_secrets(inner, str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(inner, name) for inner in value]
+    return value
+
+
+def has_secret(address: str) -> bool:
+    """Whether an address holds a password, a secret value of a query or, in that of a server, a user name."""
+    before, marker, rest = address.partition("://")
+    if not marker:
+        return False
+    user = _user_of(_scheme_at_the_end(before), rest)
+    is_named = ":" in user or (user and _scheme_at_the_end(before) in _NO_USERS)
+    return bool(is_named) or _without_values(address) != address
+
+
+def _without_values(word: str) -> str:
+    """A word with `***` for the secret values of its query."""
+    segments = re.split(r"(?<=[?&;#])", word)
+    for place, segment in enumerate(segments):
+        name, equals, value = segment.partition("=")
+        end = value[-1:] if value.endswith(("?", "&", ";", "#")) else ""
+        if equals and value != end and is_secret(unquote(name[-_LONGEST_NAME:])):
+            segments[place] = f"{name}={HIDDEN}{end}"
+    return "".join(segments)
+
+
+def _without_users(word: str) -> str:
+    """A word with `***` for the user and password of each address in it."""
+    before, *pieces = word.split("://")
+    shown = [before]
+    for piece in pieces:
+        user = _user_of(_scheme_at_the_end(before), piece)
+        place = piece[len(user) :].removeprefix("@")
+        shown.append(f"{HIDDEN}@{place}" if user else piece)
+        before = piece
+    return "://".join(shown)
+
+
+def _scheme_at_the_end(text: str) -> str:
+    """`postgresql` of `"uri=postgresql+psycopg2`."""
+    return re.split(r"[^A-Za-z0-9+.-]", text[-_LONGEST_SCHEME:])[-1].partition("+")[0].lower()
+
+
+def _user_of(scheme: str, piece: str) -> str:
+    """What stands before the `@` of a server, password included; "" where there is none.
+
+    A password may have any character that its writer forgot to escape, so it ends at the last `@` that is possible.
+
+    Args:
+        piece: what follows `://`.
+    """
+    server = re.split(r"[/?#]", piece, maxsplit=1)[0]
+    before = piece.rpartition("@")[0]
+    host = server.rpartition("]")[2]  # without the colons of an IPv6 address
+    port = host.partition(":")[2]
+    if scheme in _LOCAL or before == HIDDEN:
+        return ""
+    if before and (scheme not in _NO_USERS or ":" in before):
+        return before
+    if "@" in server:
+        return server.rpartition("@")[0]
+    is_cut_off = port and not port.isdecimal()
+    return server if is_cut_off else ""
