@@ -188,8 +188,8 @@ def signed_rank(differences: np.ndarray) -> Chance:
     if not sizes.any():
         return Chance(1.0, 1, True)
     if len(np.unique(sizes)) == len(gaps) and sizes.all():
-        _, p_value = wilcoxon(gaps, method="exact")
-        return Chance(float(p_value), 2 ** len(gaps), True)
+        exact: Any = wilcoxon(gaps, method="exact")
+        return Chance(float(exact.pvalue), 2 ** len(gaps), True)
     signed = rankdata(sizes) * np.sign(gaps)
     return _permuted(signed[None], np.sum, "samples", 2 ** len(gaps), "two-sided")
 

@@ -14,6 +14,7 @@ _PERCENT = frozenset(
 _POINTS = frozenset({"rouge1", "rouge2", "rougeL", "rougeLsum"})
 """Fractions that papers print times 100, without a unit."""
 _WORDS = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "mean_average_precision": "mAP", "exact_match": "exact match"}
+_WORDS |= {"top5_accuracy": "top-5 accuracy"}
 _WORDS |= {"bits_per_byte": "bits per byte", "mae": "MAE", "rmse": "RMSE", "r2": "R²"}
 _WORDS |= {name: f"ROUGE-{name.removeprefix('rouge')}" for name in _POINTS}
 _FORMS = {"perplexity": ".2f", "bits_per_byte": ".3f"} | dict.fromkeys(_PERCENT | _POINTS, ".2f")

@@ -1,9 +1,9 @@
-"""Cross entropy of sequences or pairs; metrics from a confusion matrix that adds up exactly over batches and ranks.
+"""Cross entropy of sequences or pairs; metrics from counts by class, which add up exactly.
 
 Of a data set that labels positions, every labelled position of a batch is a case of its own; of others every sample
 that has a label.
 
-Letters: B batch, L length, C classes.
+Letters: B batch, L length, N cases, C classes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from subquad.errors import DataError
 from subquad.nn import Backbone, Batch, Task
 from subquad_plugins.classification import Config
 from subquad_plugins.numerics.tensors import check_fit, wide
+
+_FEW_CLASSES = 20
+"""With more of them the label may also be looked for among the five likeliest classes."""
 
 
 class Classification(Task):
@@ -59,46 +62,77 @@ class Classification(Task):
         return (batch["labels"] != NO_LABEL).sum()
 
     def sums(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`loss` () float64 and `confusion` (C, C) int64, rows the true class, columns the predicted one."""
-        labels = batch["labels"]
-        losses, labelled = self._losses(outputs, labels), labels != NO_LABEL
-        confusion = self._confusion(labels[labelled], outputs.argmax(-1)[labelled])
-        return {"loss": losses.double().sum(), "confusion": confusion}
+        """`loss` () float64, and what `_counts` gives."""
+        losses = self._losses(outputs, batch["labels"])
+        return {"loss": losses.double().sum(), **self._counts(self.per_sample(outputs, batch))}
 
     def metrics(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """`accuracy` and `macro_f1` as shares in [0, 1], and the mean `loss`; NaN where there was no case.
+        """`accuracy`, `macro_f1` and, of many classes, `top5_accuracy`, shares in [0, 1]; mean `loss`.
 
-        Macro F1 is the mean over classes that occur among labels or predictions.
+        NaN where there was no case. Macro F1 is the mean over classes that occur among labels or
+        predictions.
         """
-        confusion = sums["confusion"].double()
-        count = float(confusion.sum())
-        if not count:
-            return dict.fromkeys(("accuracy", "macro_f1", "loss"), math.nan)
-        true, named = confusion.sum(1), confusion.sum(0)
-        f1 = 2 * confusion.diagonal() / (true + named)
-        return {
-            "accuracy": float(confusion.trace()) / count,
-            "macro_f1": float(f1[true + named > 0].mean()),
-            "loss": float(sums["loss"]) / count,
-        }
+        count = int(sums["true"].sum()) or math.nan
+        return {**self._scores(sums), "loss": float(sums["loss"]) / count}
 
     def per_sample(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`predicted` and `label`, (B,) int64 each; of positions (B, L), `NO_LABEL` where there is no label."""
+        """`predicted` and `label`, (B,) int64 each; of positions (B, L), `NO_LABEL` without a label.
+
+        Of many classes also `top5_accuracy`, bool: whether the label is among the five likeliest.
+        """
         labels = batch["labels"]
-        return {"predicted": outputs.argmax(-1).masked_fill(labels == NO_LABEL, NO_LABEL), "label": labels}
+        nothing = labels == NO_LABEL
+        likeliest = outputs.argmax(-1)
+        rows = {"predicted": likeliest.masked_fill(nothing, NO_LABEL), "label": labels}
+        if self._has_top5:
+            among_five = _rank(outputs, labels) < 5
+            among_five |= likeliest == labels  # where outputs are NaN `argmax` may say so alone
+            rows["top5_accuracy"] = among_five & ~nothing
+        return rows
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
-        """`accuracy` and `macro_f1`."""
+        """All but the loss."""
         labels, predicted = kept["label"], kept["predicted"]
-        cases = [one[labels != NO_LABEL] for one in (labels, predicted)]
-        if not all(bool(((one >= 0) & (one < self.spec.num_classes)).all()) for one in cases):
-            raise ValueError(f"the answers are none of {self.spec.num_classes} classes")
-        found = self.metrics({"confusion": self._confusion(*cases), "loss": torch.tensor(math.nan)})
-        return {name: found[name] for name in ("accuracy", "macro_f1")}
+        for named in (labels, predicted):
+            cases = named[labels != NO_LABEL]
+            if not bool(((cases >= 0) & (cases < self.spec.num_classes)).all()):
+                raise ValueError(f"the answers are none of {self.spec.num_classes} classes")
+        right = (predicted == labels) & (labels != NO_LABEL)
+        if self._has_top5 and bool((right & ~kept["top5_accuracy"]).any()):
+            raise ValueError("the likeliest class is not among the five likeliest")
+        return self._scores(self._counts(kept))
 
-    def _confusion(self, labels: Tensor, predicted: Tensor) -> Tensor:
+    @property
+    def _has_top5(self) -> bool:
+        return self.spec.num_classes > _FEW_CLASSES
+
+    def _counts(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """int64, of what `per_sample` gives: `right`, `named` and `true`, (C,) each.
+
+        Of many classes also `top5` ().
+        """
+        labelled = rows["label"] != NO_LABEL
+        labels, predicted = rows["label"][labelled], rows["predicted"][labelled]
         classes = self.spec.num_classes
-        return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
+        counts = {
+            "right": torch.bincount(labels[labels == predicted], minlength=classes),
+            "named": torch.bincount(predicted, minlength=classes),
+            "true": torch.bincount(labels, minlength=classes),
+        }
+        if self._has_top5:
+            counts["top5"] = rows["top5_accuracy"][labelled].sum()
+        return counts
+
+    def _scores(self, counts: Mapping[str, Tensor]) -> dict[str, float]:
+        """From what `_counts` gives, in float64."""
+        right, true = counts["right"].double(), counts["true"].double()
+        either = true + counts["named"].double()
+        count = float(true.sum()) or math.nan
+        f1 = 2 * right / either
+        found = {"accuracy": float(right.sum()) / count, "macro_f1": float(f1[either > 0].mean())}
+        if self._has_top5:
+            found["top5_accuracy"] = float(counts["top5"]) / count
+        return found
 
     def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
         """`class`, the likeliest, (B,) int64, and `probabilities` (B, C); of positions (B, L) and (B, L, C).
@@ -121,3 +155,16 @@ class Classification(Task):
         options: dict[str, Any] = {"ignore_index": NO_LABEL, "label_smoothing": self.label_smoothing}
         losses = F.cross_entropy(wide(outputs).flatten(0, -2), labels.flatten(), reduction="none", **options)
         return losses.view(labels.shape)
+
+
+def _rank(outputs: Tensor, labels: Tensor) -> Tensor:
+    """How many classes are likelier than the label, of equal ones the first; (..., C) to (...).
+
+    A label whose output is NaN is behind all.
+    """
+    wide_outputs = wide(outputs)
+    place = labels.clamp_min(0)[..., None]
+    own = wide_outputs.gather(-1, place)
+    later = torch.arange(outputs.shape[-1], device=outputs.device) > place
+    behind = (wide_outputs < own) | ((wide_outputs == own) & later)
+    return outputs.shape[-1] - 1 - behind.sum(-1)
