@@ -10,11 +10,14 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from object_store import Asked, Bucket
+
+if TYPE_CHECKING:
+    from ranks import Ranks
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -68,6 +71,15 @@ def guard_seed(request: pytest.FixtureRequest) -> int:
 def guard_rows(request: pytest.FixtureRequest) -> int | None:
     """How many combinations an extended guard draws; None for all."""
     return request.config.getoption("--guard-rows")
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator["Ranks"]:
+    """Starts groups of training processes."""
+    from ranks import Ranks
+
+    with Ranks() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

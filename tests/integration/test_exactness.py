@@ -192,6 +192,20 @@ def test_three_ranks_go_on_bit_for_bit(small, tmp_path, mixer):
     assert read_result(killed)["test"] == read_result(whole)["test"]
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_first_step_that_is_skipped_on_the_device_leaves_nothing_behind(ticket, monkeypatch, optimizer):
+    """torch's fused sgd would go on from uninitialised memory."""
+    found = []
+    for sync_every in (1, 3):
+        run = ticket(f"train.optimizer={optimizer}", f"train.sync_every={sync_every}", "train.epochs=1")
+        monkeypatch.setattr(faults, "_FAULTS", [("nan", "loss", 1, "")])
+        faults._PASSED.clear()
+        assert run_here(run) == "finished"
+        assert read_result(run.folder)["skipped_steps"] == 1
+        found.append(losses(run.folder))
+    np.testing.assert_allclose(found[1][1:], found[0][1:], rtol=0, atol=1e-6)
+
+
 NORMED = """
 import torch
 from subquad.nn import TokenMixer

@@ -59,6 +59,7 @@ def evaluate(
             seen.append(indices)
             rows.append({name: value.cpu().numpy() for name, value in kept.items()})
     model.train(was_training)
+    group.reshard(model)
     if per_sample and any(group.gather(stopped)):  # before other collective calls
         raise EvaluationStopped
     metrics = dict(parts.task.metrics(_complete(group, sums)))

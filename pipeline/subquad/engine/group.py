@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 from subquad.errors import SubquadError
 from subquad.nn import Backbone
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 CPU = torch.device("cpu")
 Result = TypeVar("Result")
@@ -126,9 +130,20 @@ class Group:
 
     def make_whole(self, model: nn.Module) -> None:
         """Give each rank all parameters of a sharded model for good: only `forward` gathers them by itself."""
-        from torch.distributed.fsdp import FSDPModule
+        for part in _sharded_parts(model):
+            part.set_reshard_after_forward(False)
+            part.unshard()
 
-        for part in model.modules():
-            if isinstance(part, FSDPModule):
-                part.set_reshard_after_forward(False)
-                part.unshard()
+    def reshard(self, model: nn.Module) -> None:
+        """Take a sharded model apart again: after a forward pass without a backward pass a part of it stays whole.
+
+        Meanwhile it has other parameters than its optimiser, and writing to those has no effect on it.
+        """
+        for part in _sharded_parts(model):
+            part.reshard()
+
+
+def _sharded_parts(model: nn.Module) -> list[FSDPModule]:
+    """Who shards has imported what this asks for; for others the import would cost time."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    return [] if module is None else [part for part in model.modules() if isinstance(part, module.FSDPModule)]

@@ -54,10 +54,12 @@ def _parameter_rules(model: nn.Module) -> dict[nn.Parameter, ParameterRule]:
 
 def _groups(model: nn.Module, train: Train) -> list[dict[str, Any]]:
     """One group per rule, in the order in which rules appear; a single one where nobody asks for more."""
-    rules, grouped = _parameter_rules(model), dict[ParameterRule, list[nn.Parameter]]()
-    for parameter in model.parameters():
+    rules = _parameter_rules(model)
+    grouped = dict[ParameterRule, list[tuple[str, nn.Parameter]]]()
+    for name, parameter in model.named_parameters():  # torch keeps the names as `param_names`
         if parameter.requires_grad:
-            grouped.setdefault(rules.get(parameter, ParameterRule()), []).append(parameter)
+            rule = rules.get(parameter, ParameterRule())
+            grouped.setdefault(rule, []).append((name, parameter))
     return [
         {"params": members, "lr_scale": rule.lr_scale, "lr": train.lr * rule.lr_scale}
         | ({} if rule.weight_decay else {"weight_decay": 0.0})
@@ -87,6 +89,20 @@ def set_rates(optimizer: Optimizer, rates: Rates) -> None:
             group["betas"] = (rates.momentum, group["betas"][1])
         else:
             group["momentum"] = rates.momentum
+
+
+def begin_momentum(optimizer: Optimizer) -> None:
+    """Let SGD's momentum start at zero, which gives torch's first update.
+
+    Left to itself torch's fused form keeps whatever was in memory where the first update is
+    skipped on the device, and goes on from that.
+    """
+    for group in optimizer.param_groups:
+        if not group.get("momentum"):
+            continue
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
 
 
 Schedule = Callable[[int], Rates]

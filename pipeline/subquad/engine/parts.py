@@ -79,6 +79,8 @@ class Parts(ModelParts):
         selection: the split that is evaluated while training; None for a fixed number of epochs.
         average: of the parameters over updates, evaluated and kept in their place; None where none is wanted.
         start: what became of the weights it started from; None where there were none.
+        updated: names of the parameters that the optimiser has had a gradient of, before a resume
+            too: of these it must have state.
     """
 
     plan: Plan
@@ -88,6 +90,7 @@ class Parts(ModelParts):
     selection: Split | None = None
     average: Average | None = None
     start: dict[str, Any] | None = None
+    updated: set[str] = field(default_factory=set)
 
     def averaged(self) -> AbstractContextManager[object]:
         """The model as it is evaluated and kept: with the average of its weights, where there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,13 @@ from subquad.engine.tensors import (
     load_generators,
     load_model,
     load_optimizer,
+    missing_state,
     model_tensors,
     optimizer_tensors,
     seed_everything,
+    trained_parameters,
 )
-from subquad.errors import CheckpointError
+from subquad.errors import CheckpointError, TrainingFailed
 from subquad.experiment import Run, differences
 from subquad.runs import BEST, LAST, touching, write_json
 
@@ -90,12 +92,17 @@ def save(parts: Parts, progress: Progress) -> None:
     """Write a checkpoint; every rank must call it, the first one writes.
 
     It holds the experiment and its digest, so that it cannot be mistaken for another experiment's.
+
+    Raises:
+        TrainingFailed: a weight is not finite, or the optimiser lost state; nothing was written.
     """
     run, group = parts.run, parts.group
     group.share_buffers(parts.bare_model)
-    optimizer = optimizer_tensors(parts.bare_model, parts.optimizer)
+    optimizer = optimizer_tensors(parts.optimizer)
+    missing = missing_state(parts.optimizer, parts.updated, optimizer)
     if parts.average:
-        optimizer |= {f"{_TRAINED}{name}": one for name, one in model_tensors(parts.bare_model).items()}
+        weights = model_tensors(parts.bare_model)
+        optimizer |= {f"{_TRAINED}{name}": tensor for name, tensor in weights.items()}
     with parts.averaged():
         model = model_tensors(parts.bare_model)
     generators = group.gather(generator_states())
@@ -113,11 +120,35 @@ def save(parts: Parts, progress: Progress) -> None:
     def write() -> None:
         if group.first:
             content = Checkpoint(model, optimizer, states, state)
+            _check(parts, content, missing)
             run.mirror()  # before the checkpoint that counts its records
             checkpoint.write(run.checkpoints, progress.step, content)
             tidy(run, parts.train.keep_checkpoints, progress)
 
     group.together(write)
+
+
+def _check(parts: Parts, content: Checkpoint, missing: Sequence[str]) -> None:
+    """Refuse a checkpoint from which nothing good could go on.
+
+    Args:
+        missing: state that the optimiser should have.
+    """
+    step = content.state["progress"]["step"]
+    kept = "no checkpoint was written, earlier ones are intact"
+    if missing:
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        raise TrainingFailed(f"step {step}: the optimiser has lost its state: {missing[0]}{more}; {kept}")
+    names = [name for name, _ in trained_parameters(parts.optimizer)]
+    broken = [name for name in names if not content.model[name].isfinite().all()]
+    if parts.average:
+        trained = {name: content.optimizer[f"{_TRAINED}{name}"] for name in names}
+        broken += [name for name in names if name not in broken and not trained[name].isfinite().all()]
+    if broken:
+        listed = f"{broken[0]}{f' and {len(broken) - 1} more' if broken[1:] else ''}"
+        raise TrainingFailed(
+            f"step {step}: weights are not finite: {listed}; {kept}: lower train.lr, or set train.clip_norm"
+        )
 
 
 def tidy(run: Run, keep: int, progress: Progress) -> None:
@@ -176,7 +207,9 @@ def _restore(parts: Parts, found: Checkpoint) -> Progress:
         parts.average.restart()
         trained = {name: one for name, one in found.optimizer.items() if name.startswith(_TRAINED)}
         load_model(parts.bare_model, {name.removeprefix(_TRAINED): one for name, one in trained.items()})
-    load_optimizer(parts.bare_model, parts.optimizer, found.optimizer)
+    optimizer = {name: one for name, one in found.optimizer.items() if not name.startswith(_TRAINED)}
+    parts.updated.clear()
+    parts.updated.update(load_optimizer(parts.optimizer, optimizer))
     progress = _progress(state["progress"])
     parts.scaler.scale, parts.scaler.good_steps = progress.loss_scale, progress.scaler_good_steps
     if state["world_size"] == parts.group.world_size:

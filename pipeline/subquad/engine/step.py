@@ -19,9 +19,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from subquad.engine import faults
 from subquad.engine.feed import Micro
-from subquad.engine.optim import Rates, set_rates
+from subquad.engine.optim import Rates, begin_momentum, set_rates
 from subquad.engine.parts import Parts
-from subquad.engine.tensors import gathered
+from subquad.engine.tensors import gathered, trained_parameters
 
 
 class StepOutcome(NamedTuple):
@@ -199,6 +199,10 @@ def _update(parts: Parts, finite_loss: bool | Tensor, norm: Number, length: Tens
     if limit is not None and (isinstance(norm, Tensor) or norm + 1e-6 > limit):
         clip_grads_with_norm_(parts.parameters, limit, length, foreach=True)
     set_rates(optimizer, rates)
+    if len(parts.updated) < len(parts.parameters):
+        begin_momentum(optimizer)
+        named = trained_parameters(optimizer)
+        parts.updated.update(name for name, parameter in named if parameter.grad is not None)
     optimizer.step()
     if parts.average is not None:
         parts.average.update(finite)

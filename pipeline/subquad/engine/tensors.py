@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from subquad.errors import CheckpointError
+
+
+def trained_parameters(optimizer: Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
+    """What an optimiser updates, by canonical name, in the same order on every rank.
+
+    The objects are the optimiser's own. A sharded model has other ones while a forward pass has
+    its parameters gathered, so a walk over the model would not find their state.
+    """
+    for group in optimizer.param_groups:
+        yield from zip(group["param_names"], group["params"], strict=True)
 
 
 def _named_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -49,13 +59,35 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: _whole(tensor) for name, tensor in _named_state(model)}
 
 
-def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """Whole optimiser state, named `<parameter>/<state>`; scalars become 0-d tensors."""
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Whole optimiser state, named `<parameter>/<state>`; scalars become 0-d tensors.
+
+    Every rank must call it: for a sharded model each tensor is a collective call.
+    """
     found = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
+    for name, parameter in trained_parameters(optimizer):
+        state = optimizer.state.get(parameter, {})
+        for key in sorted(state):  # the order in which state was loaded may differ between ranks
+            value = state[key]
             found[f"{name}/{key}"] = _whole(value if isinstance(value, Tensor) else torch.tensor(value))
     return found
+
+
+def missing_state(optimizer: Optimizer, updated: Iterable[str], found: Iterable[str]) -> list[str]:
+    """What `optimizer_tensors` found too little, by name.
+
+    Args:
+        updated: names of parameters that the optimiser has had a gradient of. Of others it has
+            no state.
+        found: names of the tensors that were found.
+    """
+    held = set(found)
+    keys = {name.rpartition("/")[2] for name in held}
+    if not keys:
+        stateless = all(group.get("momentum") == 0 for group in optimizer.param_groups)  # sgd's
+        return [] if stateless else sorted(updated)
+    wanted = {f"{name}/{key}" for name in updated for key in keys}
+    return sorted(wanted - held)
 
 
 @torch.no_grad()
@@ -79,15 +111,28 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
-def load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser the state that `optimizer_tensors` took, whatever it held before."""
+def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> set[str]:
+    """Give an optimiser the state that `optimizer_tensors` took, whatever it held before.
+
+    Returns:
+        names of the parameters that have state.
+
+    Raises:
+        CheckpointError: there is state of a parameter that the optimiser does not update.
+    """
+    states = dict[str, dict[str, Tensor]]()
+    for name in sorted(tensors):
+        parameter_name, _, key = name.rpartition("/")
+        states.setdefault(parameter_name, {})[key] = tensors[name]
+    parameters = dict(trained_parameters(optimizer))
+    if unknown := sorted(states.keys() - parameters.keys()):
+        raise CheckpointError(f"the checkpoint has the optimiser's state of {unknown[0]}, which it does not update")
+    fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
-    groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
-    for name, parameter in model.named_parameters():
-        prefix = f"{name}/"
-        if state := {key.removeprefix(prefix): one for key, one in tensors.items() if key.startswith(prefix)}:
-            fused = bool(groups[parameter].get("fused"))
-            optimizer.state[parameter] = {key: _placed(key, value, parameter, fused) for key, value in state.items()}
+    for name, state in states.items():
+        parameter = parameters[name]
+        optimizer.state[parameter] = {key: _placed(key, value, parameter, fused) for key, value in state.items()}
+    return set(states)
 
 
 def _placed(key: str, value: Tensor, parameter: nn.Parameter, fused: bool) -> Tensor:
@@ -102,7 +147,9 @@ def _like(value: Tensor, tensor: Tensor) -> Tensor:
         from torch.distributed.tensor import distribute_tensor
 
         sharded = cast("Any", tensor)
-        return distribute_tensor(value.to(tensor.device), sharded.device_mesh, sharded.placements)
+        # Every rank has the whole value and takes its own part: no collective call.
+        placed = sharded.device_mesh, sharded.placements
+        return distribute_tensor(value.to(tensor.device), *placed, src_data_rank=None)
     return value.to(tensor.device)
 
 

@@ -1,0 +1,146 @@
+"""FSDP2: whole checkpoints at every step, and runs that go on after any kill as if nothing had happened.
+
+The small run has 26 steps: evaluations at 13 and 26, plain saves at each fifth step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import states
+from states import losses
+
+from subquad.runs import read_result
+
+SAVED = [5, 10, 13, 15, 20, 25, 26]
+SETTINGS = ("train.epochs=2", "train.checkpoint_every_steps=5", "train.keep_checkpoints=20")
+KILLS = {
+    "after an evaluation": ("kill@step:15",),
+    "after a plain save": ("kill@step:12",),
+    "before the first save": ("kill@step:4",),
+    "twice in a row": ("kill@step:17", "kill@step:4"),
+}
+ODD = """
+import torch
+from subquad.nn import TokenMixer
+from subquad.plugin import Facts, MixerConfig
+
+
+class Odd(TokenMixer):
+    Config = MixerConfig
+    facts = Facts(stateful=True)
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(site.dim)
+        self.value = torch.nn.Linear(site.dim, site.dim)
+        self.again = torch.nn.Linear(site.dim, site.dim, bias=False)
+        self.again.weight = self.value.weight
+        self.frozen = torch.nn.Parameter(torch.eye(site.dim), requires_grad=False)
+        self.unused = torch.nn.Parameter(torch.zeros(2, 3))
+
+    def forward(self, x, *, keep=None, carry=None):
+        x = self.norm(x.transpose(1, 2)).transpose(1, 2)
+        return self.value(self.again(x) @ self.frozen).cumsum(1)
+"""
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """A mixer with tied, frozen and unused weights, and buffers that differ over ranks."""
+    (tmp_path / "odd.py").write_text(ODD)
+    return f"mixer={tmp_path / 'odd.py'}:Odd"
+
+
+def on(run, workers, strategy):
+    """The run with other processes."""
+    resources = run.experiment.resources.model_copy(update={"workers": workers, "strategy": strategy})
+    return replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
+
+
+def train(ranks, run, kills=(), going_on=None):
+    """Train a run on the ranks it asks for, kill it, and go on with it."""
+    for fault in (*kills, ""):
+        resources = run.experiment.resources
+        ended = ranks.train(run, resources.workers, fault)
+        assert {one.code for one in ended} == {-9 if fault else 0}, ended[0]
+        run = going_on or run
+    assert read_result(run.folder)["status"] == "finished"
+    return run.folder
+
+
+def same(killed, whole):
+    """Every checkpoint of both runs, tensor by tensor, and the result."""
+    assert states.steps(killed) == states.steps(whole) == SAVED
+    names = states.state(whole, SAVED[0]).keys()
+    for step in SAVED:
+        expected = states.state(whole, step)
+        assert expected.keys() == names, f"step {step} of an undisturbed run"
+        assert states.unequal(states.state(killed, step), expected) == [], f"step {step}"
+        assert states.numbers(killed, step) == states.numbers(whole, step)
+    assert read_result(killed)["test"] == read_result(whole)["test"]
+
+
+def sharded(ticket, workers, *more):
+    return ticket("resources.strategy=fsdp2", f"resources.workers={workers}", *SETTINGS, *more)
+
+
+@pytest.mark.ci
+def test_a_sharded_run_goes_on_after_kills(ranks, ticket, odd):
+    settings = (odd, "train.ema_decay=0.9")
+    whole = train(ranks, sharded(ticket, 2, *settings))
+    kills = (*KILLS["after an evaluation"], "kill@step:4", "kill@step:2")  # of each process
+    same(train(ranks, sharded(ticket, 2, *settings), kills), whole)
+    optimizer = {name.removeprefix("optimizer:") for name in states.state(whole, 13)}
+    assert "blocks.0.mixer.value.weight/exp_avg" in optimizer
+    assert "head.weight/exp_avg_sq" in optimizer
+    assert not any(name.startswith("blocks.0.mixer.unused/") for name in optimizer)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize(("workers", "more"), [(2, ()), (3, ()), (3, ("train.ema_decay=0.9",))])
+def test_a_sharded_run_goes_on_after_any_kill(ranks, ticket, workers, kill, more):
+    whole = train(ranks, sharded(ticket, workers, *more))
+    same(train(ranks, sharded(ticket, workers, *more), KILLS[kill]), whole)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("train.optimizer=radam", "train.micro_batch=3"),
+        ("train.optimizer=sgd", "train.beta1=0"),
+        ("train.optimizer=sgd", "train.activation_checkpointing=true"),
+        ("train.optimizer=adam", "train.precision=bf16", "train.schedule=one-cycle"),
+        ("train.precision=fp16",),
+    ],
+)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_other_optimizers_and_precisions_go_on_too(ranks, ticket, workers, more):
+    kills = (*KILLS["after an evaluation"], *KILLS["after a plain save"])
+    whole = train(ranks, sharded(ticket, workers, *more))
+    same(train(ranks, sharded(ticket, workers, *more), kills), whole)
+
+
+WAYS = [(1, "ddp"), (2, "ddp"), (2, "fsdp2"), (3, "ddp"), (3, "fsdp2")]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kill", ["after an evaluation", "after a plain save"])
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(WAYS, 2)))
+def test_another_number_of_ranks_goes_on_up_to_rounding(ranks, ticket, before, after, kill):
+    settings = ("train.precision=fp64", "backbone.params.dropout=0.0", "train.ema_decay=0.9", *SETTINGS)
+    whole = train(ranks, on(ticket(*settings), *after))
+    run = ticket(*settings)
+    killed = train(ranks, on(run, *before), KILLS[kill], on(run, *after))
+    np.testing.assert_allclose(losses(killed), losses(whole), rtol=0, atol=1e-9)
+    for step in SAVED:
+        expected, found = states.state(whole, step), states.state(killed, step)
+        tensors = [name for name in expected if not name.startswith("rng:")]
+        assert {name for name in found if not name.startswith("rng:")} == set(tensors)
+        for name in tensors:
+            np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-6, err_msg=name)

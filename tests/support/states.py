@@ -1,0 +1,59 @@
+"""What a run's checkpoints hold, to be compared tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from subquad.runs import read_records
+
+FILES = ("model", "optimizer", "rng")
+
+
+def steps(run: Path) -> list[int]:
+    """Steps of its checkpoints, oldest first."""
+    return sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+
+
+def state(run: Path, step: int) -> dict[str, Tensor]:
+    """Every tensor of a checkpoint, by `<file>:<name>`."""
+    folder = run / "checkpoints" / f"step-{step:08d}"
+    found = {}
+    for file in FILES:
+        tensors = load_file(folder / f"{file}.safetensors")
+        found |= {f"{file}:{name}": tensor for name, tensor in tensors.items()}
+    return found
+
+
+def numbers(run: Path, step: int) -> dict[str, Any]:
+    """The generators' states that are no tensors, and where the run stood, without times."""
+    text = (run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text()
+    told = json.loads(text)
+    return {"rng": told["rng"], "progress": {**told["progress"], "seconds": 0.0}}
+
+
+def unequal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[str]:
+    """Names whose tensors are not the same, bit for bit."""
+    common = first.keys() & second.keys()
+    found = [*(first.keys() ^ second.keys())]
+    found += [name for name in common if not _same(first[name], second[name])]
+    return sorted(found)
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    """NaN is like NaN: a checkpoint may hold a buffer that was never a number."""
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        return False
+    return torch.equal(first.contiguous().view(-1).view(torch.uint8), second.contiguous().view(-1).view(torch.uint8))
+
+
+def losses(run: Path) -> np.ndarray:
+    """The loss of each step that was logged."""
+    return np.array([record.metrics["loss"] for record in read_records(run) if record.kind == "train"])
