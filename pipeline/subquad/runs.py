@@ -4,7 +4,7 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     experiment.yaml                the experiment, fully resolved (a study: study.yaml)
     environment.json               versions, plugin distributions, hardware, git commit
     metrics.jsonl                  one `Record` a line
-    attempts.jsonl                 one line for each start: attempt, step it started from, time, process
+    attempts.jsonl                 one line for each start: step it started from, processes, threads, time
     checkpoints/step-00001200/     see `subquad.engine.checkpoint`
     best.json  last.json           which step, with its metrics
     result.json                    written once, at the end

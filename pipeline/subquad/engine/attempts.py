@@ -10,11 +10,11 @@ import platform
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,14 @@ class Attempt:
         from_step: step it went on from.
         launch: the start of the driver; a restart by hand is another one.
         world_size: number of ranks.
+        threads: of torch on each rank. They decide how sums are cut, so the last bits of a loss.
     """
 
     attempt: int
     from_step: int
     launch: str
     world_size: int
+    threads: int
 
 
 _ATTEMPT = TypeAdapter(Attempt)
@@ -97,7 +99,7 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
             f"(resources.max_failures: {limit}); the newest error: {error}"
         )
     number = max([newest, *(one.attempt for one in earlier)]) + 1
-    attempt = Attempt(number, step, run.launch, group.world_size)
+    attempt = Attempt(number, step, run.launch, group.world_size, torch.get_num_threads())
 
     def record() -> list[str]:
         if not group.first:
@@ -109,7 +111,7 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
         about = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
         append_line(run.folder / ATTEMPTS, {**asdict(attempt), **about})
         told = [f"{name} was damaged, and is written again" for name in damaged]
-        return [*told, *_record_environment(run, attempt.attempt)]
+        return [*told, *_rounded(earlier, attempt), *_record_environment(run, attempt.attempt)]
 
     return attempt.attempt, group.together(record)
 
@@ -120,6 +122,19 @@ def _begun(run: Run) -> tuple[int, int, str]:
     reached = max((one.step for one in records), default=0)
     error = _newest_error(run.folder) or f"none was written: a process was killed after step {reached}"
     return place.attempt, max(checkpoint.finished_steps(run.checkpoints), default=0), error
+
+
+def _rounded(earlier: Sequence[Attempt], now: Attempt) -> list[str]:
+    """A line where an attempt cannot give the last bits that the one whose checkpoint it goes on from would have."""
+    got_on = [one for one, after in pairwise([*earlier, now]) if after.from_step > one.from_step]
+    if not got_on:
+        return []
+    before, changed = got_on[-1], list[str]()
+    if now.world_size != before.world_size:
+        changed.append(f"resources.workers {now.world_size} instead of {before.world_size}")
+    if now.threads != before.threads:
+        changed.append(f"{now.threads} threads of each worker (resources.cpus_per_worker) instead of {before.threads}")
+    return [f"goes on with {' and '.join(changed)}: equal up to rounding, not bit for bit"] if changed else []
 
 
 def _is_damaged(path: Path) -> bool:
@@ -163,7 +178,6 @@ def _environment(run: Run) -> dict[str, Any]:
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "plugins": [plugin_facts(one) for one in run.plugins],
         "cpus": os.cpu_count(),
-        "torch_threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "git": None if commit is None else {"commit": commit, "dirty": bool(_git("status", "--porcelain"))},
     }

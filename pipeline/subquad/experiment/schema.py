@@ -162,7 +162,11 @@ class Resources(Config):
     workers: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)] = param(
         1, meaning="training processes; 1..4: as many of these as there is room for, more or fewer when that changes"
     )
-    cpus_per_worker: float = param(1.0, meaning="CPU cores Ray reserves for each worker", gt=0)
+    cpus_per_worker: float = param(
+        1.0,
+        meaning="CPU cores Ray reserves for each worker, and threads of each on a CPU: other ones change the last bits",
+        gt=0,
+    )
     gpus_per_worker: float = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
     strategy: Literal["ddp", "fsdp2"] = param("ddp", meaning="replicate the model, or shard it")
     find_unused_parameters: bool | None = param(

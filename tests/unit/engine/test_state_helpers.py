@@ -74,7 +74,7 @@ def test_records_survive_a_round_trip():
 
 def test_attempts_count_failures_at_one_place_in_one_launch(tmp_path):
     for number, (step, launch) in enumerate([(0, "a"), (0, "b"), (0, "b"), (7, "b"), (7, "b")], start=1):
-        append_line(tmp_path / ATTEMPTS, vars(Attempt(number, step, launch, 1)))
+        append_line(tmp_path / ATTEMPTS, vars(Attempt(number, step, launch, 1, 1)))
     with (tmp_path / "attempts.jsonl").open("a") as stream:
         stream.write('{"torn')
     found = attempts.read(tmp_path)
@@ -175,8 +175,8 @@ def test_of_equal_evaluations_the_one_with_the_lower_loss_is_best():
 def test_what_a_newer_version_added_is_passed_over(tmp_path):
     record = Record(kind="eval", step=3, epoch=1.0, seconds=2.0, time=0.0, metrics={"loss": math.nan, "accuracy": 0.5})
     append_line(tmp_path / METRICS, {**vars(record), "colour": "blue"})
-    append_line(tmp_path / ATTEMPTS, {**vars(Attempt(4, 2, "one", 1)), "colour": "blue"})
+    append_line(tmp_path / ATTEMPTS, {**vars(Attempt(4, 2, "one", 1, 1)), "colour": "blue"})
     (found,) = read_records(tmp_path)
     assert (found.step, found.metrics["accuracy"], math.isnan(found.metrics["loss"])) == (3, 0.5, True)
-    assert attempts.read(tmp_path) == [Attempt(4, 2, "one", 1)]
+    assert attempts.read(tmp_path) == [Attempt(4, 2, "one", 1, 1)]
     assert _progress({"step": 7, "colour": "blue"}) == Progress(step=7)
