@@ -42,7 +42,7 @@ DIAGNOSIS = "diagnosis.json"
 BEST, LAST, CHECKPOINTS, PREDICTIONS = "best.json", "last.json", "checkpoints", "predictions.safetensors"
 PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cells"
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
-TRIALS, FINAL = "trials", "final"
+TRIALS, FINAL, WINNERS = "trials", "final", "best"
 OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
 
 _CHECK = "check"

@@ -88,6 +88,24 @@ def test_a_search_ends_with_the_winners_on_the_test_split(study, tmp_path, capsy
     assert all(Path(one["run"]).parent == search / "final" / "cells" for one in ledger)
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("rows", ["agf, {name: agf, label: long}", "{name: agf, label: long}, agf"])
+def test_verify_names_a_final_run_that_is_not_its_candidates_winner(study, tmp_path, capsys, rows):
+    assert main(tune(f"matrix.mixer=[{rows}]", "--budget", "2-trials", "--final-seeds", "1")) == 0
+    search = only_search(tmp_path)
+    assert main(["verify", str(search)]) == 0
+    best = search / "best" / "agf.yaml"
+    best.write_text(best.read_text().replace("lr: ", "lr: 1"))
+    capsys.readouterr()
+    for folder in (search, search / "final"):
+        assert main(["verify", str(folder)]) == 1
+        (wrong,) = [line for line in capsys.readouterr().out.splitlines() if "WRONG" in line]
+        assert wrong.endswith("agf-seed0: WRONG: trained with other settings than the winner of agf, best/agf.yaml")
+    best.unlink()
+    assert main(["verify", str(search)]) == 1
+    assert "WRONG: best/agf.yaml is missing: which trial won is not known" in capsys.readouterr().out
+
+
 def curves(search: Path, candidate: str) -> list[list[tuple[int, float]]]:
     return [
         [(one.step, one.metrics["accuracy"]) for one in read_records(run) if one.kind == "eval"]

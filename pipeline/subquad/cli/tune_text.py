@@ -21,8 +21,7 @@ from subquad.experiment import load_study
 from subquad.experiment.settings import shorten
 from subquad.report import ReportDocument, Table, print_cells
 from subquad.report.search import point_text, print_candidates, untuned
-from subquad.runs import json_value
-from subquad.search.folder import BEST
+from subquad.runs import WINNERS, json_value
 from subquad.search.materials import Timing
 from subquad.search.plots import PLOTS
 from subquad.search.prepare import Prepared, estimate, prepare
@@ -184,7 +183,7 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
         _line(console, f"not drawn: {text}")
     folder = Path(ended.summary["folder"])
     _line(console, f"search  {short(folder)} (tables and pictures: subquad report {short(folder)})")
-    for path in sorted((folder / BEST).glob("*.yaml")) if ended.final else ():
+    for path in sorted((folder / WINNERS).glob("*.yaml")) if ended.final else ():
         _line(console, f"best    {short(path)} (runs as it is: subquad train {short(path)})")
     if ended.drawn.files:
         _line(console, f"plots   {len(ended.drawn.files)} pictures in {short(folder / PLOTS)}")

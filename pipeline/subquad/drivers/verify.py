@@ -16,6 +16,7 @@ from subquad.engine import checkpoint
 from subquad.engine.parts import build_dataset, build_task
 from subquad.errors import CheckpointError, RunError, UserError
 from subquad.experiment import Run, load_study
+from subquad.experiment.axes import plain_label
 from subquad.nn import Task
 from subquad.runs import (
     CELLS,
@@ -26,6 +27,7 @@ from subquad.runs import (
     SEARCH,
     STUDY,
     TRIALS,
+    WINNERS,
     is_run,
     is_study,
     parse_object,
@@ -98,11 +100,29 @@ def _verified(folder: Path, run: Run | None = None) -> Verified:
         with touching(path):
             result = parse_object(path.read_bytes()) if path.exists() else None
         more, words = _unfinished(run) if result is None else _finished(run, result)
+        faults += _of_another(run)
     except (UserError, ValueError, KeyError, TypeError) as error:
         reason = str(error) if isinstance(error, UserError | ValueError) else repr(error)
         said = reason if isinstance(error, UserError) else f"{RESULT} cannot be believed: {reason}"
         return Verified(str(folder), (said,))
     return Verified(str(folder), (*faults, *more), words)
+
+
+def _of_another(run: Run) -> list[str]:
+    """Whether a run of a search's final study is not its candidate's winner, which lies in best/."""
+    final, cell = run.folder.parent.parent, run.folder.name
+    seed = run.experiment.train.seed
+    if final.name != FINAL or not (final.parent / SEARCH).exists():
+        return []
+    part = plain_label("seed", seed)
+    candidate = run.experiment.name if cell == part else cell.removesuffix(f"-{part}")
+    best = f"{WINNERS}/{candidate}.yaml"
+    if not (final.parent / best).exists():
+        return [f"{best} is missing: which trial won is not known"]
+    winners = load_study(str(final.parent / best)).runs
+    if run.digest in {winner.digest for winner in winners if winner.experiment.train.seed == seed}:
+        return []
+    return [f"trained with other settings than the winner of {candidate}, {best}"]
 
 
 def _unfinished(run: Run) -> tuple[list[str], str]:

@@ -54,13 +54,6 @@ class Choice:
     origin: Origin
     named_by: tuple[str, ...] = ()
 
-    def answers(self, given: Any) -> bool:
-        """Whether a `when` means this choice: by its label, its value, or the name of its plugin, long or short."""
-        plugin = self.value.get("name", "") if isinstance(self.value, dict) else ""
-        names = [self.label, self.value, *([plugin, plugin.rpartition(":")[2]] if plugin else [])]
-        numbers = [type(one) for one in (given, self.value) if type(one) in (int, float)]
-        return any(name == given and (type(name) is type(given) or len(numbers) == 2) for name in names)
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -86,6 +79,13 @@ class Axis:
     def known(self) -> tuple[Choice, ...]:
         return (*self.choices, *self.former)
 
+    def meant(self, given: Any) -> list[str]:
+        """Labels of the choices that a `when` means: the one with this label, else those with this plain value."""
+        named = [choice.label for choice in self.known if choice.label == given]
+        if named or self.is_component:
+            return named
+        return [choice.label for choice in self.known if _same(choice.value, given)]
+
     def owns(self, path: KeyPath) -> bool:
         """Whether setting `path` would make this axis' labels say something untrue."""
         if not self.is_component:
@@ -93,6 +93,12 @@ class Axis:
             return path[:shared] == self.path[:shared]
         named_by = {(*self.path, "params", name) for one in self.choices for name in one.named_by}
         return path in (self.path, (*self.path, "name"), *named_by)
+
+
+def _same(value: Any, given: Any) -> bool:
+    """Whether two plain values are the same: 1 and 1.0 are, 1 and true are not."""
+    numbers = all(type(number) in (int, float) for number in (value, given))
+    return value == given and (numbers or type(value) is type(given))
 
 
 def axis_path(key: str) -> KeyPath:

@@ -38,6 +38,9 @@ from subquad.storage import checkpoints_at, store_copy
 Resolve = Callable[..., Resolved]
 """`subquad.registry.resolve`, or something with its signature."""
 
+_CALLED = ("label", "axes", "labels", "launch", "is_trial")
+"""What a run is called; it travels as it is."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -50,6 +53,7 @@ class Run:
         mixers: plugin and parameters of each entry of the experiment's `mixers`.
         label: names it within a study, and its folder there; for a single experiment the experiment's name.
         axes: its choice on each axis of a study: a component's label, else the value.
+        labels: the label of that choice: a `when` of them all means this run alone.
         place: its folder; None until it is made.
         launch: names the start of the driver that works on it; a restart by hand is another one.
         data_root: folder for prepared data; None: that of the process that uses them, `storage.data_root()`.
@@ -68,6 +72,7 @@ class Run:
     label: str
     mixers: tuple[tuple[Resolved, Config], ...] = ()
     axes: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     place: Path | None = None
     launch: str = ""
     data_root: Path | None = None
@@ -144,7 +149,7 @@ class Run:
             "sources": {names[path].name: dict(vars(source)) for path, source in self.sources.items()},
             "plugins": [plugin_facts(one) for one in self.plugins],
             "place": None if self.place is None else str(self.place),
-            **{name: getattr(self, name) for name in ("label", "axes", "launch", "is_trial")},
+            **{name: getattr(self, name) for name in _CALLED},
         }
 
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[dict[str, Any]]]:
@@ -167,7 +172,7 @@ class Run:
         return replace(
             check(Experiment.model_validate(plain["experiment"]), resolve=resolve_here),
             place=None if plain["place"] is None else path_at(plain["place"]),
-            **{name: plain[name] for name in ("label", "axes", "launch", "is_trial")},
+            **{name: plain[name] for name in _CALLED},
         )
 
 

@@ -131,7 +131,8 @@ def _study(asked: StudyFile, source: str, cwd: Path, resolve: Resolve) -> Study:
             raise type(error)(f"{error} (run {label})") from error
         base = asked.base_label(combination)
         if base is None or not _is_base(run, found.get(base), combination):
-            found[label] = replace(run, label=label, axes=asked.coordinates(combination))
+            labels = {key: choice.label for key, choice in combination.items()}
+            found[label] = replace(run, label=label, axes=asked.coordinates(combination), labels=labels)
     runs = tuple(found.values())
     return Study(runs[0].experiment.name, False, runs, study_text(asked, runs, cwd), source, asked.match)
 

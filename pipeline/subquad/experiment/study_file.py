@@ -209,6 +209,7 @@ def read_study(layers: Sequence[Tree], overrides: Sequence[Setting], resolve: Re
     _refuse_same_labels(cases)
     axes = _with_cases(axes, [case for case in cases if case.label], marks)
     exclude = [_when(item, axes, path, tree.marks) for tree, path, item in _items(layers, "exclude", "seed: 0")]
+    axes, exclude = _without_idle_cases(axes, exclude)
     everywhere = tuple(one for one in own if one.path[0] not in ("name", "format"))
     study = StudyFile(
         base=overlay(base, [one for one in own if one not in everywhere]),
@@ -305,6 +306,19 @@ def _with_cases(axes: Sequence[Axis], cases: Sequence[StudyCase], marks: Marks) 
     return (*others[:place], Axis(CASE, (CASE,), tuple(chosen), tuple(former)), *others[place:])
 
 
+def _without_idle_cases(axes: tuple[Axis, ...], exclude: list[When]) -> tuple[tuple[Axis, ...], list[When]]:
+    """Without the axis of labelled cases, where none of them is asked for: the study is as if it had none."""
+    cases = _axis(axes, CASE)
+    if cases is None or [choice.label for choice in cases.choices] != [BASE]:
+        return axes, exclude
+    others = list[When]()
+    for when in exclude:
+        labels = dict(when.labels)
+        if BASE in labels.pop(CASE, (BASE,)):
+            others.append(replace(when, labels=labels))
+    return tuple(axis for axis in axes if axis is not cases), others
+
+
 def _items(layers: Sequence[Tree], key: str, example: str) -> list[tuple[Tree, KeyPath, Any]]:
     """The entries of a list of all files, with the file and the place of each."""
     found: list[tuple[Tree, KeyPath, Any]] = []
@@ -369,7 +383,7 @@ def _when(item: Any, axes: Sequence[Axis], path: KeyPath, marks: Marks) -> When:
         if axis is None:
             hint = suggest_key((*path, key), {path: tuple(axis.key for axis in axes)})
             raise problem((*path, key), f"no such axis{hint}", marks)
-        wanted = given if isinstance(given, list) and not any(one.answers(given) for one in axis.known) else [given]
+        wanted = given if isinstance(given, list) and not axis.meant(given) else [given]
         found = [_labels(axis, value, (*path, key), marks) for value in wanted]
         labels[axis.key] = tuple(label for some in found for label in some)
         if not wanted:
@@ -378,7 +392,7 @@ def _when(item: Any, axes: Sequence[Axis], path: KeyPath, marks: Marks) -> When:
 
 
 def _labels(axis: Axis, value: Any, path: KeyPath, marks: Marks) -> list[str]:
-    found = [choice.label for choice in axis.known if choice.answers(value)]
+    found = axis.meant(value)
     if not found:
         there = ", ".join(shown_key(choice.label) for choice in axis.known[:10])
         raise problem(path, f"got {shown(value)}, matches no run; there is {there}", marks)
@@ -394,8 +408,6 @@ def _selected(axes: tuple[Axis, ...], select: Any, marks: Marks) -> tuple[Axis, 
     found = list[Axis]()
     for axis in axes:
         labels = when.labels.get(axis.key, tuple(one.label for one in axis.choices))
-        given = next((value for key, value in select.items() if axis_path(key) == axis.path), labels)
-        labels = [one for one in labels if one in given] or labels  # a label means itself, not others of its plugin
         chosen = tuple(one for label in dict.fromkeys(labels) for one in axis.known if one.label == label)
         found.append(replace(axis, choices=chosen, former=tuple(one for one in axis.known if one not in chosen)))
     return tuple(found)

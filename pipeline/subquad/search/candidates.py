@@ -8,7 +8,7 @@ from typing import Any
 
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
-from subquad.experiment.axes import CASE, axis_path, plain_label
+from subquad.experiment.axes import CASE, axis_path
 from subquad.experiment.settings import KeyPath, Origin, Setting
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.search.materials import Timing
@@ -23,7 +23,7 @@ class Candidate:
     """One thing that is tuned.
 
     Attributes:
-        label: names it and its folder: the cell's label without the seed; of a single experiment its name.
+        label: names it and its folder: the labels of its cell, joined; of a single experiment its name.
         axes: the cell's coordinates without the seed.
         run: its experiment, with the first seed of the study.
         goal: the task's own metric, on the validation split, and the search's second objective.
@@ -62,7 +62,8 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     """The candidates of a study in the order of its cells; of a single experiment itself.
 
     Raises:
-        ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, or it has `vary`.
+        ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, it has `vary`, or two
+            candidates have one label.
     """
     _refuse_protocols(study)
     _refuse_varied(study)
@@ -70,35 +71,20 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         _refuse_rules_of_seeds(study)
     first: dict[str, Run] = {}
     for run in study.runs:
-        first.setdefault(repr(without_seed(run)), run)
-    runs = list(first.values())
-    labels = [_label(run) or study.name for run in runs]
-    unique = len({label.lower() for label in labels}) == len(labels)
-    return tuple(
-        Candidate(label if unique else run.label, without_seed(run), run, Goal(run.goal.metric, run.goal.mode, cost))
-        for label, run in zip(labels, runs, strict=True)
-    )
+        first.setdefault(repr(cell_of(run)), run)
+    candidates = list[Candidate]()
+    for run in first.values():
+        label = "-".join(cell_of(run).values()) or study.name
+        if label.lower() in {candidate.label.lower() for candidate in candidates}:
+            raise ConfigError(f"two candidates have the label {label}; give their values other labels")
+        axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
+        candidates.append(Candidate(label, axes, run, Goal(run.goal.metric, run.goal.mode, cost)))
+    return tuple(candidates)
 
 
-def without_seed(run: Run) -> dict[str, Any]:
-    """Its choice on each axis but that of the seed."""
-    return {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
-
-
-def _label(run: Run) -> str:
-    """The cell's label without its seed's part; whole where that part has a label of its own."""
-    keys = list(run.axes)
-    place = next((number for number, key in enumerate(keys) if axis_path(key) == SEED), None)
-    if place is None:
-        return run.label
-    part = plain_label(keys[place], run.axes[keys[place]])
-    if run.label == part:
-        return ""
-    if place == len(keys) - 1 and run.label.endswith(f"-{part}"):
-        return run.label.removesuffix(f"-{part}")
-    if place == 0 and run.label.startswith(f"{part}-"):
-        return run.label.removeprefix(f"{part}-")
-    return run.label.replace(f"-{part}-", "-") if run.label.count(f"-{part}-") == 1 else run.label
+def cell_of(run: Run) -> dict[str, str]:
+    """The label of its choice on each axis but that of the seed: by these a candidate is known."""
+    return {key: label for key, label in run.labels.items() if axis_path(key) != SEED}
 
 
 def _refuse_varied(study: Study) -> None:

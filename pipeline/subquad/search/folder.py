@@ -39,7 +39,7 @@ from subquad.runs import (
 )
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
 
-BEST, BUDGETS = "best", "budgets.json"
+BUDGETS = "budgets.json"
 PUT_BACK = "put it back as it was, or start a new search"
 _SEED = "seed-"
 

@@ -10,6 +10,7 @@ from typing import Any
 from subquad.drivers.executor import Executor
 from subquad.errors import ConfigError, UserError
 from subquad.search.candidates import Candidate
+from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.materials import Materials
 from subquad.search.search import Search
@@ -82,6 +83,7 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
         UserError: what cannot work, in one line.
     """
     settings, study = search.settings, search.study
+    check_final(search)
     for one in search.candidates:
         search.sampler(one)
         search.pruner(one)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,17 +10,13 @@ from typing import Any
 
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
-from subquad.drivers.folder import begin, exclusive, reopen
+from subquad.drivers.folder import exclusive
 from subquad.drivers.progress import Display
 from subquad.drivers.signals import listening
-from subquad.errors import RunError
-from subquad.experiment import Study, load_study, load_text
-from subquad.experiment.axes import axis_path
-from subquad.experiment.canonical import to_yaml
-from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import FINAL, STUDY, SUMMARY, is_study, write_json, write_text
-from subquad.search.candidates import SEED, Candidate
-from subquad.search.folder import BEST, Trials, place_of
+from subquad.experiment import Study
+from subquad.runs import FINAL, SUMMARY, is_study, write_json
+from subquad.search.final import Winners, begin_final, same_winners
+from subquad.search.folder import Trials, place_of
 from subquad.search.plots import PLOTS, Drawn, Pictured, draw
 from subquad.search.prepare import Prepared
 from subquad.search.pruner import judge
@@ -31,9 +27,6 @@ from subquad.search.trial import Trial, winner_of
 from subquad.storage import checkpoints_of, remove_tree, store_copy
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary as Tracked
-
-Winners = Mapping[str, Trial]
-"""The best trial of each candidate that has one, by label."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,7 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor, kee
     winners = _winners(search, trials)
     if not winners:
         return Ended(summary, 0, drawn=drawn)
-    study = _final_study(search, folder, winners)
+    study = begin_final(search, folder, winners)
     watch.final(study)
     outcome = drive(study, watch.display, executor, watch.report)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
@@ -136,7 +129,7 @@ def _close(search: Search, trials: Trials, source: TrialSource) -> None:
     Raises:
         RunError: the trials have other winners than the final study.
     """
-    _same_winners(search, trials.search, _winners(search, trials))
+    same_winners(search, trials.search, _winners(search, trials))
     written = over_of(trials.search)
     source.over = {one.label: written.get(one.label) or "the final study has begun" for one in search.candidates}
 
@@ -161,59 +154,3 @@ def _summarize(search: Search, trials: Trials, source: TrialSource) -> dict[str,
 def _winners(search: Search, trials: Trials) -> Winners:
     found = {one.label: winner_of(trials.of(one.label), one.goal) for one in search.candidates}
     return {label: pair[0] for label, pair in found.items() if pair}
-
-
-def _write_best(folder: Path, candidate: Candidate, trial: Trial, seeds: int) -> Path:
-    """Write the winner as a study over the final seeds that `subquad train` runs as is."""
-    data = candidate.laid(trial.settings).experiment.model_dump(mode="json")
-    path = folder / BEST / f"{candidate.label}.yaml"
-    write_text(path, to_yaml(data | {"matrix": {"seed": list(range(seeds))}}))
-    return path
-
-
-def _final_study(search: Search, folder: Path, winners: Winners) -> Study:
-    """Write the winners down, and the study of all of them over the final seeds; begun before, it goes on."""
-    for one in search.candidates:
-        if one.label in winners:
-            _write_best(folder, one, winners[one.label], search.settings.final_seeds)
-    if is_study(folder / FINAL):
-        return reopen(folder / FINAL)
-    path = folder / f"{FINAL}.yaml"
-    write_text(path, _final_text(search, winners))
-    return begin(load_study(str(path)), folder / FINAL)
-
-
-def _same_winners(search: Search, folder: Path, winners: Winners) -> None:
-    """Refuse to go on with a final study, which has met the test split, where trials now have other winners.
-
-    Raises:
-        RunError: the first run that differs.
-    """
-    before = _digests(load_study(str(folder / FINAL / STUDY)))
-    now = _digests(load_text(_final_text(search, winners))) if winners else {}
-    changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
-    if changed is not None:
-        raise RunError(
-            f"{folder}: its final study began with other winners than the trials now have (run {changed} differs); "
-            "put the trials back as they were, or start a new search"
-        )
-
-
-def _digests(study: Study) -> dict[str, str]:
-    """What decides the numbers of each run of a study, by label."""
-    return {run.label: run.digest for run in study.runs}
-
-
-def _final_text(search: Search, winners: Winners) -> str:
-    """The study with one more case for each winner, whose settings lie over those of the axes; others are left out."""
-    data = parse_yaml(search.study.text, search.study.source).data
-    cases, exclude = list(data.get("cases", [])), list(data.get("exclude", []))
-    for one in search.candidates:
-        trial = winners.get(one.label)
-        if trial is None:
-            exclude.append(one.axes)
-        elif trial.settings:
-            cases.append(({"when": one.axes} if one.axes else {}) | {"set": dict(trial.settings)})
-    matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
-    data["matrix"] = matrix | {"seed": list(range(search.settings.final_seeds))}
-    return to_yaml(data | ({"cases": cases} if cases else {}) | ({"exclude": exclude} if exclude else {}))

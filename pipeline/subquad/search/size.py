@@ -12,7 +12,7 @@ from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml, to_yaml
 from subquad.experiment.study_file import PARAMETERS, WIDTH
 from subquad.runs import flatten
-from subquad.search.candidates import laid, without_seed
+from subquad.search.candidates import cell_of, laid
 from subquad.search.materials import Materials
 
 TOLERANCE = 0.02
@@ -25,8 +25,8 @@ _WIDEST = 2**20
 def reference_of(run: Run, runs: Sequence[Run]) -> Run:
     """The run whose size it gets: of the first mixer that has the same value on every other axis."""
 
-    def others(one: Run) -> dict[str, Any]:
-        return {key: value for key, value in without_seed(one).items() if key != "mixer"}
+    def others(one: Run) -> dict[str, str]:
+        return {key: label for key, label in cell_of(one).items() if key != "mixer"}
 
     return next(one for one in runs if others(one) == others(run))
 
@@ -48,7 +48,7 @@ def equal_size(study: Study, materials: Materials) -> Study:
     """
     if study.match != PARAMETERS:
         return study
-    if all(reference_of(run, study.runs).axes["mixer"] == run.axes["mixer"] for run in study.runs):
+    if all(reference_of(run, study.runs).labels["mixer"] == run.labels["mixer"] for run in study.runs):
         raise ConfigError("match: parameters: has no effect on one mixer; give several, or match=null")
     data = parse_yaml(study.text, study.source).data
     cases: list[dict[str, Any]] = list(data.get("cases", []))
@@ -59,12 +59,12 @@ def equal_size(study: Study, materials: Materials) -> Study:
         try:
             target = materials.parameters(reference_of(run, study.runs))
             width = width_for(target, lambda values, run=run: laid(run, values), materials)
-            if width and run.axes["mixer"] in taken:
+            if width and run.labels["mixer"] in taken:
                 raise ConfigError(f"{WIDTH_KEY} is set by a case; leave it out there, or give match=null")
         except ConfigError as error:
             raise ConfigError(f"match: parameters: {error} (run {run.label})") from error
         if width:
-            chosen[repr(without_seed(run))] = {"when": without_seed(run), "set": width}
+            chosen[repr(cell_of(run))] = {"when": cell_of(run), "set": width}
     return load_text(to_yaml(data | {"cases": [*cases, *chosen.values()]})) if chosen else study
 
 

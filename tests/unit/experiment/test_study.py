@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from subquad.errors import ConfigError
+
 STUDY = """\
 name: table
 task: classification
@@ -79,6 +81,34 @@ def test_a_case_that_gives_steps_switches_epochs_off(loaded):
 def test_a_when_may_list_values_and_excluded_cells_are_left_out(loaded):
     plan = loaded(STUDY + "exclude:\n  - {dataset: Heartbeat, seed: [0, 1], mixer: softmax}\n")
     assert labels(plan)[4:] == ["Heartbeat-agf-seed0", "Heartbeat-agf-seed1"]
+
+
+ROWS = """matrix:
+  mixer: [{name: softmax, label: wide}, softmax, {name: agf, label: first}]
+  train.schedule: [{value: constant, label: cosine}, {value: cosine, label: flat}]
+  seed: [0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "meant"),
+    [
+        ("mixer: softmax", ["softmax-cosine-seed0", "softmax-flat-seed0"]),
+        ("mixer: wide", ["wide-cosine-seed0", "wide-flat-seed0"]),
+        ("train.schedule: cosine", ["wide-cosine-seed0", "softmax-cosine-seed0", "first-cosine-seed0"]),
+        ("train.schedule: constant", ["wide-cosine-seed0", "softmax-cosine-seed0", "first-cosine-seed0"]),
+        ("train.schedule: flat, mixer: first", ["first-flat-seed0"]),
+    ],
+)
+def test_a_when_means_a_label_else_a_plain_value_and_no_other_row(loaded, base_text, when, meant):
+    plan = loaded(base_text + ROWS + f"cases: [{{when: {{{when}}}, set: {{train.lr: 0.5}}}}]\n")
+    assert [run.label for run in plan.runs if run.experiment.train.lr == 0.5] == meant
+
+
+@pytest.mark.parametrize("name", ["agf", "subquad:softmax"])
+def test_a_when_does_not_know_the_names_of_plugins(loaded, base_text, name):
+    with pytest.raises(ConfigError, match=rf"cases\[0\].when.mixer: got '{name}', matches no run; there is wide"):
+        loaded(base_text + ROWS + f"cases: [{{when: {{mixer: '{name}'}}, set: {{train.lr: 0.5}}}}]\n")
 
 
 def test_overrides_come_after_cases_in_every_cell(loaded):

@@ -14,8 +14,8 @@ import pytest
 from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.report import ReportDocument, search_document, write_document
-from subquad.runs import FINAL, METRICS, SUMMARY, Record, write_json, write_result, write_text
-from subquad.search.folder import BEST, Trials, trial_folder
+from subquad.runs import FINAL, METRICS, SUMMARY, WINNERS, Record, write_json, write_result, write_text
+from subquad.search.folder import Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
 from subquad.search.summary import read_summary
@@ -241,7 +241,7 @@ def test_where_no_trial_finished_nothing_is_waited_for(search: Folder):
     search.trial("softmax", 0, "pruned")
     search.over("agf", "softmax")
     assert state_of(search) == (True, ())
-    assert not (search.path / BEST).exists()
+    assert not (search.path / WINNERS).exists()
 
 
 def test_a_search_beside_other_runs_is_refused(ended: Folder, factory, capsys: pytest.CaptureFixture[str]):

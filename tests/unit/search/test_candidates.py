@@ -1,14 +1,16 @@
 """What a study searches for, spaces that were written down, and the study of the winners."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 from small_run import SMALL
 
-from subquad.errors import ConfigError
-from subquad.experiment import Study, load_study
+from subquad.errors import ConfigError, RunError
+from subquad.experiment import Study, load_study, load_text
+from subquad.experiment.axes import Axis
 from subquad.search.candidates import candidates_of
-from subquad.search.run import _final_study
+from subquad.search.final import begin_final
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
 from subquad.search.trial import Evaluation, Goal, Trial, winner_of
@@ -33,7 +35,7 @@ def study(tmp_path):
         ("mixer: [agf], seed: [3, 4], train.lr: [0.1, 0.2]", ["agf-lr0.1", "agf-lr0.2"]),
         ("train.seed: [3, 4]", ["small"]),
         ("mixer: [agf, softmax]", ["agf", "softmax"]),
-        ("mixer: [agf, softmax], seed: [{value: 3, label: first}, 4]", ["agf-first", "softmax-first"]),
+        ("mixer: [agf, softmax], seed: [{value: 3, label: first}, 4]", ["agf", "softmax"]),
     ],
 )
 def test_candidates_are_the_cells_without_their_seeds(study, matrix, labels):
@@ -95,7 +97,7 @@ def won(candidate: str, **settings):
 
 def final(plan: Study, folder: Path, seeds: int, *winners: Trial) -> Study:
     search = Search(plan, Settings("auto", final_seeds=seeds), candidates_of(plan))
-    return _final_study(search, folder, {one.candidate: one for one in winners})
+    return begin_final(search, folder, {one.candidate: one for one in winners})
 
 
 def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tmp_path):
@@ -110,6 +112,65 @@ def test_the_final_study_has_each_winners_settings_and_the_final_seeds(study, tm
     assert [cell.experiment.mixer.params.get("order") for cell in runs] == [8, 8, None, None]
     best = load_study(str(tmp_path / "best/agf.yaml"))
     assert [one.experiment for one in best.runs] == [one.experiment for one in runs[:2]]
+
+
+ROWS = ["agf", "{name: agf, label: other, params: {order: 5}}", "{name: softmax, label: third}"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_rows_that_share_a_plugin_get_their_own_winners_in_any_order(study, tmp_path, order):
+    plan = study(f"matrix: {{mixer: [{', '.join(ROWS[number] for number in order)}], seed: [7]}}\n")
+    winners = [won("agf", mixer__params__basis="legendre", train__lr=0.1), won("other", mixer__params__order=8)]
+    runs = {run.label: run.experiment for run in final(plan, tmp_path, 1, *winners, won("third", train__lr=0.3)).runs}
+    assert {label: one.train.lr for label, one in runs.items()} == {
+        "agf-seed0": 0.1,
+        "other-seed0": 1e-3,
+        "third-seed0": 0.3,
+    }
+    params = {label: one.mixer.params for label, one in runs.items()}
+    assert (params["agf-seed0"]["order"], params["agf-seed0"]["basis"]) == (3, "legendre")
+    assert (params["other-seed0"]["order"], params["other-seed0"]["basis"]) == (8, "jacobi")
+    for label, experiment in runs.items():
+        best = load_study(str(tmp_path / f"best/{label.removesuffix('-seed0')}.yaml"))
+        assert [one.experiment for one in best.runs] == [experiment]
+
+
+def test_values_that_are_equal_or_are_called_like_another_are_candidates_of_their_own(study, tmp_path):
+    values = "[{value: 0.1, label: low}, {value: 0.1, label: again}, {value: 0.2, label: lr0.1}]"
+    plan = study(f"matrix: {{train.weight_decay: {values}, train.schedule: [{{value: cosine, label: constant}}]}}\n")
+    assert [one.label for one in candidates_of(plan)] == ["low-constant", "again-constant", "lr0.1-constant"]
+    winners = [won("low-constant", train__lr=0.3), won("again-constant", train__lr=0.4), won("lr0.1-constant")]
+    runs = final(plan, tmp_path, 1, *winners).runs
+    assert [(one.label, one.experiment.train.lr) for one in runs] == [
+        ("low-constant-seed0", 0.3),
+        ("again-constant-seed0", 0.4),
+        ("lr0.1-constant-seed0", 1e-3),
+    ]
+
+
+def test_a_study_without_its_labelled_cases_is_searched_and_read_again(study, tmp_path):
+    tail = "matrix: {mixer: [agf, softmax], seed: [0]}\ncases: [{label: fast, set: {train.lr: 0.1}}]\n"
+    plan = study(tail, "matrix.case=[base]")
+    again = load_text(plan.text)
+    assert [run.label for run in plan.runs] == [run.label for run in again.runs] == ["agf-seed0", "softmax-seed0"]
+    assert [one.label for one in candidates_of(plan)] == [one.label for one in candidates_of(again)]
+    runs = final(plan, tmp_path, 1, won("agf", train__lr=0.2), won("softmax", train__lr=0.3)).runs
+    assert [run.experiment.train.lr for run in runs] == [0.2, 0.3]
+
+
+def test_two_candidates_with_one_label_are_refused(study):
+    tail = "matrix: {mixer: [{name: agf, label: a}, {name: agf, label: a-b}], seed: [0], "
+    values = "train.lr: [{value: 0.1, label: b-c}, {value: 0.2, label: c}]}\n"
+    with pytest.raises(ConfigError, match="two candidates have the label a-b-c; give their values other labels"):
+        candidates_of(study(tail + values))
+
+
+def test_a_final_study_that_would_train_another_ones_winner_never_begins(study, tmp_path, monkeypatch):
+    plan = study(f"matrix: {{mixer: [{', '.join(ROWS)}], seed: [7]}}\n")
+    monkeypatch.setattr(Axis, "meant", lambda axis, given: [choice.label for choice in axis.known])
+    with pytest.raises(RunError, match="run agf-seed0 of the final study is not the winner of agf"):
+        final(plan, tmp_path, 1, won("agf", train__lr=0.1), won("other", train__lr=0.2), won("third"))
+    assert not (tmp_path / "final").exists()
 
 
 def test_a_candidate_without_a_winner_is_left_out(study, tmp_path):

@@ -1,0 +1,121 @@
+"""The final study of a search: each winner trained anew over the final seeds, which alone meets the test split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from subquad.drivers.folder import begin, reopen
+from subquad.errors import RunError
+from subquad.experiment import Study, load_study, load_text
+from subquad.experiment.axes import axis_path
+from subquad.experiment.canonical import to_yaml
+from subquad.experiment.strict_yaml import parse_yaml
+from subquad.runs import FINAL, STUDY, WINNERS, is_study, write_text
+from subquad.search.candidates import SEED, Candidate, cell_of
+from subquad.search.search import Search
+from subquad.search.trial import Trial
+
+Winners = Mapping[str, Trial]
+"""The best trial of each candidate that has one, by label."""
+
+
+def check_final(search: Search) -> None:
+    """Refuse a search whose final study could not be made, before any trial.
+
+    Raises:
+        UserError: why.
+    """
+    _winning_study(search, {candidate.label: {} for candidate in search.candidates})
+
+
+def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
+    """Write the winners down, and the study of all of them over the final seeds; begun before, it goes on.
+
+    Raises:
+        RunError: a run of it would not be that of its candidate's winner.
+    """
+    settings = _settings(winners)
+    study = _winning_study(search, settings)
+    for candidate in search.candidates:
+        if candidate.label in settings:
+            _write_best(folder, candidate, settings[candidate.label], search.settings.final_seeds)
+    if is_study(folder / FINAL):
+        return reopen(folder / FINAL)
+    write_text(folder / f"{FINAL}.yaml", study.text)
+    return begin(study, folder / FINAL)
+
+
+def same_winners(search: Search, folder: Path, winners: Winners) -> None:
+    """Refuse to go on with a final study, which has met the test split, where trials now have other winners.
+
+    Raises:
+        RunError: the first run that differs.
+    """
+    before = _digests(load_study(str(folder / FINAL / STUDY)))
+    now = _digests(_winning_study(search, _settings(winners))) if winners else {}
+    changed = next((label for label in (before | now) if before.get(label) != now.get(label)), None)
+    if changed is not None:
+        raise RunError(
+            f"{folder}: its final study began with other winners than the trials now have (run {changed} differs); "
+            "put the trials back as they were, or start a new search"
+        )
+
+
+def _digests(study: Study) -> dict[str, str]:
+    """What decides the numbers of each run of a study, by label."""
+    return {run.label: run.digest for run in study.runs}
+
+
+def final_study(
+    study: Study, candidates: Sequence[Candidate], seeds: int, settings: Mapping[str, Mapping[str, Any]]
+) -> Study:
+    """A study's candidates over the final seeds: one case more for each, whose settings lie over those of the axes.
+
+    Args:
+        settings: of each candidate's winner, by the candidate's label; a candidate without is left out.
+
+    Raises:
+        UserError: it does not load.
+    """
+    data = parse_yaml(study.text, study.source).data
+    cases, exclude = list(data.get("cases", [])), list(data.get("exclude", []))
+    for candidate in candidates:
+        cell = cell_of(candidate.run)
+        laid = settings.get(candidate.label)
+        if laid is None:
+            exclude.append(cell)
+        elif laid:
+            cases.append(({"when": cell} if cell else {}) | {"set": dict(laid)})
+    matrix = {key: choices for key, choices in data.get("matrix", {}).items() if axis_path(key) != SEED}
+    data["matrix"] = matrix | {"seed": list(range(seeds))}
+    data |= {key: rules for key, rules in (("cases", cases), ("exclude", exclude)) if rules}
+    return load_text(to_yaml(data))
+
+
+def _settings(winners: Winners) -> dict[str, Mapping[str, Any]]:
+    return {label: trial.settings for label, trial in winners.items()}
+
+
+def _winning_study(search: Search, settings: Mapping[str, Mapping[str, Any]]) -> Study:
+    """The final study, each run of which is known to be that of its own candidate's winner.
+
+    Raises:
+        RunError: one is not.
+    """
+    study = final_study(search.study, search.candidates, search.settings.final_seeds, settings)
+    by_cell = {repr(cell_of(candidate.run)): candidate for candidate in search.candidates}
+    for run in study.runs:
+        candidate = by_cell[repr(cell_of(run))]
+        winner = candidate.laid({**settings[candidate.label], "train.seed": run.experiment.train.seed})
+        if run.digest != winner.digest:
+            raise RunError(f"run {run.label} of the final study is not the winner of {candidate.label}")
+    return study
+
+
+def _write_best(folder: Path, candidate: Candidate, settings: Mapping[str, Any], seeds: int) -> None:
+    """Write the winner as a study over the final seeds that `subquad train` runs as is."""
+    data = candidate.laid(settings).experiment.model_dump(mode="json")
+    path = folder / WINNERS / f"{candidate.label}.yaml"
+    write_text(path, to_yaml(data | {"matrix": {"seed": list(range(seeds))}}))
