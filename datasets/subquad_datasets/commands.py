@@ -138,26 +138,28 @@ def prepare(targets: tuple[str, ...]) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder of the pictures. Default: here.")
 @_JSON
 def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> None:
-    """Describe data sets, and draw some training samples as a model sees them.
+    """Describe data sets, say how their files were read, and draw some training samples as a model sees them.
 
-    TARGET is an experiment file, a recipe, or the name of a data set, which is prepared first. The picture is
-    NAME.png. TEST is never opened.
+    TARGET is an experiment file, a recipe, or the name of a data set, which is prepared first. What `subquad train`
+    would refuse is refused. The picture is NAME.png. Of TEST nothing is shown.
 
     \b
     subquad data show quickstart
     subquad data show image-folder dataset.params.path=pictures dataset.params.size=64 --samples 24
     """
-    from subquad_datasets.shown import described, draw_samples
+    from subquad_datasets.shown import described, draw_samples, read_lines
 
     about = {}
     for name, dataset in _opened(targets).items():
         picture = out / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.png"
         draw_samples(dataset, picture, samples)
-        about[name] = {**described(dataset.describe()), "picture": str(picture)}
+        about[name] = {**described(dataset.describe()), "read": read_lines(dataset), "picture": str(picture)}
     if as_json:
         return click.echo(json.dumps(about, indent=2))
     for name, one in about.items():
         click.echo(name)
+        for line in one.pop("read"):
+            click.echo(f"  {line}")
         for key, value in one.items():
             click.echo(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
 

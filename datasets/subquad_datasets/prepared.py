@@ -26,6 +26,9 @@ from subquad.runs import read_json, write_json
 FORMAT = 1
 """Version of the layout; part of the folder's name, so that another version never reads it."""
 
+SEALED = "TEST: its file is read in the final evaluation; what is wrong in it shows then"
+"""What `subquad data show` says of data sets that leave it closed until then."""
+
 MANIFEST, STAMPS = "manifest.json", "stamps.json"
 
 

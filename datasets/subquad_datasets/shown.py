@@ -57,6 +57,17 @@ def described(spec: DataSpec) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if value and name not in left_out}
 
 
+def read_lines(dataset: Dataset) -> list[str]:
+    """How the files were read, and what stands in the way of a validation part."""
+    told = list(dataset.files_read())
+    if "train" not in dataset.describe().sizes:
+        try:
+            dataset.split("train")
+        except DataError as error:
+            told.append(f"no validation part, which protocol honest needs: {error}")
+    return told
+
+
 def draw_samples(dataset: Dataset, path: Path, count: int, *, seed: int = 0) -> None:
     """A PNG of training samples as a model sees them in the first epoch, with their labels.
 

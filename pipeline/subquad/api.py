@@ -182,7 +182,7 @@ def tune(
 
 
 def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dataset]:
-    """Data sets, prepared, by what tables call them.
+    """Data sets, prepared and looked at as before training, by what tables call them.
 
     Args:
         target: an experiment file, a recipe's name, or the name of a data set.
@@ -191,7 +191,9 @@ def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dat
     Raises:
         UserError: nothing has this name, the experiment or parameters cannot be used, or data are missing or malformed.
     """
-    from subquad.engine.parts import build_dataset, open_dataset
+    from subquad.data import check_copies
+    from subquad.drivers.preflight import check_paths, checked_dataset, naming
+    from subquad.engine.parts import open_dataset
     from subquad.errors import UserError
     from subquad.experiment import dataset_of, load_study
     from subquad.registry import find_plugins, recipes
@@ -201,10 +203,18 @@ def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dat
     if name in recipes() or name not in known:
         if name not in recipes() and not Path(name).exists():
             raise UserError(f"{name!r}: no such recipe, file or data set{did_you_mean(name, [*recipes(), *known])}")
-        runs = {run.dataset_label: run for run in reversed(load_study(name, overrides).runs)}
-        return {label: build_dataset(run) for label, run in reversed(runs.items())}
+        study = load_study(name, overrides)
+        check_paths(study)
+        runs = {run.dataset_label: run for run in reversed(study.runs)}
+        opened: dict[str, Dataset] = {}
+        for label, run in reversed(runs.items()):
+            with naming(run, study):
+                opened[label] = checked_dataset(run)
+        return opened
     found, config = dataset_of(name, overrides)
-    return {found.plugin.label(config) or name: open_dataset(found, config)}  # type: ignore[attr-defined]
+    dataset = open_dataset(found, config)
+    check_copies(dataset, dataset.prepared_test(), validation="validation" in dataset.describe().sizes)
+    return {found.plugin.label(config) or name: dataset}  # type: ignore[attr-defined]
 
 
 def load(run: str | Path, *, which: str = "best") -> Backbone:

@@ -211,6 +211,10 @@ class Split(ABC):
         """What an error or a log calls a sample, such as its file or key."""
         return f"sample {index}"
 
+    def unreadable(self) -> np.ndarray:
+        """(n,) int64: samples that are known to be `bad`, before anything is fetched. Default: none are known."""
+        return np.zeros(0, np.int64)
+
     def lengths(self) -> np.ndarray | None:
         """How much of the axis "length" each sample needs: up to its last real token, of pairs the longer; 0 to L.
 
@@ -398,6 +402,13 @@ class Dataset(ABC):
         None, the default: nothing touches it before it is opened, and they show then.
         """
         return None
+
+    def files_read(self) -> tuple[str, ...]:
+        """How files of the user's were read, a line each, for `subquad data show`; TEST is left out.
+
+        What orders rows, what columns are taken for, what was left out and why. Default: nothing is told.
+        """
+        return ()
 
     def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float]]:
         """Scores of guesses that need no trained model, such as always naming the commonest class.

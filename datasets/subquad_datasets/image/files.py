@@ -14,7 +14,7 @@ import numpy as np
 from subquad.errors import DataError
 from subquad_datasets.image.gray import to_gray
 from subquad_datasets.image.tars import open_tar, read_member
-from subquad_datasets.text.source import list_files
+from subquad_datasets.text.source import list_files, list_folders
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -82,8 +82,12 @@ def find_images(path: Path, members: list[tarfile.TarInfo] | None, split: str) -
         DataError: two members of a tar have the same name.
     """
     if members is None:
-        folders = [one for one in (path / split).iterdir() if one.is_dir()] if (path / split).is_dir() else []
-        names = [f"{split}/{one.name}/{file.name}" for one in folders for file in list_files(one, *ENDINGS)]
+        folders = list_folders(path / split) if (path / split).is_dir() else []
+        names = [
+            f"{split}/{folder}/{file.name}"
+            for folder in folders
+            for file in list_files(path / split / folder, *ENDINGS)
+        ]
     else:
         names = [member.name for member in members if member.isfile()]
     places = tuple(sorted(place for name in names if (place := _place(name, split))))

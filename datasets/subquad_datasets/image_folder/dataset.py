@@ -17,15 +17,19 @@ from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, hashed, 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
 from subquad_datasets.augment.split import PictureSplit
+from subquad_datasets.class_names import first_alike
 from subquad_datasets.decode import Decoder, UnreadableImage, check_decoder, decode
 from subquad_datasets.guesses import majority
 from subquad_datasets.image.files import ENDINGS, find_images
 from subquad_datasets.image_folder import Config
 from subquad_datasets.prepared import prepare_once
-from subquad_datasets.text.source import fingerprint, list_files
+from subquad_datasets.text.source import fingerprint, list_files, list_folders
 
-VERSION = 1
-_DIGESTS = "digests.npy"
+VERSION = 2
+_TOLD = 5
+"""Files that a line names."""
+
+_DIGESTS, _BAD = "digests.npy", "bad.npy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +38,15 @@ class FolderSplit(PictureSplit):
 
     Attributes:
         files: one a sample.
-        hashes: (N,) uint64 of their bytes; empty where nobody asks.
+        hashes: (N,) uint64 of their bytes, and
+        bad: (N,) bool, which cannot be read; both empty where nobody asks.
         decoder: what reads JPEGs.
         max_pixels: larger pictures are not read.
     """
 
     files: tuple[Path, ...]
     hashes: np.ndarray
+    bad: np.ndarray
     decoder: Decoder
     max_pixels: int
 
@@ -57,19 +63,23 @@ class FolderSplit(PictureSplit):
     def digests(self) -> np.ndarray:
         return self.hashes
 
+    def unreadable(self) -> np.ndarray:
+        return np.flatnonzero(self.bad)
+
     def rows(self, chosen: np.ndarray) -> FolderSplit:
         """Some of the samples."""
         files = tuple(self.files[row] for row in chosen.tolist())
-        return replace(self, files=files, labels=self.labels[chosen], hashes=self.hashes[chosen])
+        labels, hashes = self.labels[chosen], self.hashes[chosen]
+        return replace(self, files=files, labels=labels, hashes=hashes, bad=self.bad[chosen])
 
 
 class ImageFolder(Dataset):
-    """Pictures in folders of classes. Bytes of TRAIN and TEST are hashed once; pictures of TEST are not decoded."""
+    """Pictures in folders of classes. Each is read once before training, to find copies and what cannot be read."""
 
     config: Config
 
     def prepare(self) -> None:
-        """Hash the files, so that copies of TRAIN in TEST show before anything is trained."""
+        """Read all files, so that copies of TRAIN in TEST, and what cannot be read, show before training."""
         check_decoder(self.config.decoder)
         self.prepared_test()
 
@@ -114,6 +124,17 @@ class ImageFolder(Dataset):
         if not len(found):
             raise DataError(f"{path}: no pictures ({', '.join(ENDINGS)})")
         return replace(found, strict=True)
+
+    def files_read(self) -> tuple[str, ...]:
+        """Of TRAIN and the validation part: pictures that cannot be read, and files that are no pictures."""
+        train = self._parts[0]
+        bad = [train.name(row) for row in train.unreadable().tolist()]
+        told = [f"pictures that cannot be read: {len(bad)} of {len(train)}{_named(bad)}"]
+        folders = [self._train_folder, *([self._validation] if self._validation else [])]
+        for folder in folders:
+            others = [name for name in _others(folder) if folder != self._path or name != "validation"]
+            told.append(f"other files in {folder.name}, not read: {len(others)}{_named(others)}")
+        return tuple(told)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
@@ -194,28 +215,41 @@ class ImageFolder(Dataset):
     def _split(self, files: tuple[Path, ...], labels: np.ndarray) -> FolderSplit:
         config = self.config
         reading = {"decoder": config.decoder, "max_pixels": config.max_pixels}
-        return FolderSplit(config=config, labels=labels, files=files, hashes=np.zeros(0, np.uint64), **reading)
+        unknown = {"hashes": np.zeros(0, np.uint64), "bad": np.zeros(0, bool)}
+        return FolderSplit(config=config, labels=labels, files=files, **unknown, **reading)
 
     def _hashed(self, split: FolderSplit) -> FolderSplit:
         key = {"set": "image-folder", "version": VERSION, "files": fingerprint(split.files)}
+        key |= {"decoder": split.decoder, "max_pixels": split.max_pixels}
 
         def build(folder: Path) -> dict[str, Any]:
-            np.save(folder / _DIGESTS, hashed(_contents(split.files)))
+            bad = list[bool]()
+            np.save(folder / _DIGESTS, hashed(_contents(split, bad)))
+            np.save(folder / _BAD, np.array(bad))
             return {"pictures": len(split), "folder": str(self._path)}
 
-        return replace(split, hashes=np.load(prepare_once(self.root / "image-folder", key, build) / _DIGESTS))
+        folder = prepare_once(self.root / "image-folder", key, build)
+        return replace(split, hashes=np.load(folder / _DIGESTS), bad=np.load(folder / _BAD))
 
 
 def _classes(folder: Path) -> tuple[str, ...]:
     """Names of the folders in it, sorted; each must have pictures."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
-    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    names = [name for name in list_folders(folder) if not name.startswith(".")]
     if empty := [name for name in names if not list_files(folder / name, *ENDINGS)]:
         raise DataError(f"{folder / empty[0]}: no pictures ({', '.join(ENDINGS)}) of this class")
     if not names:
         raise DataError(f"{folder}: no folders of classes")
+    if alike := first_alike(names):
+        raise DataError(f"{folder / alike[1]}: looks like the class {alike[0]}; one class is one folder")
     return tuple(names)
+
+
+def _named(names: list[str]) -> str:
+    """The first of them."""
+    more = ", ..." if len(names) > _TOLD else ""
+    return f" ({', '.join(names[:_TOLD])}{more})" if names else ""
 
 
 def _about_test(test: Path, fraction: float | None) -> str:
@@ -230,9 +264,27 @@ def _joined(first: FolderSplit, second: FolderSplit) -> FolderSplit:
     return replace(first, files=first.files + second.files, labels=np.concatenate([first.labels, second.labels]))
 
 
-def _contents(files: tuple[Path, ...]) -> Iterator[bytes]:
-    for file in files:
+def _contents(split: FolderSplit, bad: list[bool]) -> Iterator[bytes]:
+    """The bytes of each file; whether it cannot be decoded is appended to `bad`."""
+    for file in split.files:
         try:
-            yield file.read_bytes()
+            data = file.read_bytes()
         except OSError as error:
             raise DataError(f"{file}: cannot be read: {error.strerror or error}") from error
+        try:
+            decode(data, split.decoder, max_pixels=split.max_pixels)
+        except UnreadableImage:
+            bad.append(True)
+        else:
+            bad.append(False)
+        yield data
+
+
+def _others(folder: Path) -> list[str]:
+    """What lies in a folder of classes and is not read, by place below it."""
+    found = [path for path in sorted(folder.iterdir()) if not path.is_dir() or path.name.startswith(".")]
+    for name in list_folders(folder):
+        if not name.startswith("."):
+            inside = sorted((folder / name).iterdir())
+            found += [path for path in inside if path.is_dir() or not path.name.lower().endswith(ENDINGS)]
+    return [path.relative_to(folder).as_posix() for path in found]

@@ -19,7 +19,7 @@ from subquad_datasets.listops.official import FILES, OFFICIAL_SIZES, find_files,
 from subquad_datasets.listops.tokens import VOCABULARY
 from subquad_datasets.listops.trees import TRIES, Shape
 from subquad_datasets.packed import PackedSplit, PackedWriter, write_packed
-from subquad_datasets.prepared import alike, prepare_once, read_manifest, sha256_of
+from subquad_datasets.prepared import SEALED, alike, prepare_once, read_manifest, sha256_of
 
 VERSION = 1
 """Of what is prepared: raise it where the same key would give other bytes."""
@@ -79,6 +79,9 @@ class ListOps(Dataset):
 
     def prepared_test(self) -> PackedSplit | None:
         return self.load("test") if self.config.path and alike(self._files["train"], self._files["test"]) else None
+
+    def files_read(self) -> tuple[str, ...]:
+        return () if self.config.path is None else (SEALED,)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority` and `root_operator`, learned on `train`: see `subquad_datasets.listops.guesses`."""

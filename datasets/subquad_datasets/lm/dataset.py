@@ -93,6 +93,14 @@ class TextLm(TokenizedDataset[Lines]):
         inputs[keep] = np.concatenate(given)
         return ArraySplit({"inputs": inputs, "keep": keep, "labels": np.full_like(inputs, NO_LABEL)})
 
+    def files_read(self) -> tuple[str, ...]:
+        found = {part: lines for part, lines in self.sources.items() if part != "test"}
+        files = {part: lines.files for part, lines in found.items() if isinstance(lines, TextFiles)}
+        return tuple(
+            f"{part}: {', '.join(path.name for path in paths)}, UTF-8, {self.facts[part]['tokens']:,} tokens"
+            for part, paths in files.items()
+        )
+
     def reference_scores(self, split: Split) -> dict[str, Any]:
         """`unigram`: tokens as often as in TRAIN and its validation part, one added to each count."""
         assert isinstance(split, Windows)

@@ -28,7 +28,7 @@ from subquad_datasets.pathfinder.official import (
 from subquad_datasets.pathfinder.parameters import drawing
 from subquad_datasets.pathfinder.pixels import PixelSplit, vocabulary, write_pixels
 from subquad_datasets.pathfinder.worker import Block, Order, blocks
-from subquad_datasets.prepared import prepare_once, read_manifest, sha256_of
+from subquad_datasets.prepared import SEALED, prepare_once, read_manifest, sha256_of
 
 VERSION = 2
 """Of what is prepared: raise it where the same key would give other bytes."""
@@ -93,6 +93,9 @@ class Pathfinder(Dataset):
         train, both = int(sizes["train"]), int(sizes["train"]) + int(sizes["validation"])
         parts = {"train": (0, train), "validation": (train, both)}
         return PixelSplit(self._folder, "trainval", rule, parts.get(name))
+
+    def files_read(self) -> tuple[str, ...]:
+        return () if self.config.path is None else (SEALED,)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class; `disc_positions`: see `subquad_datasets.pathfinder.discs`."""

@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,18 @@ import numpy as np
 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
-from subquad_datasets.text.lines import fault, raw_lines
+from subquad_datasets.class_names import first_alike
+from subquad_datasets.table.times import OddTime, ordered
+from subquad_datasets.text.lines import check_utf8, fault, open_bytes, raw_lines, strict_rows
 
 MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 """What stands for a missing value, in any case."""
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Values are float32 in the end."""
+
+_FLAGS = {"true": 1.0, "false": 0.0}
+_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -31,19 +40,38 @@ class Columns:
         names: of its columns.
         table: pyarrow's; of CSV all columns are texts.
         is_text: whether it is CSV, whose rows are lines.
+        broken: whether a value of CSV has a line end in it, so that rows are not lines.
     """
 
     path: Path
     names: tuple[str, ...]
     table: Any
     is_text: bool
+    broken: bool = False
 
     def __len__(self) -> int:
         return self.table.num_rows
 
+    @cached_property
+    def _lines(self) -> list[int]:
+        """The line in which each row starts, where rows are not lines."""
+        return [line for line, _ in strict_rows(self.path)][1:]
+
     def fault(self, row: int, text: str) -> DataError:
         """An error that names a row, counted from 0."""
-        return fault(self.path, row + 2, text) if self.is_text else DataError(f"{self.path}: row {row + 1}: {text}")
+        if not self.is_text:
+            return DataError(f"{self.path}: row {row + 1}: {text}")
+        return fault(self.path, self._lines[row] if self.broken else row + 2, text)
+
+    def no_channel(self, text: str) -> DataError:
+        """An error about the names of columns."""
+        return fault(self.path, 1, text) if self.is_text else DataError(f"{self.path}: {text}")
+
+    def kind(self, name: str) -> str:
+        """What a column of numbers holds, in a word."""
+        if not self.is_text:
+            return str(self.table[name].type)
+        return "numbers" if _flags([_word(value) for value in self.table[name].to_pylist()]) is None else "true, false"
 
     def need(self, name: str, key: str) -> None:
         """Refuse a setting that names no column.
@@ -59,20 +87,59 @@ class Columns:
         """(R,) texts without blanks around them.
 
         Raises:
-            DataError: one is missing.
+            DataError: one is missing, or has a line end or NUL in it.
         """
-        found = np.array(
-            ["" if one is None else str(one).strip() for one in self.table[name].to_pylist()], dtype=object
-        )
-        if empty := np.flatnonzero(found == "").tolist():
-            raise self.fault(empty[0], f"column {name!r} is empty")
-        return found.astype(np.str_)
+        found = [_word(value) for value in self.table[name].to_pylist()]
+        for row, word in enumerate(found):
+            if not word:
+                raise self.fault(row, f"column {name!r} is empty")
+            if "\0" in word or "\n" in word or "\r" in word:
+                raise self.fault(row, f"column {name!r}: {word[:40]!r} has a line end or NUL in it; is a quote amiss?")
+        return np.array(found, dtype=object).astype(np.str_)
 
-    def numbers(self, name: str) -> np.ndarray:
-        """(R,) float64, finite, or NaN where missing.
+    def names_of(self, name: str, *, numbers_only: bool = False) -> np.ndarray:
+        """As `words`, where equal ones mean the same: of classes, series or groups.
+
+        Args:
+            numbers_only: as for `first_alike`.
 
         Raises:
-            DataError: a value is no finite number.
+            DataError: also, two look alike.
+        """
+        found = self.words(name)
+        known, first = np.unique(found, return_index=True)
+        in_order = np.argsort(first)
+        if alike := first_alike(known[in_order].tolist(), numbers_only=numbers_only):
+            row = int(np.argmax(found == alike[1]))
+            raise self.fault(row, f"column {name!r}: {alike[1]!r} and {alike[0]!r} look alike; write them the same way")
+        return found
+
+    def times(self, name: str) -> tuple[np.ndarray, str]:
+        """(R,) numbers that grow with time, and what the column holds: see `subquad_datasets.table.times`.
+
+        Raises:
+            DataError: cells of several kinds, one that is missing or not finite, or texts that do not sort by time.
+        """
+        import pyarrow as pa
+
+        column = self.table[name]
+        if pa.types.is_temporal(column.type):
+            if column.null_count:
+                raise self.fault(int(np.argmax(column.is_null().to_numpy())), f"column {name!r} is empty")
+            return np.unique(column.to_numpy(), return_inverse=True)[1], "dates"
+        if pa.types.is_integer(column.type) and not column.null_count:
+            return column.to_numpy(), "numbers"
+        words = self.words(name)
+        try:
+            return ordered(words)
+        except OddTime as odd:
+            raise self.fault(odd.row, f"column {name!r}: {odd}") from None
+
+    def numbers(self, name: str) -> np.ndarray:
+        """(R,) float64, finite, or NaN where missing. A column of true and false alone is one of 1 and 0.
+
+        Raises:
+            DataError: a value is no finite number, or is too large for float32.
         """
         import pyarrow as pa
 
@@ -80,13 +147,17 @@ class Columns:
         try:
             found = column.cast(pa.float64()).to_numpy() if not self.is_text else _fast(column)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found = np.array([self._number(name, row, one) for row, one in enumerate(column.to_pylist())])
-        if (infinite := np.flatnonzero(np.isinf(found))).size:
-            raise self.fault(int(infinite[0]), f"column {name!r}: {found[infinite[0]]} is not finite")
+            words = [_word(value) for value in column.to_pylist()]
+            found = _flags(words)
+            if found is None:
+                found = np.array([self._number(name, row, word) for row, word in enumerate(words)])
+        if (wrong := np.flatnonzero(np.abs(found) > LARGEST)).size:
+            value = found[wrong[0]]
+            told = "is not finite" if np.isinf(value) else "is too large for float32; rescale the column"
+            raise self.fault(int(wrong[0]), f"column {name!r}: {value} {told}")
         return found
 
-    def _number(self, name: str, row: int, value: Any) -> float:
-        text = "" if value is None else str(value).strip()
+    def _number(self, name: str, row: int, text: str) -> float:
         if text.lower() in MISSING:
             return math.nan
         try:
@@ -110,11 +181,38 @@ def read_columns(path: Path) -> Columns:
     try:
         table = _read_csv(path) if is_text else _read_parquet(path)
     except (pa.ArrowException, OSError) as error:
+        if is_text:
+            _check_csv(path)
         raise DataError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
-    found = Columns(path, tuple(table.column_names), table, is_text)
-    if not len(found):
-        raise found.fault(0, "no rows")
-    return found
+    if not table.num_rows:
+        raise fault(path, 2, "no rows") if is_text else DataError(f"{path}: no rows")
+    broken = is_text and table.num_rows + 1 != _count_lines(path)
+    if broken:
+        _check_csv(path)
+    return Columns(path, tuple(table.column_names), table, is_text, broken)
+
+
+def _check_csv(path: Path) -> None:
+    """Say where a file is no CSV: slower than pyarrow, and exact.
+
+    Raises:
+        DataError: text that is not UTF-8, a quote that never ends, a row of another length.
+    """
+    names = list[str]()
+    for line, cells in strict_rows(path):
+        names = names or cells
+        if len(cells) != len(names):
+            raise fault(path, line, f"{len(cells)} values, the header has {len(names)} columns")
+
+
+def _count_lines(path: Path) -> int:
+    """How many lines end with a newline, and one more where the last does not."""
+    count, end = 0, b"\n"
+    with open_bytes(path) as stream:
+        while piece := stream.read(_AT_ONCE):
+            count += piece.count(b"\n")
+            end = piece[-1:]
+    return count + (end != b"\n")
 
 
 def _read_parquet(path: Path) -> Any:
@@ -136,22 +234,25 @@ def _read_csv(path: Path) -> Any:
         return arrow.read_csv(
             path,
             arrow.ReadOptions(use_threads=False, column_names=names, skip_rows=1),
-            arrow.ParseOptions(ignore_empty_lines=False, invalid_row_handler=lambda row: wrong.append(row) or "error"),
+            arrow.ParseOptions(
+                ignore_empty_lines=False,
+                newlines_in_values=True,
+                invalid_row_handler=lambda row: wrong.append(row) or "error",
+            ),
             kept,
         )
     except pa.ArrowInvalid:
-        if not wrong:
-            raise
-        number = wrong[0].number
-        line = number if number is not None else 2
-        raise fault(path, line, f"{wrong[0].actual_columns} values, the header has {len(names)} columns") from None
+        if wrong:
+            _check_csv(path)
+        raise
 
 
 def _header(path: Path) -> list[str]:
     for number, raw in raw_lines(path):
+        check_utf8(path, raw, number)
         try:
-            names = next(csv.reader([raw.decode("utf-8")]), [])
-        except (UnicodeDecodeError, csv.Error) as error:
+            names = next(csv.reader([raw.decode()], strict=True), [])
+        except csv.Error as error:
             raise fault(path, number, f"not a line of column names ({error})") from None
         _check_names(path, names)
         return names
@@ -161,6 +262,19 @@ def _header(path: Path) -> list[str]:
 def _check_names(path: Path, names: Sequence[str]) -> None:
     if wrong := [name for name in names if not name.strip() or list(names).count(name) > 1]:
         raise fault(path, 1, f"column name {wrong[0]!r} is empty or there twice")
+
+
+def _word(value: Any) -> str:
+    """A cell as text without blanks around it; "" for a missing one."""
+    return "" if value is None or value != value else str(value).strip()
+
+
+def _flags(words: Sequence[str]) -> np.ndarray | None:
+    """1 for true, 0 for false, NaN for what is missing; None where there is anything else, or neither."""
+    lower = [word.lower() for word in words]
+    if not set(lower) <= _FLAGS.keys() | MISSING or not _FLAGS.keys() & set(lower):
+        return None
+    return np.array([_FLAGS.get(word, math.nan) for word in lower])
 
 
 def _fast(column: Any) -> np.ndarray:

@@ -12,11 +12,10 @@ import numpy as np
 
 from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
-from subquad.suggest import did_you_mean
 from subquad_datasets.guesses import labels_of, majority, majority_labels, mean_values
-from subquad_datasets.prepared import alike
 from subquad_datasets.table import Config
-from subquad_datasets.table.series import ENDINGS, PARTS, Series, read_series
+from subquad_datasets.table.series import ENDINGS, PARTS, Series, read_series, unknown_class
+from subquad_datasets.text.lines import find_file
 from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, pad
 from subquad_datasets.uea.dataset import SeriesSplit
 
@@ -29,11 +28,13 @@ class Train:
         series: the validation part last, where it is given.
         validation: (N,) bool, the validation part; None: it is drawn.
         test: the series of TEST where they stand in the same file.
+        told: how the files were read.
     """
 
     series: Series
     validation: np.ndarray | None
     test: Series | None
+    told: tuple[str, ...]
 
 
 class Table(Dataset):
@@ -70,11 +71,16 @@ class Table(Dataset):
 
     def open_file(self, path: Path, *, labelled: bool) -> SeriesSplit:
         """A file of the same columns; unlabelled ones need no labels."""
-        return self._split(read_series(path, self.config, labelled=labelled, parts=False), path.name)
+        found = read_series(path, self.config, self._train.series, labelled=labelled, parts=False)
+        return self._split(found, path.name)
 
-    def prepared_test(self) -> SeriesSplit | None:
-        files = self._files
-        return self._test() if "test" not in files or alike(files["train"], files["test"]) else None
+    def prepared_test(self) -> SeriesSplit:
+        """TEST, read so that its faults show before anything is trained."""
+        return self._test()
+
+    def files_read(self) -> tuple[str, ...]:
+        """Of TRAIN, and of the file of the validation part."""
+        return self._train.told
 
     def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float]]:
         """`majority`, always the commonest class, or the commoner answer for each of several; `mean` of numbers."""
@@ -92,12 +98,7 @@ class Table(Dataset):
             raise DataError(f"dataset.params.path: {path} does not exist")
         found = {"train": path}
         if path.is_dir():
-            given = {
-                name: [path / f"{name}{end}" for end in ENDINGS if (path / f"{name}{end}").is_file()] for name in PARTS
-            }
-            if twice := [files for files in given.values() if len(files) > 1]:
-                raise DataError(f"{twice[0][0]}: is there twice, also as {twice[0][1].name}")
-            found = {name: files[0] for name, files in given.items() if files}
+            found = {name: file for name in PARTS if (file := _file_of(path, name))}
         if "train" not in found:
             raise DataError(f"dataset.params.path: {path} has no train{ENDINGS[0]} ({', '.join(ENDINGS[1:])})")
         ways = [name for name in ("split", "test_fraction") if getattr(config, name) is not None]
@@ -119,26 +120,21 @@ class Table(Dataset):
         files, config = self._files, self.config
         series = read_series(files["train"], config)
         if "validation" in files:
-            held = read_series(files["validation"], config)
-            return Train(*_joined(series, held), None)
+            held = read_series(files["validation"], config, replace(series, labels=None))
+            return Train(*_joined(series, held), None, (*series.told, *held.told))
         if series.splits is None:
-            return self._held(series) if "test" not in files else Train(series, None, None)
-        if wrong := sorted(set(series.splits.tolist()) - set(PARTS)):
-            raise DataError(
-                f"{series.path}: column {config.split!r} has {wrong[0]!r}, must be train, validation or test"
-                f"{did_you_mean(wrong[0], PARTS)}"
-            )
+            return self._held(series) if "test" not in files else Train(series, None, None, series.told)
         parts = {name: np.flatnonzero(series.splits == name) for name in PARTS}
         if empty := [name for name in ("train", "test") if not len(parts[name])]:
             raise DataError(f"{series.path}: no series of split {empty[0]} in column {config.split!r}")
         rest = series.take(np.flatnonzero(series.splits != "test"))
         validation = rest.splits == "validation" if len(parts["validation"]) else None
-        return Train(rest, validation, series.take(parts["test"]))
+        return Train(rest, validation, series.take(parts["test"]), series.told)
 
     def _held(self, series: Series) -> Train:
         assert self.config.test_fraction is not None
         rest, held = self._drawn(series, self.config.test_fraction)
-        return Train(series.take(rest), None, series.take(held))
+        return Train(series.take(rest), None, series.take(held), series.told)
 
     def _drawn(self, series: Series, fraction: float) -> tuple[np.ndarray, np.ndarray]:
         """A part drawn by class, or of all; copies, or whole groups, stay together."""
@@ -200,7 +196,9 @@ class Table(Dataset):
 
     def _test(self) -> SeriesSplit:
         series = self._train.test
-        return self._split(read_series(self._files["test"], self.config) if series is None else series, "TEST")
+        if series is None:
+            series = read_series(self._files["test"], self.config, self._train.series)
+        return self._split(series, "TEST")
 
     def _split(self, series: Series, name: str) -> SeriesSplit:
         """Series with the statistics, the length and the classes of TRAIN."""
@@ -223,18 +221,15 @@ class Table(Dataset):
             return np.full(len(series), NO_LABEL) if target == "class" else missing
         if target == "class":
             if wrong := sorted(set(labels.tolist()) - set(self._classes)):
-                known = f"{', '.join(self._classes[:10])}{did_you_mean(wrong[0], self._classes)}"
-                raise DataError(f"{series.path}: class {wrong[0]!r} is none of TRAIN: {known}")
+                raise DataError(f"{series.path}: {unknown_class(wrong[0], self._classes)}")
             return np.searchsorted(np.array(self._classes), labels).astype(np.int64)
-        if target == "multilabel" and not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-            raise DataError(f"{series.path}: labels of target multilabel must be 0, 1 or missing")
         if labels.shape[1] != len(self._train.series.names):
             raise DataError(f"{series.path}: {labels.shape[1]} labels, TRAIN has {len(self._train.series.names)}")
         return labels.astype(np.float32)
 
 
 def _file_of(folder: Path, name: str) -> Path | None:
-    files = [file for end in ENDINGS if (file := folder / f"{name}{end}").is_file()]
+    files = [file for end in ENDINGS if (file := find_file(folder, name, endings=(end,)))]
     if len(files) > 1:
         raise DataError(f"{files[0]}: is there twice, also as {files[1].name}")
     return files[0] if files else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import gzip
 import json
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from subquad.errors import DataError
 
 COMPRESSED = ("", ".xz", ".gz", ".bz2")
 """What may follow a file's name, in the order in which it is looked for."""
+
+_NO_TEXT = "the file is binary or damaged"
 
 _LONG = 65_536
 """Bytes of a line after which `text_lines` goes on with another piece."""
@@ -29,10 +32,39 @@ def fault(path: Path, line: int, text: str) -> DataError:
     return DataError(f"{path}:{line}: {text}")
 
 
-def find_file(folder: Path, *names: str) -> Path | None:
-    """The first of the names that is a file of the folder, plain or compressed."""
-    paths = (folder / f"{name}{ending}" for name in names for ending in COMPRESSED)
-    return next((path for path in paths if path.is_file()), None)
+def find_file(folder: Path, *names: str, endings: Sequence[str] = COMPRESSED) -> Path | None:
+    """The first of the names that is a file of the folder, with the first of the endings; None where none is.
+
+    Raises:
+        DataError: files with two of the names are there; or a name is that of a link that leads nowhere, or has
+            letters of the other case.
+    """
+    there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set[str]()
+    found = list[Path]()
+    for name in names:
+        ended = [f"{name}{ending}" for ending in endings]
+        paths = [path for one in ended if one in there and is_file(path := folder / one)]
+        found += paths[:1]
+        odd = sorted({one for one in there if one.lower() in map(str.lower, ended)}.difference(ended))
+        if odd and not paths and is_file(folder / odd[0]):
+            right = next(one for one in ended if one.lower() == odd[0].lower())
+            told = f"such a file is called {right}; rename it, or take it away"
+            raise DataError(f"{folder / odd[0]}: {told}")
+    if len(found) > 1:
+        raise DataError(f"{found[0]}: is there twice, also as {found[1].name}")
+    return found[0] if found else None
+
+
+def is_file(path: Path) -> bool:
+    """Whether a listed path is a file; a folder is none.
+
+    Raises:
+        DataError: it is a link that leads nowhere, or no file to read, such as a pipe.
+    """
+    if not path.is_file() and not path.is_dir():
+        kind = "a link that leads nowhere" if path.is_symlink() else "no file"
+        raise DataError(f"{path}: is {kind}; mend it, or take it away")
+    return path.is_file()
 
 
 def raw_lines(path: Path, *, ended: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -58,7 +90,9 @@ def text_lines(path: Path) -> Iterator[str]:
     """
     number, decoder = 0, codecs.getincrementaldecoder("utf-8")()
     try:
-        for number, raw in _pieces(path, _LONG):  # noqa: B007  (named in errors)
+        for number, raw in _pieces(path, _LONG):
+            if b"\0" in raw:
+                raise fault(path, number, f"a NUL byte; {_NO_TEXT}")
             yield decoder.decode(raw)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
@@ -81,6 +115,22 @@ def utf8_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise fault(path, 1, "the file is empty")
 
 
+def strict_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows of CSV with the line in which each starts; an empty line is a row without cells.
+
+    Raises:
+        DataError: as `utf8_lines`; or a quote never ends, or stands where none can.
+    """
+    started = 1
+    reader = csv.reader((f"{line}\n" for _, line in utf8_lines(path)), strict=True)
+    try:
+        for cells in reader:
+            yield started, cells
+            started = reader.line_num + 1
+    except csv.Error as error:
+        raise fault(path, started, f"not CSV, from this row on: {error}") from None
+
+
 def json_rows(path: Path, *fields: str) -> Iterator[tuple[int, list[bytes]]]:
     """Numbered rows of a JSON Lines file: the named fields, texts that are not empty, as UTF-8."""
     for number, raw in raw_lines(path):
@@ -91,7 +141,7 @@ def json_rows(path: Path, *fields: str) -> Iterator[tuple[int, list[bytes]]]:
 def json_object(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     """The JSON object of one line."""
     try:
-        row = json.loads(raw)
+        row = json.loads(raw, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:  # bad UTF-8 too
         raise fault(path, number, f"not JSON: {error}") from error
     if not isinstance(row, dict):
@@ -99,8 +149,27 @@ def json_object(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     return row
 
 
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def check_start(path: Path, data: bytes) -> None:
+    """Refuse a byte order mark at the start of a file."""
+    if data.startswith(_BYTE_ORDER_MARKS):
+        raise fault(path, 1, "starts with a byte order mark; save the file as UTF-8 without one")
+
+
 def check_utf8(path: Path, data: bytes, first_line: int = 1) -> None:
-    """Refuse bytes that are not UTF-8, naming their line; `data` starts at `first_line`."""
+    """Refuse bytes that are not UTF-8, and NUL, which no text has; `data` starts at `first_line`."""
+    if b"\0" in data:
+        place = data.index(b"\0")
+        line = first_line + data.count(b"\n", 0, place)
+        column = place - data.rfind(b"\n", 0, place)
+        raise fault(path, line, f"NUL byte at column {column}; {_NO_TEXT}")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -124,10 +193,10 @@ def _pieces(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
     """Numbered lines with their ends, in pieces of at most `limit` bytes; -1: whole."""
     number = 1
     try:
-        with _open(path) as stream:
+        with open_bytes(path) as stream:
             while raw := stream.readline(limit):
-                if number == 1 and raw.startswith(_BYTE_ORDER_MARKS):
-                    raise fault(path, 1, "starts with a byte order mark; save the file as UTF-8 without one")
+                if number == 1:
+                    check_start(path, raw)
                 yield number, raw
                 number += raw.endswith(b"\n")
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
@@ -136,6 +205,7 @@ def _pieces(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _open(path: Path) -> BufferedIOBase:
+def open_bytes(path: Path) -> BufferedIOBase:
+    """A plain or compressed file, as its ending says."""
     opened = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix)
     return opened(path) if opened else path.open("rb")

@@ -12,6 +12,7 @@ import numpy as np
 from subquad.data import NO_LABEL, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
+from subquad_datasets.class_names import first_alike
 from subquad_datasets.guesses import majority
 from subquad_datasets.packed import PackedSplit, PackedWriter
 from subquad_datasets.prepared import read_manifest
@@ -19,7 +20,7 @@ from subquad_datasets.text.lines import fault
 from subquad_datasets.text.source import sums
 from subquad_datasets.text.split import CutSplit
 from subquad_datasets.text_files import Config
-from subquad_datasets.text_files.source import Texts, find_labelled
+from subquad_datasets.text_files.source import Row, Texts, find_labelled
 from subquad_datasets.tokenized import TokenizedDataset
 from subquad_datasets.tokenizer import END_TOKEN, Tokenizer, encoded
 
@@ -82,6 +83,10 @@ class TextFiles(TokenizedDataset[Texts]):
         source = Texts(((path, ""),), (self.config.text, self.config.labels), labelled)
         return self._open(self.prepared("file", source), path.name)
 
+    def files_read(self) -> tuple[str, ...]:
+        parts = {name: source for name, source in self.sources.items() if name != "test"}
+        return tuple(f"{name}: {self.facts[name]:,} texts of {source.told()}" for name, source in parts.items())
+
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self.load("trainval"), split)
@@ -109,7 +114,15 @@ class TextFiles(TokenizedDataset[Texts]):
 
     @staticmethod
     def _named(sources: Mapping[str, Texts]) -> list[str]:
-        return sorted({row.label for source in sources.values() for row in source.rows()})
+        first = dict[str, Row]()
+        for source in sources.values():
+            for row in source.rows():
+                first.setdefault(row.label, row)
+        if alike := first_alike(first):
+            row = first[alike[1]]
+            told = f"class {alike[1]!r} looks like {alike[0]!r}; write them the same way"
+            raise fault(row.path, row.line, told)
+        return sorted(first)
 
 
 def _noting(source: Texts, classes: Sequence[str], labels: list[int]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
-from subquad_datasets.text.lines import COMPRESSED, fault, find_file, json_object, raw_lines, utf8_lines
+from subquad_datasets.text.lines import COMPRESSED, fault, find_file, json_object, raw_lines, strict_rows
 from subquad_datasets.text.source import find_texts, fingerprint, read_text
 
 PARTS = ("train", "validation", "test")
@@ -58,6 +58,13 @@ class Texts:
     def texts(self) -> Iterator[str]:
         return (row.text for row in self.rows())
 
+    def told(self) -> str:
+        """What the files are, and how they were read."""
+        path = self.files[0][0]
+        if len(self.files) > 1 or path.suffix.lower() == ".txt":
+            return f"{len(self.files):,} files, UTF-8"
+        return f"{path.name}, UTF-8; columns {' and '.join(self.fields)}, others are not read"
+
     def fingerprint(self) -> str:
         return f"{fingerprint(path for path, _ in self.files)} {self.fields} {self.labelled}"
 
@@ -65,9 +72,12 @@ class Texts:
         found = False
         for line, row in (_csv if ".csv" in path.suffixes else _json)(path):
             found = True
-            text, label = (row.get(field) for field in self.fields)
+            text = row.get(self.fields[0])
             if not isinstance(text, str) or not text:
                 raise fault(path, line, f"no text under {self.fields[0]!r}; {_seen(self.fields[0], row)}")
+            label = row.get(self.fields[1])
+            if isinstance(label, str):
+                label = label.strip()
             if self.labelled and (isinstance(label, bool) or not isinstance(label, str | int) or label == ""):
                 raise fault(path, line, f"no class under {self.fields[1]!r}; {_seen(self.fields[1], row)}")
             yield Row(text, str(label) if self.labelled else "", path, line)
@@ -89,16 +99,17 @@ def _json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows with the lines where they end: a text may have several."""
+    """Rows with the lines where they start, as a text may have several; empty lines between rows are no rows."""
     csv.field_size_limit(_LONGEST)
-    reader = csv.DictReader((f"{line}\n" for _, line in utf8_lines(path)), strict=True)
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                raise fault(path, reader.line_num, f"not {len(reader.fieldnames or ())} values, as the header has")
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise fault(path, reader.line_num + 1, f"not CSV: {error}") from error
+    rows = strict_rows(path)
+    _, names = next(rows)
+    if wrong := [name for name in names if not name.strip() or names.count(name) > 1]:
+        raise fault(path, 1, f"column name {wrong[0]!r} is empty or there twice")
+    for line, cells in rows:
+        if cells and len(cells) != len(names):
+            raise fault(path, line, f"{len(cells)} values, the header has {len(names)} columns")
+        if cells:
+            yield line, dict(zip(names, cells, strict=True))
 
 
 def find_labelled(path: Path, fields: tuple[str, str]) -> dict[str, Texts]:

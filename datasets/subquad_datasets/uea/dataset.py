@@ -22,7 +22,7 @@ from subquad.data import (
 )
 from subquad.errors import DataError
 from subquad_datasets.guesses import MAX_PRODUCTS, majority, nearest
-from subquad_datasets.prepared import alike
+from subquad_datasets.prepared import SEALED, alike
 from subquad_datasets.uea import UeaConfig
 from subquad_datasets.uea.arrays import Normalizer, fit_normalizer, no_normalizer, to_arrays
 from subquad_datasets.uea.download import download, verify
@@ -123,6 +123,9 @@ class UeaDataset(Dataset):
     def prepared_test(self) -> SeriesSplit | None:
         files = self._files
         return self._test() if files.test and alike(files.train, files.test) else None
+
+    def files_read(self) -> tuple[str, ...]:
+        return () if self.config.path is None else (SEALED,)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`, and `one_nn` where all series have one length and the search is not too long.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
+from subquad_datasets.text.lines import find_file
 from subquad_datasets.uea.lines import SUFFIXES
 
 
@@ -111,7 +112,7 @@ def _stems(folder: Path) -> list[str]:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    return next((path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()), None)
+    return find_file(folder, name, endings=SUFFIXES)
 
 
 def _sktime() -> Path | None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from subquad.data import DataSpec, check_copies
+from subquad.data import Dataset, DataSpec, check_copies
+from subquad.engine.evaluate import check_bad
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
 from subquad.engine.start import start_from
 from subquad.errors import ConfigError, DataError, UserError
@@ -90,11 +91,12 @@ def check_parts(study: Study) -> None:
     for run in study.runs:
         experiment = run.experiment
         buckets = experiment.train.bucket_batches > 0
-        data = f"{experiment.dataset.model_dump_json()} {experiment.protocol} {buckets}"
+        decides = f"{experiment.protocol} {buckets} {experiment.train.max_bad}"
+        data = f"{experiment.dataset.model_dump_json()} {decides}"
         model = f"{data} {experiment.task} {experiment.backbone} {experiment.mixer}"
         with naming(run, study):
             if data not in specs:
-                specs[data] = _check_data(run)
+                specs[data] = checked_dataset(run).describe()
             if model not in built:
                 _check_model(run, specs[data])
                 built.add(model)
@@ -133,11 +135,25 @@ def check_paths(study: Study) -> None:
                 )
 
 
-def _check_data(run: Run) -> DataSpec:
-    dataset = build_dataset(run)
-    make_plan(run.experiment, dataset)
-    check_copies(dataset, dataset.prepared_test(), validation=run.experiment.protocol == "honest")
-    return dataset.describe()
+def checked_dataset(run: Run) -> Dataset:
+    """A run's data set, prepared, after all that is looked at before training: what `subquad data show` shows.
+
+    Raises:
+        DataError: it is not there, cannot be read, cannot be split as the protocol wants, has too many samples that
+            cannot be read, or tests on what it trains on.
+        ConfigError: its samples cannot be ordered as the experiment wants.
+    """
+    experiment, dataset = run.experiment, build_dataset(run)
+    make_plan(experiment, dataset)
+    honest = experiment.protocol == "honest"
+    test = dataset.prepared_test()
+    check_copies(dataset, test, validation=honest)
+    splits = [dataset.split(name) for name in (("train", "validation") if honest else ("trainval",))]
+    splits += [] if test is None else [test]
+    for split in splits:
+        if len(bad := split.unreadable()):
+            check_bad(split, bad.tolist(), experiment.train.max_bad, len(split))
+    return dataset
 
 
 def _check_model(run: Run, spec: DataSpec) -> None:

@@ -15,7 +15,9 @@ from PIL import Image
 
 import subquad
 from subquad.data import ArraySplit, Dataset, DataSpec, SplitName
+from subquad.drivers.preflight import check_parts
 from subquad.errors import ConfigError, DataError, UserError
+from subquad.experiment import load_study
 from subquad.plugin import Config
 from subquad_datasets.commands import data_command
 from subquad_datasets.shown import described, draw_samples, prepared_folders
@@ -146,3 +148,43 @@ def test_settings_alone_are_no_target(root: Path):
 def test_a_name_that_nothing_has_gets_the_nearest(tmp_path):
     done = cli(["data", "show", "imagnet"], tmp_path, check=2)
     assert done.stderr == "subquad: 'imagnet': no such recipe, file or data set; did you mean 'imagenet'?\n"
+
+
+OWN = """
+name: own
+dataset: {name: DATA, params: {path: PATH, MORE}}
+task: classification
+backbone: {name: encoder, params: {num_layers: 1, dim: 8, num_heads: 1}}
+mixer: identity
+train: {epochs: 1, batch_size: 4, lr: 1.0e-3}
+"""
+
+
+def test_show_refuses_what_training_refuses(root: Path, pets: str, tmp_path: Path):
+    folder = Path(pets.partition("=")[2])
+    text = OWN.replace("DATA", "image-folder").replace("PATH", str(folder)).replace("MORE", "size: 8")
+    encoder = "{name: encoder, params: {num_layers: 1, dim: 8, num_heads: 1}}"
+    text = text.replace(encoder, "{name: timm-vit, params: {model: deit_tiny_patch16_224, patch_size: 4, depth: 1}}")
+    (tmp_path / "own.yaml").write_text(text)
+    picture = next((folder / "train").glob("*/*.png"))
+    picture.write_bytes(picture.read_bytes()[:60])
+    with pytest.raises(DataError, match=rf"1 of \d+ samples cannot be read, the last .*{picture.name}"):
+        call("show", str(tmp_path / "own.yaml"), "--out", str(tmp_path))
+    shown = call("show", str(tmp_path / "own.yaml"), "train.max_bad=0.5", "--out", str(tmp_path))
+    assert f"pictures that cannot be read: 1 of 12 ({picture})" in shown.stdout
+
+
+def test_a_test_file_that_cannot_be_read_is_refused_before_training(root: Path, tmp_path: Path):
+    folder = tmp_path / "walks"
+    folder.mkdir()
+    rows = [f"s{n},{t},{n + t},{'xy'[n % 2]}\n" for n in range(8) for t in range(3)]
+    (folder / "train.csv").write_text("id,t,a,label\n" + "".join(rows))
+    (folder / "test.csv").write_text("id,t,a,label\ns0,0,1,x\ns0,soon,2,x\n")
+    text = OWN.replace("DATA", "table").replace("PATH", str(folder)).replace("MORE", "time: t")
+    (tmp_path / "own.yaml").write_text(text)
+    message = r"test\.csv:3: column 't': 'soon' is text"
+    for target in (["table", f"dataset.params.path={folder}", "dataset.params.time=t"], [str(tmp_path / "own.yaml")]):
+        with pytest.raises(DataError, match=message):
+            call("show", *target, "--out", str(tmp_path))
+    with pytest.raises(DataError, match=message):
+        check_parts(load_study(str(tmp_path / "own.yaml")))

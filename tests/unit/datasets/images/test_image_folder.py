@@ -189,3 +189,30 @@ def other_class(data: Path) -> dict[str, Any]:
 def test_what_is_refused(make: Make, data: Path, spoil: Callable[[Path], dict[str, Any]], message: str):
     with pytest.raises(DataError, match=message):
         make(**spoil(data)).prepare()
+
+
+@pytest.mark.parametrize("place", ["train/cat/gone.PNG", "train/bird", "test/dog/gone.jpg"])
+def test_a_link_that_leads_nowhere_is_refused_by_name(make: Make, data: Path, place: str):
+    (data / place).symlink_to(data / "nowhere")
+    with pytest.raises(DataError, match=rf"{place}: is a link that leads nowhere"):
+        make().prepare()
+
+
+def test_folders_whose_names_look_alike_are_refused(make: Make, data: Path):
+    write_folder(data / "train", {"Cat": 2}, seed=2)
+    with pytest.raises(DataError, match=r"train/cat: looks like the class Cat"):
+        make().describe()
+
+
+def test_what_is_not_read_is_told(make: Make, data: Path):
+    (data / "train/cat/000.png").write_bytes(b"no picture")
+    (data / "train/cat/notes.gif").write_bytes(b"GIF89a")
+    (data / "train/.hidden").mkdir()
+    dataset = make()
+    assert dataset.files_read() == (
+        f"pictures that cannot be read: 1 of 16 ({data}/train/cat/000.png)",
+        "other files in train, not read: 2 (.hidden, cat/notes.gif)",
+    )
+    assert dataset.load("trainval").unreadable().tolist() == [0]
+    parts = [dataset.load(name) for name in ("train", "validation")]
+    assert sum(len(part.unreadable()) for part in parts) == 1

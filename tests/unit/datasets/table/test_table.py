@@ -247,19 +247,19 @@ REFUSED = [
     ("id,a,label\np,1,x\nq,2,x\np,3,x\n", {}, r"walks\.csv:4: series 'p' comes again; put its rows together, or give"),
     ("id,a,label\np,1,x\np,2,y\n", {}, r"walks\.csv:3: column 'label' is y, but x before in its series"),
     ("id,a,label\np,1,x\np,2,x\n", {"time": "a"}, r"no column is left for channels"),
-    ("id,a,t,label\np,1,1,x\np,1,1,x\n", {"time": "t"}, r"walks\.csv:3: t 1.0 is there twice in a series"),
+    ("id,a,t,label\np,1,1,x\np,1,1,x\n", {"time": "t"}, r"walks\.csv:3: t 1 is there twice in a series"),
     ("id,a,lable\np,1,x\n", {}, r"dataset.params.labels: .* has no column 'label'; .*did you mean 'lable'\?"),
     (
         "id,a,label,s\np,1,x,train\nq,2,x,tset\n",
         {"split": "s", "test_fraction": None},
-        r"column 's' has 'tset', must be",
+        r"walks\.csv:3: column 's' has 'tset', must be",
     ),
     ("id,a,label,s\np,1,x,train\n", {"split": "s", "test_fraction": None}, r"no series of split test in column 's'"),
     ("id,a,label\np,1,1\nq,2,1\nr,3,1\n", {"target": "values"}, r"walks\.csv: 'label' has one value in TRAIN"),
     (
         "id,a,label\np,1,1\nq,2,3\nr,3,1\n",
         {"target": "multilabel"},
-        r"labels of target multilabel must be 0, 1 or missing",
+        r"walks\.csv:3: column 'label': 3; labels of target multilabel must be 0, 1 or missing",
     ),
     ("id,a,label\np,1,x\n", {"test_fraction": None}, r"nothing says which series are the test split; give a test file"),
     (
@@ -270,6 +270,28 @@ REFUSED = [
 ]
 
 
+HEAD = "id,t,a,label\n"
+REFUSED += [
+    (HEAD + "p,1,1,x\np,x7,2,x\np,3,3,x\n", {"time": "t"}, r"walks\.csv:3: column 't': 'x7' is text, and 2 others"),
+    (HEAD + "p,1,1,x\np,nan,2,x\n", {"time": "t"}, r"walks\.csv:3: column 't': 'nan' is missing"),
+    (HEAD + "p,1,1,x\np,,2,x\n", {"time": "t"}, r"walks\.csv:3: column 't' is empty"),
+    ("id,a,label\np,1,1\nq,2,01\n", {}, r"walks\.csv:3: column 'label': '01' and '1' look alike"),
+    ("id,a,label\np,1,up\nq,2,Up\n", {}, r"walks\.csv:3: column 'label': 'Up' and 'up' look alike"),
+    ("id,a,label\n1,1,x\n01,2,x\n", {}, r"walks\.csv:3: column 'id': '01' and '1' look alike"),
+    ('id,a,label\np,"1,000",x\n', {}, r"walks\.csv:2: column 'a': '1,000' is not a number"),
+    ("id,a,label\np,1,5,x\n", {}, r"walks\.csv:2: 4 values, the header has 3 columns"),
+    ("id;a;label\np;1;x\n", {}, r"has no column 'id'; it has id;a;label"),
+    ('id,a,label\np,1,"x\nq,2,y\nr,3,y\n', {}, r"walks\.csv:2: not CSV, from this row on: unexpected end"),
+    ('id,a,label\np,1,x\np,2,"x\nq,2,y"\n', {}, r"walks\.csv:3: column 'label': .* has a line end or NUL in it"),
+    ('id,a,label\np,1,"x"\n"q\nr",2,y\n', {}, r"walks\.csv:3: column 'id': .* has a line end"),
+    ("id,a,label\np,1,x\0\nq,2,y\n", {}, r"walks\.csv:2: column 'label': .* NUL in it"),
+    ("id,a,label\np,1e300,x\n", {}, r"walks\.csv:2: column 'a': 1e\+300 is too large for float32"),
+    ("id,a,label\np,true,x\np,1,x\n", {}, r"walks\.csv:2: column 'a': 'true' is not a number"),
+    ("\ufeffid,a,label\np,1,x\n", {}, r"walks\.csv:1: starts with a byte order mark"),
+    ("id,a,label\np,1,x\rq,2,y\n", {}, r"walks\.csv:2: not CSV, from this row on: new-line character"),
+]
+
+
 @pytest.mark.parametrize(("text", "params", "message"), REFUSED)
 def test_what_is_refused(make: Make, file: Path, text: str, params: dict[str, Any], message: str):
     file.write_text(text)
@@ -277,12 +299,78 @@ def test_what_is_refused(make: Make, file: Path, text: str, params: dict[str, An
         make(**{"test_fraction": 0.3, **params}).describe()
 
 
+def test_text_that_is_not_utf8_is_named_by_its_line(make: Make, file: Path):
+    file.write_bytes(b"id,a,label\np,1,x\nq,2,caf\xe9\n")
+    with pytest.raises(DataError, match=r"walks\.csv:3: byte 0xe9 at column 8 is not UTF-8"):
+        make(test_fraction=0.3).describe()
+
+
+def test_line_ends_in_columns_that_are_not_read_keep_lines_right(make: Make, file: Path):
+    rows = ['p,1,x,"one\ntwo"', "q,2,y,z", "r,no,y,z", "s,4,x,z"]
+    file.write_text("id,a,label,note\n" + "\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=r"walks\.csv:5: column 'a': 'no' is not a number"):
+        make(test_fraction=0.3, channels=("a",)).describe()
+    file.write_text(file.read_text().replace(",no,", ",3,"))
+    told = make(test_fraction=0.3, channels=("a",)).files_read()
+    assert told[0] == "walks.csv: CSV in UTF-8, 4 rows of 4 series, none left out"
+    assert "columns that are not read: note" in told
+    assert "values with line ends: there are some, so rows are not lines" in told
+
+
+def test_channels_are_those_of_train_by_name(make: Make, tmp_path: Path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    columns = series(6)
+    write(folder / "train.csv", columns)
+    turned = {name: columns[name] for name in ("label", "b", "t", "id", "a")}
+    write(folder / "test.csv", turned)
+    dataset = make(path=str(folder), time="t")
+    assert np.array_equal(batch(dataset, "test")["inputs"], batch(dataset, "trainval")["inputs"])
+    write(folder / "test.csv", {**columns, "c": columns["b"]})
+    with pytest.raises(DataError, match=r"test\.csv:1: column 'c' is no channel of TRAIN"):
+        make(path=str(folder), time="t").prepared_test()
+    del columns["b"]
+    write(folder / "test.csv", columns)
+    with pytest.raises(DataError, match=r"test\.csv:1: no column 'b', a channel of TRAIN"):
+        make(path=str(folder), time="t").prepared_test()
+
+
+def test_true_and_false_and_times_are_the_same_in_parquet(make: Make, file: Path, tmp_path: Path):
+    columns = series(8)
+    columns["b"] = [value > 0 for value in columns["b"]]
+    start = np.datetime64("2024-01-05T10:00:00")
+    columns["t"] = [(start + np.timedelta64(90 * t, "s")).astype(object) for t in columns["t"]]
+    order = np.random.default_rng(0).permutation(24).tolist()
+    columns = {name: [values[row] for row in order] for name, values in columns.items()}
+    write(file, columns)
+    write(tmp_path / "w.parquet", columns)
+    found = [make(path=str(path), time="t", test_fraction=0.3) for path in (file, tmp_path / "w.parquet")]
+    first, second = (batch(dataset, "trainval") for dataset in found)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert [dataset.files_read()[1] for dataset in found] == ["rows in the order of t: dates"] * 2
+    assert "channels: a (numbers), b (true, false)" in found[0].files_read()
+
+
+def test_a_part_that_is_a_link_to_nowhere_is_not_left_out(make: Make, tmp_path: Path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for name in ("train", "test"):
+        write(folder / f"{name}.csv", series(6))
+    (folder / "validation.csv").symlink_to(tmp_path / "gone.csv")
+    with pytest.raises(DataError, match=r"validation\.csv: is a link that leads nowhere"):
+        make(path=str(folder), time="t").describe()
+    (folder / "validation.csv").unlink()
+    write(folder / "Validation.csv", series(6))
+    with pytest.raises(DataError, match=r"Validation\.csv: such a file is called validation\.csv; rename it"):
+        make(path=str(folder), time="t").describe()
+
+
 def test_labels_are_checked_against_train(make: Make, tmp_path: Path):
     folder = tmp_path / "parts"
     folder.mkdir()
     write(folder / "train.csv", series(6))
     write(folder / "test.csv", series(2, classes="xz"))
-    with pytest.raises(DataError, match=r"test\.csv: class 'z' is none of TRAIN: x, y"):
+    with pytest.raises(DataError, match=r"test\.csv:5: class 'z' is none of TRAIN: x, y"):
         make(path=str(folder), time="t").split("test", KEY)
 
 
@@ -296,6 +384,12 @@ def test_labels_are_checked_against_train(make: Make, tmp_path: Path):
         ({"x": np.full((2, 3), np.inf), "y": [0, 1]}, {}, r"x\[0\]: a value is not finite"),
         ({"x": np.full((2, 3), np.nan), "y": [0, 1]}, {}, r"x\[0\]: channel 1 is missing"),
         ({"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 4]}, {}, r"lengths\[1\] is not 1 to 3"),
+        ({"x": np.zeros((2, 3)), "y": [0, 1], "lengths": [3, 2.5]}, {}, r"lengths .* must be whole numbers"),
+        ({"x": np.zeros((2, 3)), "y": [0, np.inf]}, {"target": "values"}, r"y\[1\]: not finite"),
+        ({"x": np.full((2, 3), 1e300), "y": [0, 1]}, {}, r"x\[0\]: a value is too large for float32"),
+        ({"x": np.zeros((2, 3)), "y": ["1", "01"]}, {}, r"y has '1' and '01', which look alike"),
+        ({"x": np.zeros((2, 3)), "y": [b"a", b"\xe9"]}, {}, r"y has bytes that are no ASCII"),
+        ({"x": np.zeros((2, 3), complex), "y": [0, 1]}, {}, r"x has .* type complex128, must be numbers"),
         ({"x": np.zeros((2, 3)), "y": [0, 1]}, {"time": "t"}, r"dataset.params.time has no effect with an .npz file"),
     ],
 )
@@ -307,6 +401,10 @@ def test_windows_that_are_refused(make: Make, tmp_path: Path, arrays: dict, para
 
 def test_pickles_and_other_files_are_not_opened(make: Make, tmp_path: Path):
     np.savez(tmp_path / "w.npz", x=np.array([object()]), y=[0])
+    with pytest.raises(DataError, match=r"w\.npz: no readable \.npz file"):
+        make(path=str(tmp_path / "w.npz"), test_fraction=0.5).describe()
+    np.save(tmp_path / "w.npy", np.zeros(3))
+    (tmp_path / "w.npy").rename(tmp_path / "w.npz")
     with pytest.raises(DataError, match=r"w\.npz: no readable \.npz file"):
         make(path=str(tmp_path / "w.npz"), test_fraction=0.5).describe()
     (tmp_path / "w.xlsx").touch()

@@ -142,7 +142,7 @@ def test_files_of_a_user(make: Make, data: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("train.csv", "text,label\na,x\nb\n", r"train\.csv:3: not 2 values, as the header has"),
+        ("train.csv", "text,label\na,x\nb\n", r"train\.csv:3: 1 values, the header has 2 columns"),
         ("train.csv", "text,label\na,x\n,x\n", r"train\.csv:3: no text under 'text'; the row has text, label"),
         ("train.csv", 'text,label\n"a\nb",x\nc,\n', r"train\.csv:4: no class under 'label'"),
         ("train.csv", 'text,label\n"a"b,x\n', r"train\.csv:2: not CSV"),
@@ -174,3 +174,43 @@ def test_missing_and_double_parts(make: Make, data: Path):
         make(path=str(data / "nowhere")).prepare()
     with pytest.raises(ValidationError, match="text and labels are both 'text': give each a column"):
         Config(path="x", labels="text")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"text,label\ngood,pos\nbad,neg\nfine,Pos\n", r"train\.csv:4: class 'Pos' looks like 'pos'"),
+        (b'text,label\ngood,pos\n"bad,neg\nfine,pos\n', r"train\.csv:3: not CSV, from this row on"),
+        (b"text,label,label\ngood,pos,x\n", r"train\.csv:1: column name 'label' is empty or there twice"),
+        (b"text,label\ngo\0od,pos\n", r"train\.csv:2: NUL byte at column 3"),
+    ],
+)
+def test_a_file_is_not_read_in_part(make: Make, data: Path, content: bytes, message: str):
+    write_csv(data)
+    (data / "train.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        make().describe()
+
+
+def test_blanks_around_a_class_make_no_other_class(make: Make, data: Path):
+    write_csv(data)
+    (data / "train.csv").write_text("text,label\ngood,pos\nbad, neg\nfine,pos \nworse,neg\n")
+    assert make().describe().class_names == ("neg", "pos")
+
+
+def test_a_field_that_is_there_twice_is_refused(make: Make, data: Path):
+    write_json(data)
+    (data / "train.jsonl").write_text('{"text": "a", "label": "x", "text": "b"}\n')
+    with pytest.raises(DataError, match=r"train\.jsonl:1: not JSON: 'text' is there twice"):
+        make().describe()
+
+
+@pytest.mark.parametrize("place", ["train/pos/gone.txt", "train/gone", "validation.jsonl"])
+def test_a_link_that_leads_nowhere_is_refused(make: Make, data: Path, place: str):
+    for part in ("train", "test"):
+        for name in ("pos", "neg"):
+            (data / part / name).mkdir(parents=True)
+            (data / part / name / "0.txt").write_text(f"{part} {name}")
+    (data / place).symlink_to(data / "nowhere")
+    with pytest.raises(DataError, match=rf"{place}: is a link that leads nowhere"):
+        make().describe()
