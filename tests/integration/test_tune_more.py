@@ -55,12 +55,61 @@ def test_a_search_is_extended_by_the_trials_that_a_larger_one_has(tmp_path, caps
     assert main(["tune", "--resume", str(search), "--budget", "4-trials", "--local"]) == 0
     assert trials(search) == trials(whole)
     assert (search / "final-1").is_dir()
-    assert (read_json(search / "search.json") or {})["earlier_finals"] == ["final-1"]
+    assert list((read_json(search / "search.json") or {})["earlier_finals"]) == ["final-1"]
     assert summary(search)["best"] == summary(whole)["best"]
     assert main(["tune", "--resume", str(search), "--local"]) == 0, "it remembers"
     assert len(trials(search)) == 4
     (search / "budgets.json").write_text("{}")
     assert main(["tune", "--resume", str(search), "--local"]) == 2
+
+
+def extended(tmp_path: Path, first: str, second: str) -> tuple[Path, bytes]:
+    """A search of two candidates over one point each, extended by another one; and what its final run of agf said."""
+    (tmp_path / "space.yaml").write_text("dims: {train.lr: {loguniform: [1e-9, 1e-1]}}")
+    more = ["matrix.mixer=[agf, softmax]", "dataset.params.train_size=400", "train.steps=80", *SHORT[1:]]
+    points = ["--points", f"train.lr={first}", "--points", f"train.lr={second}"]
+    assert tune(*more, *points, "--budget", "1-trial") == 0
+    search = newest(tmp_path)
+    result = search / "final" / "cells" / "agf-seed0" / "result.json"
+    before = result.read_bytes()
+    assert main(["tune", "--resume", str(search), "--budget", "2-trials", "--local"]) == 0
+    return search, before
+
+
+def openings(search: Path) -> list[dict]:
+    ledger = search.parent.parent / "test-openings.jsonl"
+    return [json.loads(line) for line in ledger.read_text().splitlines()]
+
+
+def test_a_winner_that_stays_is_not_tested_again(tmp_path, capsys):
+    search, before = extended(tmp_path, "0.01", "1e-9")
+    cells = search / "final" / "cells"
+    assert (cells / "agf-seed0" / "result.json").read_bytes() == before
+    assert sorted(Path(line["run"]).name for line in openings(search)) == ["agf-seed0", "softmax-seed0"]
+    assert {line["opening"] for line in openings(search)} == {1}
+    assert not list(search.glob("final-1/cells/*"))
+    assert (read_json(search / "search.json") or {})["earlier_finals"] == {"final-1": []}
+    assert main(["verify", str(search)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(search)]) == 0
+    said = capsys.readouterr().out
+    assert "test opened once" in said
+    assert "opened before" not in said
+
+
+def test_another_winner_opens_test_again_and_the_report_says_so(tmp_path, capsys):
+    search, _ = extended(tmp_path, "1e-9", "0.01")
+    assert [line["opening"] for line in openings(search)] == [1, 1, 2, 2]
+    assert (read_json(search / "search.json") or {})["earlier_finals"] == {"final-1": ["agf-seed0", "softmax-seed0"]}
+    result = read_result(search / "final" / "cells" / "agf-seed0") or {}
+    assert result["openings"] == 2
+    assert main(["verify", str(search)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(search)]) == 0
+    for said in (capsys.readouterr().out, (search / "report.md").read_text(), (search / "report.html").read_text()):
+        assert "the test split was opened before with other winners" in said.replace("\\", "")
+        assert "test opened 2 times" in said
+        assert "opened once" not in said
 
 
 def test_given_points_come_first_and_count(tmp_path, capsys):

@@ -26,13 +26,13 @@ from subquad.engine.tensors import load_model
 from subquad.errors import DiskError, TrainingFailed, plain
 from subquad.experiment import Run
 from subquad.nn import Decoder
-from subquad.runs import PREDICTIONS, append_line, touching, write_result
+from subquad.runs import OPENINGS, PREDICTIONS, append_line, parse_object, touching, write_result
 
 _FORMAT = 1
 _LARGEST = float(np.finfo(np.float64).max)
 _LABELS = {
-    "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
-    "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
+    "honest": "checkpoint chosen on a validation part of TRAIN; test opened {times}",
+    "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened {times}",
     "paper": "best test accuracy over epochs (the published convention; the checkpoint is chosen on the test split)",
     "trial": "a trial of a search: evaluated on a validation part of TRAIN; test not opened",
 }
@@ -70,6 +70,7 @@ class Seal:
             "run": str(self.run.folder),
             "attempt": self.attempt,
             "reason": reason,
+            "opening": self.openings() + 1,
             "time": time.time(),
         }
         for ledger in self.ledgers:
@@ -77,6 +78,21 @@ class Seal:
         split = self.dataset.split("test", TestKey(self.run.dataset_label, reason))
         honest = self.run.experiment.protocol == "honest"
         return split, check_copies(self.dataset, split, validation=honest)
+
+    def openings(self) -> int:
+        """How often the split was opened so far for this run, or for an earlier one in its place."""
+        name = str(self.run.folder)
+        lines = [_lines(ledger) for ledger in self.ledgers]
+        return max((sum(line.get("run") == name for line in found) for found in lines), default=0)
+
+
+def _lines(ledger: Path) -> list[dict[str, Any]]:
+    """The openings that a ledger has; a line that a kill has torn is left out."""
+    found = list[dict[str, Any]]()
+    for line in ledger.read_bytes().splitlines() if ledger.exists() else ():
+        with suppress(ValueError):
+            found.append(parse_object(line))
+    return found
 
 
 def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, dict[str, float]], list[str]]:
@@ -132,10 +148,15 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Calla
         with touching(path):
             path.write_bytes(save(kept))
     scores, wrong = _reference_scores(seal.dataset, split) if first else ({}, [])
+    openings = seal.openings()
+    twice = openings > 1 and run.experiment.protocol != "paper"
+    again = [f"the test split was opened {openings} times for this run, see {OPENINGS}"] if twice else []
     return {
+        "openings": openings,
+        "protocol_label": _label_of(run, openings),
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": {"samples": len(split), "scores": scores} if scores else None,
-        "notes": [*getattr(split, "notes", ()), *copies, *wrong],
+        "notes": [*getattr(split, "notes", ()), *copies, *wrong, *again],
     }
 
 
@@ -188,6 +209,12 @@ def _identity(run: Run) -> dict[str, Any]:
     return {"format": _FORMAT, **names_of(run), "experiment": run.digest, "launch": run.launch}
 
 
+def _label_of(run: Run, openings: int = 1) -> str:
+    """The protocol in words, with how often it has opened the test split."""
+    times = "once" if openings < 2 else f"{openings} times"
+    return _LABELS["trial" if run.is_trial else run.experiment.protocol].format(times=times)
+
+
 def names_of(run: Run) -> dict[str, Any]:
     """What a run is called, from its beginning on."""
     experiment = run.experiment
@@ -200,7 +227,7 @@ def names_of(run: Run) -> dict[str, Any]:
         "task": run.task.found.name,
         "backbone": run.backbone.found.name,
         "protocol": experiment.protocol,
-        "protocol_label": _LABELS["trial" if run.is_trial else experiment.protocol],
+        "protocol_label": _label_of(run),
         "seed": experiment.train.seed,
         "metric": run.goal.metric,
         "mode": run.goal.mode,

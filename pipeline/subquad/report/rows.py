@@ -178,7 +178,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         label=first.label,
         mixer=first.mixer,
         protocol=first.protocol,
-        protocol_label=runs[0].protocol_meaning,
+        protocol_label=max(runs, key=lambda run: run.openings).protocol_meaning,
         setting=setting,
         settings=runs[0].settings,
         metric=metric,

@@ -148,6 +148,7 @@ class ReportedRun(FilePart):
         metric: what selects its checkpoints, and
         mode: whether the "max" or the "min" of it is best.
         tested: what tables compare, the first, and show besides; none: `metric`.
+        openings: how often the test split was opened for it.
         digest: the experiment's hash.
     """
 
@@ -176,6 +177,7 @@ class ReportedRun(FilePart):
     last: _Evaluation | None = None
     test: _Test | None = None
     reference_scores: _ReferenceScores | None = None
+    openings: int = 1
     attempts: int | None = None
     skipped_steps: int | None = None
     workers: int | None = None
@@ -248,6 +250,7 @@ class ReportedRun(FilePart):
             "attempts": self.attempts,
             "skipped steps": self.skipped_steps,
             "workers": self.workers,
+            "test split opened": f"{self.openings} times" if self.openings > 1 else None,
             "tested": f"{self.test.checkpoint} checkpoint, {self.test.samples} samples" if self.test else None,
             "git commit": f"{git.commit or DASH}{' with uncommitted changes' if git.dirty else ''}",
             "python": machine.python,

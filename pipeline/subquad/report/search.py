@@ -38,7 +38,7 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
     pictures = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
     return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
-        lead=(_asked(summary), *left),
+        lead=(_asked(summary), *_opened_before(summary), *left),
         sections=(_candidates(summary), *_final(final.sections, summary)),
         runs=final.runs,
         pictures={printable(path.stem): path.read_bytes() for path in pictures},
@@ -85,6 +85,14 @@ def _asked(summary: Mapping[str, Any]) -> str:
     parts += [f"--{name} {settings[name]}" for name in ("match", "cost") if settings[name] != "none"]
     parts += [f"{settings['budget'].replace('-', ' ')} for {whom}", f"seed {settings['seed']}"]
     return printable(f"space {settings['space']}, {', '.join(parts)}; selected on the validation split")
+
+
+def _opened_before(summary: Mapping[str, Any]) -> Iterator[str]:
+    """That other winners met the test split before the search was extended."""
+    for name, labels in summary["earlier_finals"].items():
+        if labels:
+            runs = ", ".join(labels)
+            yield printable(f"the test split was opened before with other winners ({name}): {runs}")
 
 
 def _left(summary: Mapping[str, Any], done: Sequence[bool]) -> list[str]:

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subquad.drivers.folder import begin, reopen
+from subquad.drivers.folder import reopen
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study, load_text
 from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import FINAL, STUDY, WINNERS, is_study, write_text
+from subquad.runs import CELLS, FINAL, IDENTITY, STUDY, WINNERS, is_study, read_json, write_text
 from subquad.search.candidates import SEED, Candidate, cell_of
+from subquad.search.folder import earlier_finals
 from subquad.search.search import Search
 from subquad.search.trial import Trial
+from subquad.storage import remove_tree
 
 Winners = Mapping[str, Trial]
 """The best trial of each candidate that has one, by label."""
@@ -41,10 +43,30 @@ def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
     for candidate in search.candidates:
         if candidate.label in settings:
             _write_best(folder, candidate, settings[candidate.label], search.settings.final_seeds)
-    if is_study(folder / FINAL):
-        return reopen(folder / FINAL)
-    write_text(folder / f"{FINAL}.yaml", study.text)
-    return begin(study, folder / FINAL)
+    place = folder / FINAL
+    if not is_study(place):
+        write_text(folder / f"{FINAL}.yaml", study.text)
+        write_text(place / STUDY, study.text)
+    _take_back(study.placed(place), folder)
+    return reopen(place)
+
+
+def _take_back(study: Study, search: Path) -> None:
+    """Move runs of earlier final studies that are the same experiments here: what was tested is not tested again."""
+    earlier = [final / CELLS for final in earlier_finals(search)]
+    for run in study.runs:
+        if run.folder.exists():
+            continue
+        same = [cells / run.label for cells in earlier if _digest_in(cells / run.label) == run.digest]
+        if same:
+            run.folder.parent.mkdir(parents=True, exist_ok=True)
+            same[-1].rename(run.folder)
+        elif run.checkpoints.parent != run.folder:  # in storage, where an earlier winner's may lie
+            remove_tree(run.checkpoints)
+
+
+def _digest_in(run: Path) -> str:
+    return (read_json(run / IDENTITY) or {}).get("digest", "")
 
 
 def same_winners(search: Search, folder: Path, winners: Winners) -> None:

@@ -27,6 +27,7 @@ from subquad.errors import RunError
 from subquad.experiment.settings import dotted
 from subquad.runs import (
     ATTEMPTS,
+    FINAL,
     RESULT,
     SUMMARY,
     TRIAL,
@@ -119,6 +120,12 @@ def _state(runs: Sequence[State]) -> State:
 def free_name(path: Path) -> Path:
     """`path-1`, `path-2`, ...: the first that is not there."""
     return next(one for number in count(1) if not (one := path.with_name(f"{path.name}-{number}")).exists())
+
+
+def earlier_finals(search: Path) -> list[Path]:
+    """Final studies that were set aside for an extension, the oldest first."""
+    found = search.glob(f"{FINAL}-[0-9]*")
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def _begun(folder: Path) -> _Written | None:

@@ -118,6 +118,7 @@ def _run(prepared: Prepared, folder: Path, watch: Watch, executor: Executor, kee
     if not winners:
         return Ended(summary, 0, drawn=drawn)
     study = begin_final(search, folder, winners)
+    summary = _summarize(search, trials, source)  # anew, as runs of earlier final studies came back
     watch.final(study)
     outcome = drive(study, watch.display, executor, watch.report)
     return Ended(summary, outcome.signum, (study, outcome), drawn)

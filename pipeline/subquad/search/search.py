@@ -18,7 +18,7 @@ from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, runs_below, write_json, write_text
+from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
 from subquad.search.candidates import SEED, Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
@@ -28,7 +28,6 @@ from subquad.search.settings import Budget, Settings
 from subquad.search.size import WIDTH_KEY
 from subquad.search.trial import Evaluation, Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, find_space, read_space
-from subquad.storage import checkpoints_of, remove_tree
 from subquad.suggest import did_you_mean
 
 FORMAT = 2
@@ -316,8 +315,8 @@ def same_sources(search: Search, folder: Path) -> None:
 def reopened(folder: Path, search: Search, *, budget: str | None = None, retry_failed: bool = False) -> Search:
     """The search before it goes on: with a larger budget, which its folder remembers, and failed trials waiting again.
 
-    A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may change. The test split
-    was opened in it, which the ledger and the summary keep.
+    A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may change. Runs of winners
+    that stay come back from there. Of the others the ledger and the summary keep that they opened the test split.
 
     Raises:
         ConfigError: the budget is none.
@@ -355,7 +354,4 @@ def _retry_failed(folder: Path, search: Search) -> None:
 def _set_final_aside(folder: Path) -> None:
     """Rename the final study, where there is one, so that another one may come."""
     if (folder / FINAL).exists():
-        for run in runs_below(folder / FINAL):
-            if (weights := checkpoints_of(run)).parent != run:  # they would be another study's
-                remove_tree(weights)
         (folder / FINAL).rename(free_name(folder / FINAL))

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from subquad.runs import FINAL, SUMMARY, read_json
+from subquad.runs import CELLS, OPENINGS, SUMMARY, read_json
 from subquad.search.candidates import Candidate
-from subquad.search.folder import Trials
+from subquad.search.folder import Trials, earlier_finals
 from subquad.search.search import Search, read_search
 from subquad.search.trial import Goal, State, Trial, pareto, winner_of
 
@@ -31,13 +31,18 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> dict[
         "folder": str(trials.search),
         "settings": search.settings.plain(),
         "warm_trials": {one.label: len(one.warm) for one in search.candidates if one.warm},
-        "earlier_finals": sorted(path.name for path in trials.search.glob(f"{FINAL}-[0-9]*")),
+        "earlier_finals": {path.name: _tested(path) for path in earlier_finals(trials.search)},
         "candidates": [
             _candidate(one, trials.of(one.label))
             | {"over": over.get(one.label, ""), "ended": trials.digests(one.label)}
             for one in search.candidates
         ],
     }
+
+
+def _tested(final: Path) -> list[str]:
+    """Runs of an earlier final study that opened the test split, and that the final study does not have again."""
+    return sorted(path.parent.name for path in final.glob(f"{CELLS}/*/{OPENINGS}"))
 
 
 def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> dict[str, Any]:
