@@ -1,0 +1,118 @@
+"""Guard: every recipe that is installed can be trained with all its rows.
+
+The data are drawn: small, in the places and layouts that the recipes name (`drawn_data`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from drawn_data import draw_data, overrides_for
+
+from subquad.cli.main import main
+from subquad.drivers.preflight import check_paths
+from subquad.engine.parts import make_plan
+from subquad.errors import UserError
+from subquad.experiment import Study, load_study
+from subquad.registry import recipe, recipes
+from subquad.search.materials import Materials
+from subquad.search.size import equal_size
+
+ALL = "matrix.mixer=all"
+
+MISSPELT = {
+    "a label of a case": ("{when: {mixer: LED}", "{when: {mixer: LEDs}", "'LEDs'"),
+    "a row's mixer": ("name: subquad:longformer", "name: subquad:longformr", "longformr"),
+    "a row's parameter": ("num_global: 1", "num_globals: 1", "num_globals"),
+    "a row's value": ("window: 64}", "window: 640}", "window 640 is more than"),
+}
+"""Faults planted into pubmed-mdfwa-smoke and what it extends: words, other words, what is said."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with drawn data; prepared data go to a folder in it."""
+    folder = tmp_path_factory.mktemp("recipes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBQUAD_DATA", str(folder / "prepared"))
+        patch.chdir(folder)
+        draw_data(folder)
+        yield folder
+
+
+def refusals(target: str, overrides: Sequence[str] = ()) -> list[str]:
+    """What a recipe, or single rows of it, are refused with, each once; nothing if none is."""
+    try:
+        study = load_study(target, [*overrides, *overrides_for(load_study(target).runs)])
+        check_paths(study)
+        materials = Materials()
+        study = equal_size(study, materials)
+    except UserError as error:
+        return [str(error)]
+    return list(dict.fromkeys(_refusals(study, materials)))
+
+
+def _refusals(study: Study, materials: Materials) -> Iterator[str]:
+    for run in study.runs:
+        try:
+            make_plan(run.experiment, materials.data(run)[0])
+            materials.parameters(run)
+        except UserError as error:
+            yield f"{error} (run {run.label})"
+
+
+@cache
+def axes(name: str) -> frozenset[str]:
+    """The axes of a recipe."""
+    return frozenset(axis for run in load_study(name).runs for axis in run.axes)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", recipes())
+def test_every_row_can_be_built(place: Path, name: str) -> None:
+    """With one seed, as seeds change no model, and with every mixer that the recipe knows."""
+    given = {"mixer": ALL, "train.seed": "matrix.seed=[0]"}
+    assert refusals(name, [given[axis] for axis in sorted(given.keys() & axes(name))]) == []
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", recipes())
+def test_every_row_passes_the_dry_run(
+    place: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command itself: FLOPs are counted too, which runs a step of each model."""
+    for overrides in ([], [ALL]) if "mixer" in axes(name) else ([],):
+        given = [*overrides, *overrides_for(load_study(name).runs)]
+        code = main(["train", name, "--dry-run", "--json", *given])
+        said = capsys.readouterr()
+        assert (code, said.err) == (0, "")
+        rows = json.loads(said.out)["runs"]
+        assert [row["label"] for row in rows] == [run.label for run in load_study(name, given).runs]
+        assert [row["label"] for row in rows if not row["flops_per_step"]] == []
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_no_setting_stands_beside_the_axis_that_replaces_it(name: str) -> None:
+    """A `mixer:` that no run has, as `matrix.mixer` names others, misleads who reads the file."""
+    lines = recipe(name).text().splitlines()
+    keys = {line.partition(":")[0] for line in lines if line[:1].isalpha()}
+    assert not keys & axes(name)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("fault", MISSPELT)
+def test_a_misspelt_row_is_found(place: Path, fault: str) -> None:
+    right, wrong, said = MISSPELT[fault]
+    for name in ("pubmed-mdfwa", "pubmed-mdfwa-smoke"):
+        text = recipe(name).text().replace("extends: ", "extends: ./")
+        text = text.replace("./pubmed-mdfwa", "./pubmed-mdfwa.yaml")
+        (place / f"{name}.yaml").write_text(text.replace(right, wrong))
+    found = refusals("./pubmed-mdfwa-smoke.yaml")
+    assert len(found) == 1
+    assert said in found[0]
