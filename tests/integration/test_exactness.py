@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from command import cli
 from safetensors.torch import load_file
-from small_run import digests, only_run, run_here, stop_ranks_at
+from small_run import digests, only_run, run_here, stop_ranks_at, stopped_at
 
 from subquad.data import NO_LABEL, ArraySplit
 from subquad.drivers.folder import start
@@ -126,6 +127,23 @@ def test_accumulation_gives_the_same_curve(ticket, micro):
     run_here(whole)
     run_here(cut)
     np.testing.assert_allclose(losses(cut.folder), losses(whole.folder), rtol=0, atol=1e-10)
+
+
+def test_what_decides_no_numbers_may_change_when_a_run_resumes(ticket):
+    whole, halted = ticket(*PLAIN), ticket(*PLAIN)
+    run_here(whole)
+    assert run_here(halted, stopped_at(17)) == "stopped"
+    settings = (
+        "train.micro_batch=5",
+        "train.eval_batch_size=7",
+        "train.max_skipped_steps=9",
+        "resources.max_failures=1",
+    )
+    other = replace(ticket(*PLAIN, *settings), place=halted.folder)
+    assert run_here(other) == "finished"
+    np.testing.assert_allclose(losses(halted.folder), losses(whole.folder), rtol=0, atol=1e-10)
+    mine, theirs = (read_result(run.folder)["test"]["metrics"]["accuracy"] for run in (halted, whole))
+    assert mine == theirs
 
 
 @pytest.mark.ci

@@ -120,14 +120,18 @@ def show_command(kind: str, name: str | None, as_json: bool) -> None:
 
 
 def _show_experiment(name: str | None, as_json: bool) -> None:
-    from subquad.experiment.schema import Experiment
+    from subquad.experiment.schema import Experiment, decides_numbers
 
     if name is not None:
         raise PluginError("`subquad show experiment` takes no name: it lists the keys an experiment file may hold")
     rows = describe_config(Experiment)
+    free = {row.name for row in rows if not decides_numbers(row.name)}
     if as_json:
-        return print_json({"parameters": [asdict(row) for row in rows]})
-    return _print_parameters(rows)
+        told = [{**asdict(row), "decides_numbers": row.name not in free} for row in rows]
+        return print_json({"parameters": told})
+    _print_parameters(rows)
+    print_line()
+    return print_line(f"These decide no numbers: {', '.join(row.name for row in rows if row.name in free)}")
 
 
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:

@@ -7,38 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from subquad.experiment.schema import Experiment
+from subquad.experiment.schema import Experiment, decides_numbers
 from subquad.experiment.settings import KeyPath, children, dotted
 from subquad.experiment.strict_yaml import to_yaml
-
-WITHOUT_EFFECT = (
-    ("name",),
-    ("resources",),
-    ("tracking",),
-    ("train", "activation_checkpointing"),
-    ("train", "checkpoint_every_steps"),
-    ("train", "keep_checkpoints"),
-    ("train", "loader_workers"),
-    ("train", "log_every"),
-    ("train", "max_bad"),
-)
-"""Settings that do not decide what is computed: they may change when a run resumes.
-
-Resources are among them because neither the sample order nor the loss depends on the number of workers; a resume on
-another number of workers is exact up to rounding and dropout masks, and the run directory records each attempt's.
-"""
-
-
-WITHOUT_EFFECT_AT: dict[KeyPath, Any] = {
-    ("mixers",): [],
-    ("init",): None,
-    ("train", "bucket_batches"): 0,
-    ("train", "ema_decay"): None,
-    ("train", "sync_every"): 1,
-    ("train", "kernels"): {},
-}
-"""Settings that came later, and the value with which they change nothing: it is left out, so that digests of older runs
-stay what they were, and these can be resumed."""
 
 
 def dump(experiment: Experiment) -> str:
@@ -47,7 +18,7 @@ def dump(experiment: Experiment) -> str:
 
 
 def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None) -> str:
-    """SHA-256 (hex) over what decides the numbers: all settings but `WITHOUT_EFFECT`.
+    """SHA-256 (hex) over what decides the numbers: all settings that decide numbers (`schema.Free`).
 
     Args:
         experiment: a checked one, with its plugins' parameters filled in.
@@ -58,7 +29,7 @@ def digest(experiment: Experiment, sources: Mapping[KeyPath, str] | None = None)
     for path, sha256 in (sources or {}).items():
         name = dotted((*path, "name"))
         data[name] = data[name].rpartition(":")[2]
-        data["source_sha256" if path == ("mixer",) else dotted((*path, "source_sha256"))] = sha256
+        data[dotted((*path, "source_sha256"))] = sha256
     text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -75,7 +46,7 @@ def _deciding(data: Any, path: KeyPath = ()) -> Iterator[tuple[str, Any]]:
     """The settings that decide the numbers, flat; a list of mappings is one of settings too."""
     for key, value in children(data):
         here = (*path, key)
-        if here in WITHOUT_EFFECT or (here in WITHOUT_EFFECT_AT and value == WITHOUT_EFFECT_AT[here]):
+        if not decides_numbers(dotted(here)):
             continue
         holds_settings = any(isinstance(one, dict) for one in value) if isinstance(value, list) else value
         if isinstance(value, (dict, list)) and holds_settings:

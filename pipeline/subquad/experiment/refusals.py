@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from subquad.errors import ConfigError
@@ -166,11 +167,16 @@ def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tupl
     """The keys of `model` and of the models below it."""
     found: dict[KeyPath, tuple[str, ...]] = {path: tuple(model.model_fields)}
     for name, field in model.model_fields.items():
-        options = get_args(field.annotation) if get_origin(field.annotation) is UnionType else (field.annotation,)
-        for option in options:
-            if isinstance(option, type) and issubclass(option, BaseModel):
-                found |= known_keys(option, (*path, name))
+        for inner in models_below(field):
+            found |= known_keys(inner, (*path, name))
     return found
+
+
+def models_below(field: FieldInfo) -> list[type[BaseModel]]:
+    """The schemas of a field that holds settings of its own, also where it may be null."""
+    is_union = get_origin(field.annotation) is UnionType
+    options = get_args(field.annotation) if is_union else (field.annotation,)
+    return [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
 
 
 def suggest_key(path: KeyPath, known: Known) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, create_model, model_validator
+from pydantic import BaseModel, Field, create_model, model_validator
 
 from subquad.addresses import has_secret
-from subquad.experiment.refusals import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
+from subquad.experiment.refusals import (
+    LAYERS_PATTERN,
+    NAME_PATTERN,
+    RANGE_PATTERN,
+    models_below,
+)
+from subquad.experiment.settings import KeyPath, dotted
 from subquad.plugin import Config, Role, Site, param
 from subquad.storage import address_fault
 
@@ -15,6 +24,28 @@ FORMAT = 1
 """Version of the experiment format; written into every run."""
 
 Protocol = Literal["honest", "fixed", "paper"]
+
+
+@dataclass(frozen=True)
+class _Free:
+    """The mark of a setting that decides no numbers."""
+
+
+_T = TypeVar("_T")
+Free = Annotated[_T, _Free()]
+"""A setting that decides no numbers.
+
+It says where and in which portions a run is computed, what is written of it, or when it gives up. Two runs that differ
+in it alone and both end have the same numbers, up to rounding and up to which dropout masks are drawn. That is one
+fact, and all of these follow from it: the setting is no part of digests and differences, so it may change when a run
+resumes; runs that differ in it are seeds of one row of a table; a search does not vary it.
+
+Every setting that is not marked decides numbers. Some of them change no more than rounding too: `precision`, `tf32`,
+`compile` and `kernels` choose the arithmetic itself, which may be coarser and is what a user of them compares.
+`sync_every` lets a skipped step pass for made in the schedule.
+
+One thing is more than this: the rows of a table are means over `train.seed`, which decides numbers.
+"""
 
 
 class Component(Config):
@@ -61,7 +92,7 @@ Init = create_model(
     __doc__="Weights that a model starts from.",
     **{
         "from": (str, param(meaning="a run's folder, a .safetensors, .pth or .pt file, or timm:NAME", min_length=1)),
-        "strict": (bool, param(True, meaning="refuse weights that are missing or not used")),
+        "strict": (Free[bool], param(True, meaning="refuse weights that are missing or not used")),
     },
 )
 
@@ -72,7 +103,7 @@ class Train(Config):
     epochs: int | None = param(20, meaning="passes over the training split", ge=1)
     steps: int | None = param(None, meaning="optimiser steps, instead of epochs", ge=1)
     batch_size: int = param(16, meaning="samples per optimiser step over all workers and micro-batches", ge=1)
-    micro_batch: int | None = param(
+    micro_batch: Free[int | None] = param(
         None, meaning="most samples one worker holds at once; more are accumulated; null: its whole share", ge=1
     )
     bucket_batches: int = param(
@@ -104,7 +135,7 @@ class Train(Config):
     )
     tf32: bool = param(False, meaning="allow TF32 matrix products on GPUs that have them")
     compile: bool = param(False, meaning="torch.compile each block")
-    activation_checkpointing: bool = param(
+    activation_checkpointing: Free[bool] = param(
         False, meaning="keep each block's input alone and compute the rest again in the backward pass: less memory"
     )
     kernels: dict[str, str] | Literal["reference"] = param(
@@ -114,15 +145,17 @@ class Train(Config):
     seed: int = param(0, meaning="seed of weights, sample order and dropout", ge=0, lt=2**32)
     eval_every_epochs: int | None = param(1, meaning="epochs between evaluations; null: only at the end", ge=1)
     eval_every_steps: int | None = param(None, meaning="steps between evaluations, instead of epochs", ge=1)
-    eval_batch_size: int | None = param(None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1)
+    eval_batch_size: Free[int | None] = param(
+        None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1
+    )
     patience: int | None = param(None, meaning="evaluations without improvement before stopping; null: never", ge=1)
-    checkpoint_every_steps: int | None = param(
+    checkpoint_every_steps: Free[int | None] = param(
         None, meaning="steps between extra checkpoints; each evaluation writes one too; null: no extra ones", ge=1
     )
-    keep_checkpoints: int = param(2, meaning="newest checkpoints kept, besides the best", ge=1)
-    log_every: int = param(10, meaning="steps between logged training metrics", ge=1)
-    loader_workers: int = param(0, meaning="processes that read data; the order does not depend on it", ge=0)
-    max_skipped_steps: int = param(
+    keep_checkpoints: Free[int] = param(2, meaning="newest checkpoints kept, besides the best", ge=1)
+    log_every: Free[int] = param(10, meaning="steps between logged training metrics", ge=1)
+    loader_workers: Free[int] = param(0, meaning="processes that read data; the order does not depend on it", ge=0)
+    max_skipped_steps: Free[int] = param(
         3, meaning="non-finite steps in a row, each skipped on all workers, before the run stops", ge=1
     )
     sync_every: int = param(
@@ -131,7 +164,7 @@ class Train(Config):
         "needs a fused optimiser (not radam, not fsdp2) and no fp16",
         ge=1,
     )
-    max_bad: float = param(
+    max_bad: Free[float] = param(
         0.001,
         meaning="share of a split's samples that may be unreadable before the run stops; the log names them",
         ge=0,
@@ -159,24 +192,26 @@ class Train(Config):
 class Resources(Config):
     """Where it runs."""
 
-    workers: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)] = param(
+    workers: Free[Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RANGE_PATTERN)]] = param(
         1, meaning="training processes; 1..4: as many of these as there is room for, more or fewer when that changes"
     )
-    cpus_per_worker: float = param(
+    cpus_per_worker: Free[float] = param(
         1.0,
         meaning="CPU cores Ray reserves for each worker, and threads of each on a CPU: other ones change the last bits",
         gt=0,
     )
-    gpus_per_worker: float = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
-    strategy: Literal["ddp", "fsdp2"] = param("ddp", meaning="replicate the model, or shard it")
-    find_unused_parameters: bool | None = param(
+    gpus_per_worker: Free[float] = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
+    strategy: Free[Literal["ddp", "fsdp2"]] = param("ddp", meaning="replicate the model, or shard it")
+    find_unused_parameters: Free[bool | None] = param(
         None,
         meaning="ddp: look in each step for weights without a gradient; null: only where a trial step finds one",
     )
-    max_failures: int = param(3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0)
-    hang_timeout_s: float = param(300.0, meaning="seconds a worker may be silent in a collective call", gt=0)
-    wait_s: float = param(0.0, meaning="seconds to wait for room on a cluster that grows", ge=0)
-    storage: str | None = param(
+    max_failures: Free[int] = param(
+        3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0
+    )
+    hang_timeout_s: Free[float] = param(300.0, meaning="seconds a worker may be silent in a collective call", gt=0)
+    wait_s: Free[float] = param(0.0, meaning="seconds to wait for room on a cluster that grows", ge=0)
+    storage: Free[str | None] = param(
         None,
         meaning="where checkpoints, and a copy of a run's files, are kept: s3://..., gs://..., or a folder that every "
         "node sees; null: in the run's folder",
@@ -205,10 +240,10 @@ class Resources(Config):
 class Tracking(Config):
     """MLflow."""
 
-    enabled: bool = param(True, meaning="send metrics to MLflow; the run directory has them in any case")
-    experiment: str | None = param(None, meaning="MLflow experiment; null: the experiment's name", min_length=1)
-    uri: str | None = param(None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1)
-    system_metrics: bool = param(True, meaning="record CPU, memory and GPU use")
+    enabled: Free[bool] = param(True, meaning="send metrics to MLflow; the run directory has them in any case")
+    experiment: Free[str | None] = param(None, meaning="MLflow experiment; null: the experiment's name", min_length=1)
+    uri: Free[str | None] = param(None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1)
+    system_metrics: Free[bool] = param(True, meaning="record CPU, memory and GPU use")
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Tracking:
@@ -225,7 +260,7 @@ class Experiment(Config):
     """One training run, fully said."""
 
     format: Literal[1] = param(1, meaning="version of this format")
-    name: str = param("experiment", meaning="folder of its runs", pattern=NAME_PATTERN)
+    name: Free[str] = param("experiment", meaning="folder of its runs", pattern=NAME_PATTERN)
     protocol: Protocol = param(
         "honest",
         meaning="honest: checkpoint chosen on a validation part of TRAIN; fixed: all of TRAIN, last epoch; "
@@ -244,3 +279,23 @@ class Experiment(Config):
     train: Train = Field(default_factory=Train)
     resources: Resources = Field(default_factory=Resources)
     tracking: Tracking = Field(default_factory=Tracking)
+
+
+@cache
+def free_settings() -> tuple[str, ...]:
+    """Dotted keys of the settings that decide no numbers, in the schema's order."""
+    return tuple(map(dotted, _free(Experiment, ())))
+
+
+def _free(model: type[BaseModel], above: KeyPath) -> Iterator[KeyPath]:
+    for name, field in model.model_fields.items():
+        here = (*above, name)
+        if _Free() in field.metadata:
+            yield here
+        for inner in models_below(field):
+            yield from _free(inner, here)
+
+
+def decides_numbers(key: str) -> bool:
+    """Whether the setting with this dotted key decides numbers: one that the schema does not know does."""
+    return key not in free_settings()

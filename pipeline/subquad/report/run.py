@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
 from subquad.errors import RunError
+from subquad.experiment.schema import decides_numbers
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.report.text import DASH, duration, printable
 from subquad.runs import (
@@ -29,9 +30,6 @@ from subquad.runs import (
 )
 
 _FORMAT = 1
-_IDLE = ("format.", "name.", "resources.", "tracking.", "train.micro_batch.", "train.loader_workers.")
-_IDLE += ("train.log_every.", "train.keep_checkpoints.")
-"""Settings on which no score depends, and all below them."""
 _PROTOCOLS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened once",
     "fixed": "trained on all of TRAIN for a fixed number of epochs; test opened once",
@@ -212,7 +210,7 @@ class ReportedRun(FilePart):
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
-        """What its score may depend on, as text by dotted key; where it runs only if the study varies it.
+        """What decides its score, as text by dotted key; what decides no numbers only if the study varies it.
 
         Where the mixer was given as a file its hash is a setting: another text is another mixer.
         """
@@ -220,7 +218,7 @@ class ReportedRun(FilePart):
         found = {
             key: _said(value)
             for key, value in self.leaves.items()
-            if key != "train.seed" and (key in varied or not f"{key}.".startswith(_IDLE))
+            if key != "train.seed" and (key in varied or decides_numbers(key))
         }
         source = min((self.folder / "source").glob("*"), default=None)
         return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}

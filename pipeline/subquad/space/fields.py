@@ -13,21 +13,17 @@ from pydantic_core import to_jsonable_python
 
 from subquad.experiment.refusals import Fault, Known, allowed, known_keys, validated
 from subquad.experiment.run import Run
-from subquad.experiment.schema import Experiment
-from subquad.experiment.settings import COMPONENTS, KeyPath, get, path_fields
+from subquad.experiment.schema import Experiment, decides_numbers
+from subquad.experiment.settings import COMPONENTS, SECTIONS, KeyPath, dotted, get, path_fields
 from subquad.registry.foreign import blamed
 
 _MISSING = object()
 _RULE = 3
 """Rank of a fault that is about several settings; below are unknown, missing and mistyped ones."""
 
-_NO_EFFECT = "it does not change what a run learns"
-_SECTIONS = {
-    "name": _NO_EFFECT,
-    "format": _NO_EFFECT,
+_NOT_LEARNT = {
+    "format": "it says how the file is read",
     "protocol": "it says how a run is measured",
-    "tracking": _NO_EFFECT,
-    "resources": "it says where a run is computed",
 }
 
 
@@ -82,11 +78,13 @@ class Fields:
     def never_searched(self, path: KeyPath) -> str | None:
         """Why a setting may not be searched; None where it may, or where there is no such setting."""
         kind, last = str(path[0]), str(path[-1])
-        if kind in _SECTIONS:
-            return _SECTIONS[kind]
+        if kind in _NOT_LEARNT:
+            return _NOT_LEARNT[kind]
+        if not decides_numbers(dotted(path)):
+            return "it decides no numbers"
         if last == "seed":
             return "seeds are repeated, not chosen; list them in the study's matrix"
-        if path == ("train",) or (kind in COMPONENTS and path[1:] == ("params",)):
+        if (kind in SECTIONS and not path[1:]) or (kind in COMPONENTS and path[1:] == ("params",)):
             return "it holds several settings; name one of them"
         if kind in COMPONENTS and path[1:] in ((), ("name",)):
             return "plugins are compared, not searched; list them in the study's matrix"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from subquad.experiment import check, differences, digest, dump, load_study
 from subquad.experiment.canonical import to_yaml
-from subquad.experiment.schema import Experiment
 from subquad.experiment.strict_yaml import parse_yaml
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -76,25 +75,6 @@ def test_a_checked_experiment_checks_again_to_the_same(loaded, base_text):
 
 
 @pytest.mark.parametrize(
-    "override",
-    [
-        "name=other",
-        "tracking.uri=x",
-        "resources.workers=2",
-        "train.log_every=1",
-        "train.keep_checkpoints=9",
-        "train.loader_workers=2",
-        "train.checkpoint_every_steps=3",
-    ],
-)
-def test_what_does_not_decide_the_numbers_is_not_hashed(loaded, base_text, override):
-    one, other = experiment(loaded(base_text)), experiment(loaded(base_text, override))
-    assert one != other
-    assert digest(one) == digest(other)
-    assert differences(one, other) == []
-
-
-@pytest.mark.parametrize(
     ("override", "keys"),
     [
         ("train.seed=1", ["train.seed"]),
@@ -113,14 +93,6 @@ def test_what_decides_them_is(loaded, base_text, override, keys):
     assert differences(one, other) == keys
 
 
-def test_a_later_setting_that_is_off_leaves_older_digests_alone(loaded, base_text):
-    one, other = experiment(loaded(base_text)), experiment(loaded(base_text, "train.bucket_batches=0"))
-    assert digest(one) == digest(other)
-    older = one.model_dump(mode="json")
-    del older["train"]["bucket_batches"]
-    assert digest(Experiment.model_validate(older)) == digest(one)
-
-
 def test_another_mixer_differs_in_all_its_parameters(loaded, base_text):
     found = differences(experiment(loaded(base_text)), experiment(loaded(base_text, "mixer=identity")))
     assert found[0] == "mixer.name"
@@ -137,16 +109,16 @@ def test_the_digest_does_not_depend_on_how_the_file_is_written(loaded, base_text
 def test_the_digest_is_pinned(loaded):
     text = "dataset: any\ntask: any\nbackbone: series-only\nmixer: block\ntrain: {steps: 5}\n"
     train = {
-        "batch_size": 16, "beta1": 0.9, "beta2": 0.999, "clip_norm": None, "compile": False, "epochs": None,
-        "eps": 1e-08, "eval_batch_size": None, "eval_every_epochs": 1, "eval_every_steps": None, "lr": 0.001,
-        "max_skipped_steps": 3, "micro_batch": None, "min_lr_ratio": 0.0, "optimizer": "adamw", "patience": None,
-        "precision": "fp32", "schedule": "constant", "seed": 0, "steps": 5, "tf32": False, "warmup_steps": 0,
+        "batch_size": 16, "beta1": 0.9, "beta2": 0.999, "bucket_batches": 0, "clip_norm": None, "compile": False,
+        "ema_decay": None, "epochs": None, "eps": 1e-08, "eval_every_epochs": 1, "eval_every_steps": None,
+        "kernels": {}, "lr": 0.001, "min_lr_ratio": 0.0, "optimizer": "adamw", "patience": None, "precision": "fp32",
+        "schedule": "constant", "seed": 0, "steps": 5, "sync_every": 1, "tf32": False, "warmup_steps": 0,
         "weight_decay": 0.0,
     }  # fmt: skip
     said = {f"train.{key}": value for key, value in train.items()} | {
         "format": 1, "protocol": "honest", "dataset.name": "any", "dataset.params": {}, "task.name": "any",
         "task.params": {}, "backbone.name": "series-only", "backbone.params.dim": 64, "backbone.params.num_heads": 4,
-        "mixer.name": "block", "mixer.params.block": 8, "mixer.params.window": [1, 2],
+        "mixer.name": "block", "mixer.params.block": 8, "mixer.params.window": [1, 2], "mixers": [], "init": None,
     }  # fmt: skip
     assert digest(experiment(loaded(text))) == hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 

@@ -12,6 +12,8 @@ import pytest
 
 from subquad.errors import UserError
 from subquad.experiment import load_study
+from subquad.experiment.schema import Experiment, free_settings
+from subquad.registry import describe_config
 
 DOCS_FOLDER = Path(__file__).parents[3] / "docs"
 DOCS = (DOCS_FOLDER / "reference" / "experiments.md").read_text(encoding="utf-8")
@@ -100,3 +102,17 @@ def test_loading_imports_nothing_heavy(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_settings_that_decide_no_numbers_are_listed():
+    section = DOCS.partition("### Settings that decide no numbers")[2].partition("A resumed run")[0]
+    listed = {
+        name if line.startswith("- `name`") else f"train.{name}"
+        for line in section.splitlines()
+        for name in re.findall(r"`([\w.]+)`", line)
+        if line.startswith(("- `name`", "- of `train`")) and name != "train"
+    }
+    whole = ("resources.", "tracking.")
+    assert listed == {key for key in free_settings() if not key.startswith(whole)}
+    below = {row.name for row in describe_config(Experiment) if row.name.startswith(whole)}
+    assert below <= set(free_settings())

@@ -40,12 +40,17 @@ BASIS = f"{P}.basis: {{choice: [jacobi, legendre]}}"
         (["protocol: {choice: [paper]}"], "2: protocol: cannot be searched: it says how a run is measured"),
         (
             ["resources.workers: {int: [1, 2]}"],
-            "2: resources.workers: cannot be searched: it says where a run is computed",
+            "2: resources.workers: cannot be searched: it decides no numbers",
         ),
         (
             ["tracking.enabled: {choice: [true]}"],
-            "2: tracking.enabled: cannot be searched: it does not change what a run learns",
+            "2: tracking.enabled: cannot be searched: it decides no numbers",
         ),
+        (
+            ["train.log_every: {int: [1, 9]}"],
+            "2: train.log_every: cannot be searched: it decides no numbers",
+        ),
+        (["train: {choice: [1]}"], "2: train: cannot be searched: it holds several settings; name one of them"),
         (
             ["mixer.name: {choice: [agf]}"],
             "2: mixer.name: cannot be searched: plugins are compared, not searched; list them in the study's matrix",
