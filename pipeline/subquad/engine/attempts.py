@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import socket
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pydantic import TypeAdapter
 
 from subquad.engine import checkpoint
 from subquad.engine.group import Group
+from subquad.engine.revision import revision
 from subquad.errors import TrainingFailed
 from subquad.experiment import Run
 from subquad.registry import plugin_facts
@@ -171,7 +171,6 @@ def _record_environment(run: Run, attempt: int) -> list[str]:
 
 def _environment(run: Run) -> dict[str, Any]:
     """Where the run's numbers come from, as JSON values. Holds no environment variables, so no secrets."""
-    commit = _git("rev-parse", "HEAD")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -179,7 +178,7 @@ def _environment(run: Run) -> dict[str, Any]:
         "plugins": [plugin_facts(one) for one in run.plugins],
         "cpus": os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        "git": None if commit is None else {"commit": commit, "dirty": bool(_git("status", "--porcelain"))},
+        "git": revision(),
     }
 
 
@@ -188,12 +187,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return ""
-
-
-def _git(*arguments: str) -> str | None:
-    """What git says of the working directory; None outside a repository."""
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
