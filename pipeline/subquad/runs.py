@@ -23,6 +23,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -204,22 +205,33 @@ def touching(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with touching(path):
         # Another machine replaces a file whole; a device or a pipe (/dev/stdout) cannot be replaced.
         if not isinstance(path, Path) or (path.exists() and not path.is_file()):
             path.write_bytes(text.encode())
             return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("w", encoding="utf-8") as stream:
-                stream.write(text)
-                to_disk(stream)
-            os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        with replacing(path) as stream:
+            stream.write(text.encode())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content takes the place of a file of this machine once it is on the disk; its folder is made.
+
+    Its name until then cannot be guessed, and it is never opened through a link that somebody put there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def to_disk(stream: IO[str]) -> None:

@@ -36,6 +36,7 @@ from subquad.runs import (
     is_run,
     is_study,
     read_json,
+    replacing,
     touching,
 )
 
@@ -244,11 +245,8 @@ def put(files: Mapping[Path, bytes]) -> None:
     """
     for path, data in files.items():
         if not isinstance(path, UPath):
-            with reaching(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-                temporary.write_bytes(data)
-                os.replace(temporary, path)
+            with reaching(path), replacing(path) as stream:
+                stream.write(data)
     remote = {path: data for path, data in files.items() if isinstance(path, UPath)}
     if first := next(iter(remote), None):
         seconds = SECONDS + sum(map(len, remote.values())) / _SLOWEST

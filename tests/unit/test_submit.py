@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import zipfile
@@ -162,7 +163,7 @@ def test_a_secret_in_a_setting_is_not_sent(cluster, capsys):
 
 
 def test_what_is_sent_of_an_editable_package_is_what_its_wheel_has(tmp_path):
-    add_packages(["subquad"], tmp_path / "sent")
+    assert add_packages(["subquad"], tmp_path / "sent") == []
     assert check_packages(tmp_path / "sent")[0].startswith("subquad ")
     (record,) = (tmp_path / "sent").glob("*.dist-info/RECORD")
     rows = record.read_text().splitlines()
@@ -172,6 +173,95 @@ def test_what_is_sent_of_an_editable_package_is_what_its_wheel_has(tmp_path):
     os.utime(record, (1, 1))
     assert pack(tmp_path / "sent", tmp_path / "2.zip") == first
     assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
+
+
+@pytest.fixture
+def editable(tmp_path, monkeypatch) -> Path:
+    """The package folder of a distribution that is installed in editable form, with all that may lie there."""
+    site, package = tmp_path / "site", tmp_path / "checkout" / "sent_editable"
+    info = site / "sent_editable-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sent-editable\nVersion: 1.0\n")
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    (info / "entry_points.txt").write_text("[subquad.mixers]\nsent-editable = sent_editable:Mean\n")
+    rows = ["__editable__.sent_editable.pth,sha256=x,1", "__editable___finder.py,sha256=x,1"]
+    (info / "RECORD").write_text("".join(f"{row}\n" for row in [*rows, "sent_editable-1.0.dist-info/METADATA,,"]))
+    files = ("__init__.py", "core/more.py", "recipes/a.yaml", "py.typed", "page.html.j2")
+    secret = (
+        "key.pem",
+        "credentials.json",
+        "secrets.env",
+        "data/train.npy",
+        "data/train.csv",
+        ".env",
+        "a.pyc",
+        "id_rsa",
+    )
+    for name in (*files, *secret):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(f"# {name}\n")
+    (tmp_path / "outside.py").write_text("# CANARY\n")
+    (package / "link.py").symlink_to(tmp_path / "outside.py")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.syspath_prepend(str(package.parent))
+    return package
+
+
+def test_an_editable_package_sends_code_and_names_what_it_leaves_out(editable, tmp_path):
+    left_out = add_packages(["sent-editable"], tmp_path / "sent")
+    own = {path.relative_to(tmp_path / "sent").as_posix() for path in (tmp_path / "sent").rglob("*") if path.is_file()}
+    code = ("__init__.py", "core/more.py", "page.html.j2", "py.typed", "recipes/a.yaml")
+    assert {name for name in own if ".dist-info/" not in name} == {f"sent_editable/{name}" for name in code}
+    left = (
+        "a.pyc",
+        "credentials.json",
+        "data/train.csv",
+        "data/train.npy",
+        "id_rsa",
+        "key.pem",
+        "link.py",
+        "secrets.env",
+    )
+    assert left_out == [f"sent_editable/{name}" for name in left]
+
+
+def test_what_came_from_a_wheel_is_sent_as_it_came(tmp_path):
+    sent = tmp_path / "sent"
+    assert add_packages(["rouge-score"], sent) == []
+    names = {path.relative_to(sent).parts[0] for path in sent.rglob("*") if path.is_file()}
+    assert len(names) == 2
+    assert "rouge_score" in names
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="starts a program of another user")
+def test_the_token_is_not_given_to_another_users_listener(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from subquad.errors import UserError
+    from subquad.ray import jobs
+
+    code = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.headers.get("Authorization"), flush=True)
+        self.send_response(401)
+        self.end_headers()
+    def log_message(self, *given):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+    command = [shutil.which("python3", path="/usr/bin:/usr/local/bin") or "/usr/bin/python3", "-c", code]
+    with subprocess.Popen(command, user=65534, stdout=subprocess.PIPE, text=True, cwd="/", env={}) as stranger:
+        try:
+            address = f"http://127.0.0.1:{stranger.stdout.readline().strip()}"
+            monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+            with pytest.raises(UserError, match="user 65534 listens there, not you, and would get the token"):
+                jobs._credentials(address, insecure=False)
+        finally:
+            stranger.kill()
+        assert TOKEN not in stranger.stdout.read()
 
 
 @pytest.fixture

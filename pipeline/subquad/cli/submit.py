@@ -130,7 +130,8 @@ def _submitted(
     with tempfile.TemporaryDirectory(prefix="subquad-job-") as scratch:
         folder, archive = Path(scratch, "job"), Path(scratch, "job.zip")
         (folder / JOB).mkdir(parents=True)
-        add_packages(plugin, folder)
+        if left_out := add_packages(plugin, folder):
+            click.echo(f"not sent, as they may be data or secrets (a wheel sends all): {', '.join(left_out)}", err=True)
         check_packages(folder)
         with _importable(folder):
             study = _study_of(base, given, folder)

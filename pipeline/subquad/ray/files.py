@@ -21,6 +21,8 @@ from fsspec.implementations.local import LocalFileSystem
 from upath import UPath
 from upath.registry import register_implementation as register_path
 
+from subquad.runs import replacing
+
 PROTOCOL = "driver"
 
 
@@ -48,13 +50,15 @@ class _Head:
 
     def _write(self, path: str, mode: str, data: bytes) -> None:
         """Whole files replace others at once; what is appended is on the disk."""
-        target = f"{path}.{os.getpid()}.tmp" if mode == "wb" else path
+        if mode == "wb":
+            with replacing(Path(path)) as stream:
+                stream.write(data)
+            return
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(target, mode) as stream:
+        with open(path, mode) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(target, path)
 
     def _claim(self, path: str, seconds: float) -> bool:
         """For the first rank of a new group too: its driver is the same, and the group before it has gone."""

@@ -25,6 +25,8 @@ from subquad.errors import RunError, UserError
 from subquad.ray.results import results_name, unpack
 
 _PROBE_SECONDS, _ANSWER_SECONDS, _QUIET_SECONDS = 4, 60, 15
+_LISTENS = "0A"
+"""Linux's number for the state of a socket that listens."""
 _AT_ONCE = 2**20
 """Bytes of an answer that are in memory at a time."""
 _STOP_SECONDS = 150
@@ -193,6 +195,8 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
             f"{address} asks for no token: whoever reaches it can run code there. Start the cluster with "
             "RAY_AUTH_MODE=token, or write --insecure"
         )
+    if _is_loopback(parts.hostname) and not insecure:
+        _refuse_strange_listener(address, parts.port or (443 if parts.scheme == "https" else 80))
     token = _token()
     if token is None:
         raise UserError(f"{address} asks for a token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as on the cluster")
@@ -205,6 +209,37 @@ def _credentials(address: str, insecure: bool) -> dict[str, str]:
     if _status(address, headers) != 200:
         raise UserError(f"{address} refuses the token: it is not this cluster's")
     return headers
+
+
+def _refuse_strange_listener(address: str, port: int) -> None:
+    """Refuse to give the token to a program of another user of this machine, which may listen where a tunnel ended.
+
+    Raises:
+        UserError: the listener belongs to somebody else.
+    """
+    strangers = _listeners(port) - {os.getuid(), 0}
+    if strangers:
+        names = ", ".join(f"user {uid}" for uid in sorted(strangers))
+        raise UserError(
+            f"{address}: {names} listens there, not you, and would get the token: open your own tunnel to another "
+            "port, or write --insecure if this cluster is theirs"
+        )
+
+
+def _listeners(port: int) -> set[int]:
+    """Users whose programs listen on a port of this machine, as Linux tells; none elsewhere."""
+    found: set[int] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            place, state, user = fields[1], fields[3], fields[7]
+            if state == _LISTENS and int(place.rpartition(":")[2], 16) == port:
+                found.add(int(user))
+    return found
 
 
 def _status(address: str, headers: dict[str, str]) -> int:

@@ -13,7 +13,7 @@ import sys
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from importlib.metadata import Distribution, PackageNotFoundError, PackagePath, distribution, distributions
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path, PurePosixPath
@@ -28,23 +28,32 @@ JOB = "subquad-job"
 _DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
-def add_packages(given: Sequence[str], folder: Path) -> None:
+def add_packages(given: Sequence[str], folder: Path) -> list[str]:
     """Put packages into the folder, as an installer would, without what they depend on.
 
     Args:
         given: wheels by their files, and installed distributions by their names.
 
+    Returns:
+        files of editable packages that are left out, since they may be data or secrets.
+
     Raises:
         PluginError: one is no wheel, is not installed, or is given twice.
     """
-    for one in given:
-        files = _of_wheel(Path(one)) if one.endswith(".whl") else _of_installed(one)
-        for name, content in files:
+    left_out: list[str] = []
+    for package in given:
+        if package.endswith(".whl"):
+            files = dict(_of_wheel(Path(package)))
+        else:
+            files, others = _of_installed(package)
+            left_out += others
+        for name, content in files.items():
             path = folder / name
             if path.exists():
-                raise PluginError(f"--plugin {one}: another package that is sent has a file {name} too")
+                raise PluginError(f"--plugin {package}: another package that is sent has a file {name} too")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+    return left_out
 
 
 def _of_wheel(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -68,8 +77,18 @@ def _of_wheel(path: Path) -> Iterator[tuple[str, bytes]]:
         raise PluginError(f"{label}: not a wheel: {error}") from error
 
 
-def _of_installed(name: str) -> Iterator[tuple[str, bytes]]:
-    """The packages of an installed distribution, also of an editable one, which lie elsewhere."""
+_SENT = frozenset({".py", ".pyi", ".typed", ".yaml", ".yml", ".j2", ".css"})
+"""Endings of the files that are sent of an editable package. A wheel may bring any file."""
+_TABLES = frozenset({".csv"})
+"""Further endings, in packages of published tables."""
+
+
+def _of_installed(name: str) -> tuple[dict[str, bytes], list[str]]:
+    """Files of an installed distribution as a wheel of it would have them, and those that are left out.
+
+    Of a distribution that was installed from a wheel all that came with it is sent. Of an editable one nobody knows
+    what a wheel would hold, so only code and what packages read as settings and templates is sent.
+    """
     try:
         owner = distribution(name)
     except PackageNotFoundError:
@@ -77,24 +96,50 @@ def _of_installed(name: str) -> Iterator[tuple[str, bytes]]:
     info = f"{canonical(owner.metadata['Name']).replace('-', '_')}-{owner.version}.dist-info"
     texts = {base: owner.read_text(base) for base in ("METADATA", "WHEEL", "entry_points.txt")}
     files = {f"{info}/{base}": text.encode() for base, text in texts.items() if text}
+    left_out: list[str] = []
+    installed = [path for path in owner.files or () if _is_installed(path)]
+    for path in installed:
+        files[str(path)] = Path(str(path.locate())).read_bytes()
+    if not installed:
+        tables = {entry.module for entry in owner.entry_points if entry.group == GROUPS["published"]}
+        for name, path in _source_files(owner):
+            package = name.rpartition("/")[0].replace("/", ".")
+            endings = _SENT | _TABLES if package in tables else _SENT
+            if path is not None and path.suffix in endings:
+                files[name] = path.read_bytes()
+            else:
+                left_out.append(name)
+    files[f"{info}/RECORD"] = _record(files.items()).encode()
+    return files, left_out
+
+
+def _is_installed(path: PackagePath) -> bool:
+    """Whether a row of a RECORD is a file that a wheel brought, and not what an installer wrote."""
+    is_own = path.parts[0] != ".." and not path.parts[0].endswith((".dist-info", ".data"))
+    return is_own and path.hash is not None and path.suffix != ".pth" and not path.name.startswith("__editable__")
+
+
+def _source_files(owner: Distribution) -> Iterator[tuple[str, Path | None]]:
+    """Visible files of an editable distribution's packages, by their names in a wheel; None for a link to elsewhere."""
     tops = [entry.module.partition(".")[0] for entry in owner.entry_points]
     tops += [path.parts[0].removesuffix(".py") for path in owner.files or ()]
-    for top in sorted({one for one in tops if one.isidentifier() and not one.startswith("__")}):
-        files |= {one: path.read_bytes() for one, path in _files_of(top)}
-    yield from files.items()
-    yield f"{info}/RECORD", _record(files.items()).encode()
+    for top in sorted({name for name in tops if name.isidentifier() and not name.startswith("__")}):
+        spec = find_spec(top)
+        locations = list(spec.submodule_search_locations or ()) if spec else []
+        for location in locations:
+            yield from _files_below(top, Path(location))
+        if spec and not locations and spec.origin:
+            yield Path(spec.origin).name, Path(spec.origin)
 
 
-def _files_of(module: str) -> Iterator[tuple[str, Path]]:
-    """Files of a top-level module or package, hidden and compiled ones left out."""
-    spec = find_spec(module)
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        for path in sorted(Path(location).rglob("*")):
-            parts = path.relative_to(location).parts
-            if path.is_file() and not any(one.startswith(".") or one == "__pycache__" for one in parts):
-                yield "/".join((module, *parts)), path
-    if spec and not spec.submodule_search_locations and spec.origin:
-        yield Path(spec.origin).name, Path(spec.origin)
+def _files_below(package: str, location: Path) -> Iterator[tuple[str, Path | None]]:
+    for path in sorted(location.rglob("*")):
+        parts = path.relative_to(location).parts
+        is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        if is_hidden or path.is_dir():
+            continue
+        is_here = path.is_file() and path.resolve().is_relative_to(location.resolve())
+        yield "/".join((package, *parts)), path if is_here else None
 
 
 def _record(files: Iterable[tuple[str, bytes]]) -> str:
