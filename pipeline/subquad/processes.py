@@ -5,9 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections.abc import Mapping
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+
+from platformdirs import user_cache_path
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 """With it a types.py or json.py in the working directory takes no part in a new Python."""
@@ -40,3 +43,20 @@ def settle(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def keep_compiled_code() -> None:
+    """Give PyTorch's compiler a folder of this user alone for what it loads again later.
+
+    By default it is a folder of /tmp whose name others can guess, and whose content runs. What the user has set stays.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        return
+    folder = user_cache_path("subquad") / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+        is_own = about.st_uid == os.getuid() and not about.st_mode & 0o022
+    except OSError:
+        is_own = False
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder) if is_own else tempfile.mkdtemp(prefix="subquad-compiled-")

@@ -53,6 +53,7 @@ POD = of(
     spec=of(
         "containers securityContext",
         restartPolicy={"enum": ["Never", "OnFailure"]},
+        automountServiceAccountToken=FLAG,
         securityContext=of(
             "runAsNonRoot runAsUser",
             runAsNonRoot={"const": True},

@@ -88,7 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     debug, arguments = "--debug" in given, [word for word in given if word != "--debug"]
     from subquad.errors import SubquadError
+    from subquad.processes import keep_compiled_code
 
+    keep_compiled_code()
     try:
         outcome = _called(arguments, debug)
         return outcome if isinstance(outcome, int) else 0

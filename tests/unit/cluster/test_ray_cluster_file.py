@@ -81,6 +81,7 @@ def test_ray_starts_with_a_token_and_its_dashboard_on_loopback():
         stop, start = config[key]
         assert stop.startswith("RAY_AUTH_MODE=token")
         assert start.index("RAY_AUTH_MODE=token") < start.index("ray start")
+        assert '--temp-dir="$(mktemp -d /tmp/ray-XXXXXXXXXX)/r"' in start  # 0700, and no name that can be guessed
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][1]
 
 

@@ -67,6 +67,9 @@ def test_the_network_policy_is_about_every_pod(capsys, more):
     spec = found["RayCluster"]["spec"] if more else found["RayJob"]["spec"]["rayClusterSpec"]
     templates = pods(spec) if more else [*pods(spec), found["RayJob"]["spec"]["submitterPodTemplate"]]
     assert [one["metadata"]["labels"] for one in templates] == [own] * len(templates)
+    head, *others = (template["spec"] for template in templates)
+    assert "automountServiceAccountToken" not in head  # the autoscaler beside it asks Kubernetes for pods
+    assert [spec["automountServiceAccountToken"] for spec in others] == [False] * len(others)
     own_pods, operator = policy["ingress"]
     assert own_pods == {"from": [{"podSelector": {"matchLabels": own}}]}
     assert [port["port"] for port in operator["ports"]] == [8265]

@@ -272,11 +272,14 @@ time.sleep(600)
         assert stat.S_IMODE((job.own / "token").stat().st_mode) == 0o600
         assert len(token) == 64
         assert job.left()
+        private = list(Path("/tmp").glob(f"ray-{job.number}-*"))
+        assert len(private) == 2
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in private} == {0o700}
         assert [line for line in job.left() if token in line] == []
     finally:
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=90)
     assert process.returncode == 143, out
     assert token not in out + "".join(path.read_text() for path in job.own.glob("*.log"))
-    assert not Path(f"/tmp/ray-{job.number}").exists()
+    assert not list(Path("/tmp").glob(f"ray-{job.number}*"))
     assert job.left() == []

@@ -1,0 +1,37 @@
+"""What PyTorch's compiler keeps lies where no other user can put anything."""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from subquad.processes import keep_compiled_code
+
+NAME = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def test_the_folder_is_of_this_user_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv(NAME, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_compiled_code()
+    folder = Path(os.environ[NAME])
+    assert folder.is_relative_to(tmp_path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.delenv(NAME, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "subquad" / "compiled").mkdir(parents=True)
+    (tmp_path / "subquad" / "compiled").chmod(0o777)
+    keep_compiled_code()
+    folder = Path(os.environ[NAME])
+    assert folder.name.startswith("subquad-compiled-")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_the_user_has_set_stays(monkeypatch):
+    monkeypatch.setenv(NAME, "/own")
+    keep_compiled_code()
+    assert os.environ[NAME] == "/own"
