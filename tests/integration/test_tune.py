@@ -127,7 +127,10 @@ def test_the_end_says_where_everything_is(study, tmp_path, capsys):
     assert main(tune("--budget", "2-trials", "--final-seeds", "1", "--pruner", "median")) == 0
     lines = capsys.readouterr().out.splitlines()
     search = only_search(tmp_path).relative_to(tmp_path)
-    assert lines[0] == f"searching ./space.yaml with random and median, 2 trials for each of 2 candidates, in {search}"
+    assert (
+        lines[0]
+        == f"searching ./space.yaml with random and median, at most 2 trials for each of 2 candidates, in {search}"
+    )
     assert lines[1] == "trials have the study's first seed, 3: agf, softmax"
     assert f"search  {search} (tables and pictures: subquad report {search})" in lines
     for label in ("agf", "softmax"):

@@ -144,7 +144,11 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     settings, candidates, several = search.settings, search.candidates, len(search.candidates) > 1
     whom = f"each of {len(candidates)} candidates" if several else candidates[0].label
     how = settings.sampler + (f" and {settings.pruner}" if settings.pruner != "none" else "")
-    _line(console, f"searching {settings.space} with {how}, {settings.limit} for {whom}, in {short(folder)}")
+    _line(console, f"searching {settings.space} with {how}, at most {settings.limit} for {whom}, in {short(folder)}")
+    for candidate in candidates if settings.limit.unit == "trials" else ():
+        size = candidate.space.size()
+        if candidate.space.dims and size is not None and size < settings.limit.amount:
+            _line(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
     if len(search.study.runs) > len(candidates):
         seeds = {one.label: one.run.experiment.train.seed for one in candidates}
         for seed in dict.fromkeys(seeds.values()):
@@ -225,7 +229,7 @@ def _show_estimate(found: dict[str, Any], *, as_json: bool) -> None:
             "infea-\nsible": f"{row['infeasible']} of {row['drawn']}",
             "params": "?" if row["parameters"] is None else f"{row['parameters']:,}",
             "steps": f"{row['steps']:,}",
-            "FLOPs/\ntrial": f"{row['flops']:.3g}",
+            "FLOPs/\ntrial": "unknown" if row["flops"] is None else f"{row['flops']:.3g}",
             "s/\ntrial": f"{row['trial_seconds']:.3g}",
             "hours": f"{row['seconds'] / 3600:.3g}",
         }

@@ -19,6 +19,7 @@ from subquad.report import stats
 from subquad.report.rows import TableRow, varying, with_alternative
 from subquad.report.run import ReportedRun
 from subquad.report.text import DASH, Metric
+from subquad.report.tuning import unequal
 from subquad.runs import PREDICTIONS, RESULT
 
 METHOD = (
@@ -54,6 +55,11 @@ class Comparison:
     notes: tuple[str, ...]
     adjusted: float | None = None
     verdict: Literal["distinguishable", "not distinguishable", "not enough seeds"] = "not enough seeds"
+
+    @property
+    def unequal(self) -> str:
+        """How what was spent on the settings of the two differs; "" where it does not."""
+        return unequal(self.first.tuning, self.second.tuning)
 
     @property
     def estimate_texts(self) -> tuple[str, str]:
@@ -148,6 +154,8 @@ def _compare(one: _Answers, other: _Answers, variance: tuple[float, float], know
     mine, its = first.counted[0].settings, second.counted[0].settings
     keys = [key for key in varying([mine, its]) if not key.startswith("mixer.") and key not in known]
     notes = [f"settings differ too: {key} {mine.get(key, 'none')} / {its.get(key, 'none')}" for key in keys]
+    if spent := unequal(first.tuning, second.tuning):
+        notes.append(spent)
     reason = one.reason or other.reason
     if not reason and not np.array_equal(np.asarray(one.samples), np.asarray(other.samples)):
         reason = "the test samples differ between the runs"

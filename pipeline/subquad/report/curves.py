@@ -68,7 +68,9 @@ class Curve:
         scored = [(row.score, row) for row in self.rows if row.score]
         if len(scored) < 2:
             return "fewer than two values have a score"
-        return "; ".join(part for part in (self._spread(scored), self._verdict(), self._chosen(scored)) if part)
+        spent = "its values were tuned unequally" if any(one.unequal for one in self.comparisons) else ""
+        told = (self._spread(scored), self._verdict(), spent, self._chosen(scored))
+        return "; ".join(part for part in told if part)
 
     def _spread(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
         means = [(score.mean, self.value(row)) for score, row in scored]

@@ -196,6 +196,7 @@ def _row_cells(row: TableRow, score: str, named: bool, besides: Sequence[str]) -
         "last epoch": Metric(row.metric).score(row.last_score),
         **{Metric(name).with_unit: _ended(name, row.besides.get(name), row.interval(name)) for name in besides},
         "published": DASH,
+        "tuning": row.tuning.words if row.tuning else DASH,
         "status": row.status(reasons=False),
         "parameters": DASH if row.parameters is None else f"{row.parameters:,}",
         "training": duration(row.seconds.mean if row.seconds else None),

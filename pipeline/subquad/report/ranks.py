@@ -15,7 +15,8 @@ import numpy as np
 
 from subquad.report import stats
 from subquad.report.references import Mean
-from subquad.report.text import Metric
+from subquad.report.text import DASH, Metric
+from subquad.report.tuning import unequal
 
 _ALPHA = 0.05
 
@@ -35,6 +36,7 @@ class RankedPair:
         wins: data sets on which the first is better, and the second.
         chance: Wilcoxon's.
         adjusted: after Holm's correction.
+        unequal: data sets on which what was spent on the settings of the two differs.
     """
 
     first: str
@@ -44,6 +46,7 @@ class RankedPair:
     chance: stats.Chance
     adjusted: float
     verdict: Literal["distinguishable", "not distinguishable", "too few data sets"]
+    unequal: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,8 @@ class Ranking:
             parts.append(f"{', '.join(map(_told, clear))}; {bound}")
         else:
             parts.append(f"no two mixers are distinguishable over data sets; {bound}")
+        if any(one.unequal for one in self.pairs):
+            parts.append("mixers were tuned unequally")
         if drawn := next((one.chance for one in self.pairs if not one.chance.counted), None):
             parts.append(f"p of pairs with equal differences is {drawn.words}")
         return f"{self.protocol}: {'; '.join(parts)}"
@@ -172,8 +177,15 @@ def _pairs(members: Sequence[Mean], scores: np.ndarray, good: np.ndarray) -> Ite
             wins=(int((gaps > 0).sum()), int((gaps < 0).sum())),
             chance=chance,
             adjusted=adjusted,
+            unequal=tuple(_tuned_unequally(members[one], members[other])),
             verdict="too few data sets" if few else "distinguishable" if adjusted < _ALPHA else "not distinguishable",
         )
+
+
+def _tuned_unequally(first: Mean, second: Mean) -> Iterator[str]:
+    for dataset, mine, other in zip(first.datasets, first.tunings, second.tunings, strict=True):
+        if unequal(mine, other):
+            yield dataset
 
 
 def rank_cells(ranking: Ranking, one: RankedPair) -> dict[str, str]:
@@ -188,4 +200,5 @@ def rank_cells(ranking: Ranking, one: RankedPair) -> dict[str, str]:
         "p": p_text(one.chance.p_value),
         "p (Holm)": p_text(one.adjusted),
         "verdict": one.verdict,
+        "notes": f"unequal tuning on {', '.join(one.unequal)}" if one.unequal else DASH,
     }

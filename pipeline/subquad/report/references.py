@@ -14,6 +14,7 @@ from subquad.report import stats
 from subquad.report.rows import TableRow, short_setting, varying
 from subquad.report.run import ReportedRun
 from subquad.report.text import Spread, printable
+from subquad.report.tuning import Tuning
 
 REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"
 
@@ -88,6 +89,7 @@ class Mean:
         is_reference: whether it is a guess without a model.
         mode: whether the metric's "max" or "min" is best.
         by_dataset: the mean on each data set.
+        tunings: what was spent on its settings on each data set; none of a reference.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Mean:
     is_reference: bool
     mode: str
     by_dataset: tuple[float, ...]
+    tunings: tuple[Tuning | None, ...] = ()
 
     @property
     def over(self) -> str:
@@ -170,6 +173,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
                     is_reference=isinstance(own[0], Reference),
                     mode=members[0].mode,
                     by_dataset=_by_dataset(own),
+                    tunings=tuple(row.tuning for row in own if isinstance(row, TableRow)),
                 )
                 for own in among
                 if tuple(one.dataset for one in own) == datasets and (score := _mean_of(own))

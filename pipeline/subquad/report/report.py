@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.report import stats
@@ -55,18 +55,21 @@ class Report:
         return [one for key in keys for one in published_beside(row, key)] or published_beside(row)
 
 
-def read_report(folders: Sequence[Path], *, baseline: str | None = None) -> Report:
+def read_report(
+    folders: Sequence[Path], *, baseline: str | None = None, search: Mapping[str, Any] | None = None
+) -> Report:
     """Read run or study directories.
 
     Args:
         folders: run and study directories.
         baseline: label of the mixer that others are held against; None: the one that a study among them names.
+        search: the summary of the search whose final study they are, where it was made anew.
 
     Raises:
         RunError: a folder is neither a run nor a study, or a result cannot be read.
         ConfigError: an experiment.yaml cannot be read.
     """
-    runs = reported_runs(folders)
+    runs = reported_runs(folders, search)
     rows = make_rows(runs)
     held = _said(runs, "baseline") if baseline is None else baseline
     curves, references = make_curves(rows), list(make_references(rows))
@@ -125,6 +128,7 @@ def _baseline_sentence(rows: Sequence[TableRow], everything: Sequence[Comparison
     for one in pairs:
         by_verdict.setdefault(one.verdict, []).append(one)
     parts = [_clear(one, baseline, len(controls)) for one in by_verdict.get("distinguishable", ())]
+    spent = [f"{one.first.name} {one.unequal}" for one in pairs if one.unequal]
     if open_ones := by_verdict.get("not distinguishable"):
         alike = all(one.verdict == "not distinguishable" for one in everything)
         end = f": {_why_alike(open_ones)}" if alike else ""
@@ -133,6 +137,8 @@ def _baseline_sentence(rows: Sequence[TableRow], everything: Sequence[Comparison
     if few := by_verdict.get("not enough seeds"):
         said = f"not enough seeds to compare with the baseline {baseline}; run more than one seed of each"
         parts.append(f"{_names(few)}: {said}")
+    if spent:
+        parts.append(f"beside the baseline: {', '.join(spent)}")
     return "; ".join(parts)
 
 

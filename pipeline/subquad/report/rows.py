@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from subquad.experiment.settings import ALTERNATIVES
 from subquad.report.run import ReportedRun
 from subquad.report.text import Spread, printable
+from subquad.report.tuning import Tuning, common
 
 Setting = tuple[tuple[str, str], ...]
 """What tells rows apart: dotted keys with their values as text."""
@@ -40,6 +41,7 @@ class TableRow:
         tokens_per_second: trained on, where the task's weights are tokens.
         best_epochs: epoch of the chosen checkpoint, per seed.
         samples: of the test split.
+        tuning: what was spent on its settings; None where it is not of a search.
         notes: what the runs say a reader of their numbers must know, each once.
     """
 
@@ -65,6 +67,7 @@ class TableRow:
     parameters: int | None
     flops_per_step: int | None
     samples: int | None
+    tuning: Tuning | None
     notes: tuple[str, ...]
 
     @property
@@ -196,6 +199,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         parameters=counted[0].parameters if counted else None,
         flops_per_step=counted[0].flops_per_step if counted else None,
         samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
+        tuning=common(run.tuning for run in runs),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
 

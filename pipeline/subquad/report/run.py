@@ -16,6 +16,7 @@ from subquad.errors import RunError
 from subquad.experiment.schema import decides_numbers
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.report.text import DASH, duration, printable
+from subquad.report.tuning import Tuning, tuning_of
 from subquad.runs import (
     ENVIRONMENT,
     EXPERIMENT,
@@ -147,6 +148,7 @@ class ReportedRun(FilePart):
         mode: whether the "max" or the "min" of it is best.
         tested: what tables compare, the first, and show besides; none: `metric`.
         openings: how often the test split was opened for it.
+        tuning: what was spent on its settings; None where it is not of a search.
         digest: the experiment's hash.
     """
 
@@ -155,6 +157,7 @@ class ReportedRun(FilePart):
     leaves: dict[str, Any]
     environment: _Machine
     faults: tuple[_Text, ...] = ()
+    tuning: Tuning | None = None
     status: Literal["finished", "pruned", "failed", "unfinished", "damaged"]
     reason: _Text | None = None
     axes: dict[str, Any] = {}
@@ -268,8 +271,11 @@ def _plugin(facts: Mapping[str, Any]) -> str:
     return f"{facts.get('kind')} {facts.get('name')} from {origin}" + (f" ({', '.join(marks)})" if marks else "")
 
 
-def reported_runs(folders: Sequence[Path]) -> list[ReportedRun]:
+def reported_runs(folders: Sequence[Path], search: Mapping[str, Any] | None = None) -> list[ReportedRun]:
     """The runs of all run and study folders, each once, in the order given.
+
+    Args:
+        search: the summary of the search whose final study they are, where it was made anew.
 
     Raises:
         RunError: a folder is neither a run nor a study, or a result cannot be read.
@@ -283,15 +289,15 @@ def reported_runs(folders: Sequence[Path]) -> list[ReportedRun]:
             raise RunError(f"{folder}: a study ({STUDY}) without runs so far")
         for run in found:
             if run.resolve() not in runs:
-                runs[run.resolve()] = _read(run, root)
+                runs[run.resolve()] = _read(run, root, tuning_of(run, search))
     return list(runs.values())
 
 
-def _read(run: Path, root: Path) -> ReportedRun:
+def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
     """Without a result, or with one that cannot be believed, what is known is how the run began."""
     leaves, begun = _begun(run)
     name = printable(run.resolve().relative_to(root).as_posix())
-    own = {"folder": run, "name": name, "leaves": leaves, "environment": _machine(run)}
+    own = {"folder": run, "name": name, "leaves": leaves, "environment": _machine(run), "tuning": tuning}
     state = {"status": "unfinished"}
     if (run / RESULT).exists():
         try:

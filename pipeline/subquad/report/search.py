@@ -32,7 +32,11 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
     """
     place, folder = folder / FINAL, folder.resolve()
     begun = is_study(place) and bool(runs_below(place))
-    final = document_of(read_report([place], baseline=baseline)) if begun else ReportDocument(title="", sections=())
+    final = (
+        document_of(read_report([place], baseline=baseline, search=summary))
+        if begun
+        else ReportDocument(title="", sections=())
+    )
     left = _left(summary, [run.status == "finished" for run in final.runs])
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
     pictures = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
@@ -83,7 +87,7 @@ def _asked(summary: Mapping[str, Any]) -> str:
     whom = f"each of {len(candidates)} candidates" if len(candidates) > 1 else candidates[0]["label"]
     parts = [f"sampler {settings['sampler']}, pruner {settings['pruner']}"]
     parts += [f"--{name} {settings[name]}" for name in ("match", "cost") if settings[name] != "none"]
-    parts += [f"{settings['budget'].replace('-', ' ')} for {whom}", f"seed {settings['seed']}"]
+    parts += [f"at most {settings['budget'].replace('-', ' ')} for {whom}", f"seed {settings['seed']}"]
     return printable(f"space {settings['space']}, {', '.join(parts)}; selected on the validation split")
 
 
@@ -123,7 +127,7 @@ def _candidates(summary: Mapping[str, Any]) -> Section:
             "dims": str(one["dimensions"]),
             **{state: str(one["trials"].get(state, _unended(one))) for state in states},
             "steps": f"{one['steps']:,}",
-            "FLOPs": f"{one['flops']:.4g}" if one["flops"] else DASH,
+            "FLOPs": "unknown" if one["flops"] is None else f"{one['flops']:.4g}",
             "seconds": f"{one['seconds']:.1f}",
             "best validation": _best(one) if one["best"] else DASH,
             "winning point": f"trial {one['best']['number']}: {point_text(one['best']['point'])}"
@@ -134,8 +138,12 @@ def _candidates(summary: Mapping[str, Any]) -> Section:
     ]
     numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
     ranks: dict[str, int] = dict.fromkeys(("sampler", "pruner", "best validation", "winning point"), NEVER)
-    lines = tuple(printable(f"{one['label']}: {line}") for one in candidates for line in _lines(one))
-    return Section(title="Candidates", table=Table.of(cells, numeric, ranks), lines=lines)
+    lines = [f"{one['label']}: {line}" for one in candidates for line in _lines(one)]
+    finished = [one["trials"]["finished"] for one in candidates]
+    if len(set(finished)) > 1:
+        told = ", ".join(f"{one['label']} {count}" for one, count in zip(candidates, finished, strict=True))
+        lines.append(f"unequal budgets, trials that finished: {told}")
+    return Section(title="Candidates", table=Table.of(cells, numeric, ranks), lines=tuple(map(printable, lines)))
 
 
 def _best(one: Mapping[str, Any]) -> str:
@@ -167,5 +175,6 @@ def _lines(candidate: Mapping[str, Any]) -> Iterator[str]:
 
 def _record(one: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: one[name] for name in ("dimensions", "trials", "steps", "flops", "seconds", "metric")}
+    told["flops"] = "unknown" if one["flops"] is None else one["flops"]
     best = one["best"] and {**one["best"], "point": point_text(one["best"]["point"])}
     return {"kind": "search", "candidate": one["label"], **told, "best": best or {}, "over": one["over"]}

@@ -66,8 +66,9 @@ def _plain(value: Any) -> Any:
 
 def _row(row: TableRow) -> dict[str, Any]:
     named = {"mixer": row.label, "setting": dict(row.setting), "status": row.status()}
+    tuning = {"tuning": {**asdict(row.tuning), "words": row.tuning.words}} if row.tuning else {}
     runs = [_picked(run, ("name", "seed", "status", "reason", "faults")) for run in row.runs]
-    return {"kind": "mixer", **_picked(row, _ROW), **named, "runs": runs}
+    return {"kind": "mixer", **_picked(row, _ROW), **named, **tuning, "runs": runs}
 
 
 def _reference(one: Reference) -> dict[str, Any]:

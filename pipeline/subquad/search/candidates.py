@@ -8,7 +8,7 @@ from typing import Any
 
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
-from subquad.experiment.axes import CASE, axis_path
+from subquad.experiment.axes import CASE, axis_path, plain_label
 from subquad.experiment.settings import KeyPath, Origin, Setting
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.search.materials import Timing
@@ -80,6 +80,12 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
         candidates.append(Candidate(label, axes, run, Goal(run.goal.metric, run.goal.mode, cost)))
     return tuple(candidates)
+
+
+def final_labels(candidate: Candidate, seeds: int) -> list[str]:
+    """What the candidate's runs over the final seeds are called."""
+    parts = [plain_label("seed", seed) for seed in range(seeds)]
+    return ["-".join([*cell_of(candidate.run).values(), part]) for part in parts]
 
 
 def cell_of(run: Run) -> dict[str, str]:

@@ -13,7 +13,7 @@ from subquad.experiment.axes import axis_path
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import CELLS, FINAL, IDENTITY, STUDY, WINNERS, is_study, read_json, write_text
-from subquad.search.candidates import SEED, Candidate, cell_of
+from subquad.search.candidates import SEED, Candidate, cell_of, final_labels
 from subquad.search.folder import earlier_finals
 from subquad.search.search import Search
 from subquad.search.trial import Trial
@@ -127,9 +127,10 @@ def _winning_study(search: Search, settings: Mapping[str, Mapping[str, Any]]) ->
         RunError: one is not.
     """
     study = final_study(search.study, search.candidates, search.settings.final_seeds, settings)
-    by_cell = {repr(cell_of(candidate.run)): candidate for candidate in search.candidates}
+    seeds = search.settings.final_seeds
+    candidates = {label: one for one in search.candidates for label in final_labels(one, seeds)}
     for run in study.runs:
-        candidate = by_cell[repr(cell_of(run))]
+        candidate = candidates[run.label]
         winner = candidate.laid({**settings[candidate.label], "train.seed": run.experiment.train.seed})
         if run.digest != winner.digest:
             raise RunError(f"run {run.label} of the final study is not the winner of {candidate.label}")

@@ -51,8 +51,9 @@ class Fitted:
         return self.cost.flops_per_step if self.cost else None
 
     @property
-    def flops(self) -> float:
-        return float(self.steps * (self.flops_per_step or 0))
+    def flops(self) -> float | None:
+        """Of the whole trial; None where they cannot be counted."""
+        return float(self.steps * self.flops_per_step) if self.flops_per_step else None
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,17 @@ def _read(folder: Path, metric: str) -> Trial | None:
         state=written.state or _state([one.state for one in runs]),
         curves=tuple(one.curve for one in runs if one.curve),
         steps=steps,
-        flops=float(steps * (written.flops_per_step or 0)),
+        flops=_flops(steps, written.flops_per_step),
         seconds=written.spent["seconds"] + sum(one.seconds for one in runs),
         reason=written.reason or next((one.reason for one in runs if one.reason), ""),
     )
+
+
+def _flops(steps: int, of_step: int | None) -> float | None:
+    """What steps consumed; None where it is not known. No steps consume nothing."""
+    if of_step is None:
+        return None if steps else 0.0
+    return float(steps * of_step)
 
 
 class _TrialRun(NamedTuple):

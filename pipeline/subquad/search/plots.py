@@ -170,8 +170,9 @@ def _study(one: Pictured, *, least: int = 2) -> optuna.Study:
     names = _short_names([dim.path for dim in one.space.dims])
     for trial in one.trials:
         found = trial.best(one.goal.mode) if trial.state == "finished" and one.space.holds(trial.point) else None
-        values = [] if found is None else [found.value, trial.cost(one.goal)][: len(one.goal.directions)]
-        if not values or not all(map(math.isfinite, values)):
+        told = [None, None] if found is None else [found.value, trial.cost(one.goal)]
+        values = [value for value in told[: len(one.goal.directions)] if value is not None and math.isfinite(value)]
+        if len(values) < len(one.goal.directions):
             continue
         shown = {
             names[dim.path]: _shown(dim, trial.point[dim.path]) for dim in one.space.dims if dim.path in trial.point

@@ -54,9 +54,12 @@ class Prepared:
 
     def charge(self, fitted: Fitted) -> float:
         """What a trial is expected to use of its candidate's budget."""
-        runs = self.search.settings.seeds_per_trial
-        uses = {"trials": 1.0, "flops": runs * fitted.flops, "seconds": runs * fitted.seconds}
-        return uses[self.search.settings.limit.unit]
+        unit, runs = self.search.settings.limit.unit, self.search.settings.seeds_per_trial
+        if unit == "trials":
+            return 1.0
+        used = fitted.flops if unit == "flops" else fitted.seconds
+        assert used is not None, "refused where FLOPs cannot be counted"
+        return runs * used
 
     def first_points(self, candidate: Candidate) -> Iterator[Trial]:
         """Trials as they would be given out, by number: waiting, or infeasible with the reason."""
@@ -104,6 +107,8 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
     prepared = Prepared(search, fitter)
     for one in search.candidates if fresh else ():
         fitted = prepared.own_trial(one)
+        if settings.cost == "flops":
+            _counted(one, materials, "--cost flops")
         _refuse_small_budget(prepared, one, fitted)
         _refuse_idle_pruner(settings.pruner, one, fitted)
         _refuse_hopeless(prepared, one)
@@ -200,7 +205,7 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> dict[str, Any]:
         "grid": size,
         "parameters": own.cost.parameters if own.cost else None,
         "steps": own.steps,
-        "flops": runs * own.flops,
+        "flops": None if own.flops is None else runs * own.flops,
         "trial_seconds": runs * own.seconds,
         "seconds": trials * runs * own.seconds + settings.final_seeds * own.seconds,
         "timing": candidate.timing,

@@ -151,7 +151,8 @@ def _values(trial: Trial, goal: Goal) -> list[float] | None:
         return None
     if goal.cost == "none":
         return [best.value]
-    return [best.value, trial.cost(goal)] if trial.cost(goal) > 0 else None
+    cost = trial.cost(goal)
+    return [best.value, cost] if cost else None
 
 
 def _worst(goal: Goal, values: Sequence[Sequence[float]]) -> list[float]:

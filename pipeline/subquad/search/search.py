@@ -24,13 +24,15 @@ from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
-from subquad.search.settings import Budget, Settings
+from subquad.search.settings import Budget, Settings, Unit
 from subquad.search.size import WIDTH_KEY
 from subquad.search.trial import Evaluation, Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, find_space, read_space
 from subquad.suggest import did_you_mean
 
 FORMAT = 2
+_MATCHED: Mapping[str, Unit] = {"flops": "flops", "time": "seconds"}
+"""The unit of a budget that gives all candidates the same of what is matched, whatever ends trials early."""
 _LEAVE_OUT = "leave it out to resume, or start a new search"
 
 
@@ -105,6 +107,7 @@ def plan_search(study: Study, settings: Settings, *, cwd: Path | None = None) ->
         raise ConfigError(f"space {settings.space}: nothing of it can be searched in any run of the study")
     search = Search(study, settings, tuple(candidates))
     _refuse_owned(search)
+    _refuse_unmatched(search)
     _check_points(search)
     return _warmed(search, (cwd or Path.cwd()) / settings.warm_start) if settings.warm_start else search
 
@@ -136,6 +139,23 @@ def _refuse_owned(search: Search) -> None:
         else:
             continue
         raise ConfigError(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}")
+
+
+def _refuse_unmatched(search: Search) -> None:
+    """Refuse what ends trials early where `--match` makes them equal, unless the budget is in the same unit."""
+    settings = search.settings
+    if settings.match == "none" or settings.limit.unit == _MATCHED[settings.match]:
+        return
+    impatient = [one for one in search.candidates if one.run.experiment.train.patience is not None]
+    searched = [dim.path for one in search.candidates for dim in one.space.dims]
+    early = [f"--pruner {settings.pruner}"] if settings.pruner != "none" else []
+    early += ["train.patience"] if impatient or "train.patience" in searched else []
+    if early:
+        unit = "FLOPs, such as 1e15flops" if settings.match == "flops" else "time, such as 2h"
+        raise ConfigError(
+            f"--match {settings.match}: {early[0]} ends trials early, and with --budget {settings.budget} candidates "
+            f"would not get the same {unit.partition(',')[0]}; give a budget in {unit}, or leave one of them out"
+        )
 
 
 def _check_points(search: Search) -> None:

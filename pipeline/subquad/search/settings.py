@@ -77,12 +77,12 @@ class Budget:
 
         Args:
             known: the candidate's trials so far; those that still run are charged what they are expected to use.
-            cost: the next one; `flops` and `seconds` are what it is expected to use.
+            cost: the next one; `flops` and `seconds` are what it is expected to use. What is not known fits no budget.
         """
         if self.unit == "trials":
             return sum(one.state != "infeasible" for one in known) < self.amount
-        used = sum(getattr(one, self.unit) for one in [*known, cost] if one.state != "infeasible")
-        return used <= self.amount * _SLACK
+        used = [getattr(trial, self.unit) for trial in [*known, cost] if trial.state != "infeasible"]
+        return None not in used and sum(used) <= self.amount * _SLACK
 
     def __str__(self) -> str:
         if self.unit == "trials":

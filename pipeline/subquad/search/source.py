@@ -148,7 +148,8 @@ def _planned(trial: Trial, fitted: Fitted, known: Sequence[Trial]) -> Trial:
     seconds = fitted.seconds
     if finished:
         seconds = fitted.steps * sum(one.seconds for one in finished) / sum(one.steps for one in finished)
-    return replace(trial, total_steps=fitted.steps, flops=fitted.flops * runs, seconds=seconds * runs)
+    flops = None if fitted.flops is None else fitted.flops * runs
+    return replace(trial, total_steps=fitted.steps, flops=flops, seconds=seconds * runs)
 
 
 def _hopeless(known: Sequence[Trial]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from subquad.runs import CELLS, OPENINGS, SUMMARY, read_json
-from subquad.search.candidates import Candidate
+from subquad.search.candidates import Candidate, final_labels
 from subquad.search.folder import Trials, earlier_finals
 from subquad.search.search import Search, read_search
 from subquad.search.trial import Goal, State, Trial, pareto, winner_of
@@ -34,6 +34,7 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> dict[
         "earlier_finals": {path.name: _tested(path) for path in earlier_finals(trials.search)},
         "candidates": [
             _candidate(one, trials.of(one.label))
+            | {"final": final_labels(one, search.settings.final_seeds)}
             | {"over": over.get(one.label, ""), "ended": trials.digests(one.label)}
             for one in search.candidates
         ],
@@ -57,11 +58,19 @@ def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> dict[str, Any]:
         **asdict(goal),
         "dimensions": candidate.space.dimensions,
         "trials": {state: states[state] for state in get_args(State)},
-        **{name: sum(getattr(one, name) for one in trials) for name in ("steps", "flops", "seconds")},
+        "steps": sum(trial.steps for trial in trials),
+        "flops": _total(trial.flops for trial in trials),
+        "seconds": sum(trial.seconds for trial in trials),
         "best": best,
         "front": None if goal.cost == "none" else [_on_front(one, goal) for one in pareto(trials, goal)],
         "reasons": _reasons(trials),
     }
+
+
+def _total(parts: Iterable[float | None]) -> float | None:
+    """The sum; None where a part is not known."""
+    found = list(parts)
+    return None if None in found else sum(part for part in found if part is not None)
 
 
 def _on_front(trial: Trial, goal: Goal) -> dict[str, Any]:
@@ -110,6 +119,7 @@ def trials_csv(search: Search, trials: Trials) -> str:
     writer.writeheader()
     for trial, best in rows:
         told = {key: getattr(trial, key) for key in _COLUMNS if hasattr(trial, key)}
+        told["flops"] = "unknown" if trial.flops is None else trial.flops
         found = {"objective": best.value, "loss": best.loss} if best else {}
         writer.writerow(told | found | trial.point)
     return out.getvalue()

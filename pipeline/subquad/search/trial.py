@@ -71,7 +71,7 @@ class Trial:
         total_steps: steps of a whole run.
         flops_per_step: counted; None where not known.
         steps: steps done, of all seeds.
-        flops: consumed, by the model's counted cost; 0 where not known.
+        flops: consumed, by the model's counted cost; None where not known.
         seconds: training time consumed.
         reason: why it was pruned, failed or is infeasible.
     """
@@ -86,7 +86,7 @@ class Trial:
     total_steps: int = 0
     flops_per_step: int | None = None
     steps: int = 0
-    flops: float = 0.0
+    flops: float | None = 0.0
     seconds: float = 0.0
     reason: str = ""
 
@@ -109,9 +109,9 @@ class Trial:
         step, value, loss = (fmean(getattr(one, name) for one in found) for name in ("step", "value", "loss"))
         return Evaluation(step=round(step), value=value, loss=loss)
 
-    def cost(self, goal: Goal) -> float:
-        """What it took, in the units of the goal's second objective; 0 where it is not known or there is none."""
-        return {"none": 0.0, "seconds": self.seconds, "flops": self.flops}[goal.cost]
+    def cost(self, goal: Goal) -> float | None:
+        """What it took, in the units of the goal's second objective; None where it is not known or there is none."""
+        return {"none": None, "seconds": self.seconds, "flops": self.flops}[goal.cost]
 
 
 def _best_of(curve: Curve, mode: Mode) -> Evaluation | None:
@@ -145,9 +145,9 @@ def pareto(trials: Iterable[Trial], goal: Goal) -> list[Trial]:
     if goal.cost == "none":
         raise ValueError("a front needs a goal with a cost, seconds or flops")
     rows = sorted(
-        (trial.cost(goal), merit(best, goal.mode)[0], trial.number, trial)
+        (cost, merit(best, goal.mode)[0], trial.number, trial)
         for trial in trials
-        if trial.state == "finished" and trial.cost(goal) > 0 and (best := trial.best(goal.mode))
+        if trial.state == "finished" and (cost := trial.cost(goal)) and (best := trial.best(goal.mode))
     )
     front: list[Trial] = []
     least = math.inf

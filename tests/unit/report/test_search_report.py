@@ -14,7 +14,8 @@ import pytest
 from subquad.cli.main import main
 from subquad.experiment import load_study
 from subquad.report import ReportDocument, search_document, write_document
-from subquad.runs import FINAL, METRICS, SUMMARY, WINNERS, Record, write_json, write_result, write_text
+from subquad.report.tuning import Tuning, unequal
+from subquad.runs import FINAL, METRICS, SUMMARY, WINNERS, Record, read_json, write_json, write_result, write_text
 from subquad.search.folder import Trials, trial_folder
 from subquad.search.search import plan_search, write_search
 from subquad.search.settings import Settings
@@ -80,7 +81,7 @@ def search(tmp_path: Path) -> Folder:
     (tmp_path / "small.yaml").write_text(STUDY)
     (tmp_path / "space.yaml").write_text(SPACE)
     plan = load_study(str(tmp_path / "small.yaml"))
-    settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", pruner="asha", budget="3-trials", final_seeds=1)
+    settings = Settings(str(tmp_path / "space.yaml"), sampler="tpe", pruner="asha", budget="3-trials", final_seeds=2)
     return Folder(write_search(plan_search(plan, settings), tmp_path))
 
 
@@ -103,8 +104,9 @@ def ended(search: Folder, factory) -> Folder:
 def test_a_search_that_ended_has_its_candidates_and_its_final_study(ended: Folder, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(ended.path)]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].endswith("sampler tpe, pruner asha, 3 trials for each of 2 candidates, seed 0; selected on the "
-                             "validation split")  # fmt: skip
+    assert shown[0].endswith(
+        "sampler tpe, pruner asha, at most 3 trials for each of 2 candidates, seed 0; selected on the validation split"
+    )
     assert [line.split() for line in shown if line.startswith(("agf  ", "softmax  "))] == [
         ["agf", "1", "2", "1", "0", "0", "60", "6e+04", "6.0"],
         ["softmax", "1", "1", "0", "1", "1", "40", "4e+04", "4.0"],
@@ -250,3 +252,82 @@ def test_a_search_beside_other_runs_is_refused(ended: Folder, factory, capsys: p
         f"subquad: {ended.path}: is a search, which is reported alone; beside other runs give its final study, "
         f"{ended.path / 'final'}\n"
     )
+
+
+def answers_of(right: int) -> list[bool]:
+    return [number < right for number in range(400)]
+
+
+@pytest.fixture
+def uneven(search: Folder, factory) -> Folder:
+    """A search that ended with two finished trials of agf, and one of softmax with FLOPs that cannot be counted."""
+    search.trial("agf", 0, "finished", 0.5)
+    search.trial("agf", 1, "finished", 0.75)
+    search.trial("softmax", 0, "finished", 0.25)
+    path = trial_folder(search.path, "softmax", 0) / "trial.json"
+    write_json(path, {**(read_json(path) or {}), "flops_per_step": None})
+    result = path.with_name("result.json")
+    result.unlink()
+    write_result(path.parent, {"status": "finished", "steps": 20, "seconds": 2.0})
+    write_text(search.path / FINAL / "study.yaml", "name: small\nbaseline: softmax\n")
+    for seed in (0, 1):
+        for mixer, right in (("agf", 380), ("softmax", 200)):
+            folder = search.path / FINAL / "cells" / f"{mixer}-seed{seed}"
+            factory.run(folder, mixer=mixer, seed=seed, correct=answers_of(right - seed))
+    search.over("agf", "softmax")
+    return search
+
+
+SPENT = ("2 trials, 1 dim, 4e+04 FLOPs", "1 trial, 1 dim, FLOPs unknown")
+UNEQUAL = "unequal tuning: 2 / 1 trials, 4e+04 FLOPs / FLOPs unknown"
+
+
+def test_every_final_row_and_verdict_says_what_was_spent_on_its_settings(uneven: Folder, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["report", str(uneven.path), "--format", "md,csv,html,tex"]) == 0
+    texts = {"text": " ".join(capsys.readouterr().out.split())}
+    texts |= {form: (uneven.path / f"report.{form}").read_text() for form in ("md", "csv", "html", "tex")}
+    for form, text in texts.items():
+        for spent in SPENT if form != "text" else ():  # which breaks cells over lines
+            assert spent in text, form
+        assert form == "csv" or UNEQUAL in text.replace("\\", ""), form
+        assert form == "csv" or "unknown" in text
+    assert "unequal budgets, trials that finished: agf 2, softmax 1" in texts["text"]
+    records = list(csv.DictReader(io.StringIO(texts["csv"])))
+    rows = [one for one in records if one["kind"] == "mixer"]
+    assert [(one["tuning_trials"], one["tuning_dimensions"], one["tuning_flops"]) for one in rows] == [
+        ("2", "1", "40000.0"),
+        ("1", "1", ""),
+    ]
+    assert [one["flops"] for one in records if one["kind"] == "search"] == ["40000.0", "unknown"]
+
+
+def test_json_says_what_was_spent_too(uneven: Folder, capsys):
+    assert main(["report", str(uneven.path), "--json"]) == 0
+    final = json.loads(capsys.readouterr().out)["final"]
+    assert [row["tuning"] for row in final["rows"]] == [
+        {"trials": 2, "dimensions": 1, "flops": 40_000.0, "words": SPENT[0]},
+        {"trials": 1, "dimensions": 1, "flops": None, "words": SPENT[1]},
+    ]
+    (pair,) = final["comparisons"]
+    assert UNEQUAL in pair["notes"]
+    assert any(UNEQUAL in line for line in final["headlines"])
+
+
+def test_the_final_study_alone_says_it_by_the_file_of_its_search(uneven: Folder, capsys):
+    write_json(uneven.path / SUMMARY, read_summary(uneven.path))
+    assert main(["report", str(uneven.path / FINAL), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["tuning"]["words"] for row in told["rows"]] == list(SPENT)
+    (uneven.path / SUMMARY).unlink()
+    assert main(["report", str(uneven.path / FINAL), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["tuning"]["words"] for row in told["rows"]] == ["unknown", "unknown"]
+
+
+def test_equal_budgets_are_not_marked(ended: Folder, capsys):
+    first, second = Tuning(12, 3, 1e9), Tuning(12, 5, 1.05e9)
+    assert unequal(first, second) == unequal(None, None) == ""
+    assert unequal(first, Tuning(12, 3, 1.2e9)) == "unequal tuning: 1e+09 FLOPs / 1.2e+09 FLOPs"
+    assert unequal(first, None) == "unequal tuning: 12 trials, 3 dims, 1e+09 FLOPs / no search"
+    assert unequal(Tuning(), Tuning()) == "unequal tuning: unknown / unknown trials, FLOPs unknown / FLOPs unknown"

@@ -57,7 +57,7 @@ class Search:
 
 
 def begin(one: Run) -> None:
-    append_line(one.folder / ATTEMPTS, vars(Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1)))
+    append_line(one.folder / ATTEMPTS, vars(Attempt(len(attempts.read(one.folder)) + 1, 0, one.launch, 1, 1)))
 
 
 def finish(one: Run) -> None:
