@@ -11,10 +11,15 @@ and a target that all three know. Both are open: any word that its plugins agree
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from subquad.effect import Not as Not
+from subquad.effect import When as When
+from subquad.effect import as_written, conditions_of, default_of, effect_of, same, unmet_conditions
 
 API_VERSION = 2
 """Version of the plugin contract. A plugin states the one it was written for; another one is refused by name."""
@@ -37,16 +42,38 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
-    def refuse_idle(self, keys: Sequence[str], reason: str, remedy: str = "") -> None:
-        """Raise ValueError where one of these settings is not at its default: it has no effect with `reason`.
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for name in cls.model_fields:
+            effect_of(cls, name)  # refuses conditions on what is no field, and circles
 
-        For validators: a setting that cannot take effect is refused, never ignored. `remedy` is what to do, "" to leave
-        the setting at its default.
+    @model_validator(mode="after")
+    def _every_setting_has_an_effect(self) -> Self:
+        values = dict(self)
+        for name in type(self).model_fields:
+            unmet = unmet_conditions(type(self), name, values)
+            if unmet and not self.is_default(name):
+                met = dict.fromkeys(f"{condition.key} {as_written(values[condition.key])}" for condition in unmet)
+                where = " and ".join(met)
+                raise ValueError(self.no_effect(name, where, " or ".join(map(str, unmet))))
+        return self
+
+    def is_default(self, name: str) -> bool:
+        """Whether a field has the value that it has when none is given."""
+        spec = type(self).model_fields[name]
+        return not spec.is_required() and same(getattr(self, name), default_of(spec))
+
+    def no_effect(self, name: str, where: str, instead: str = "") -> str:
+        """One line that refuses a field without effect; for limits that no `when` can say, as those of a `Site`.
+
+        Args:
+            name: the field, which is not at its default.
+            where: what takes its effect away.
+            instead: what gives it one; "" where nothing short does.
         """
-        for key in keys:
-            default = type(self).model_fields[key].default
-            if getattr(self, key) != default:
-                raise ValueError(f"{key} has no effect with {reason}: {remedy or f'leave it at {default}'}")
+        default = default_of(type(self).model_fields[name])
+        said = f"{name} {as_written(getattr(self, name))} has no effect with {where}: leave it at {as_written(default)}"
+        return f"{said}, or use {instead}" if instead else said
 
 
 class MixerConfig(Config):
@@ -105,7 +132,7 @@ def param(
     symbol: str | None = None,
     unit: str | None = None,
     search: Sequence[Any] | Range | None = None,
-    when: Mapping[str, Sequence[Any]] | None = None,
+    when: When | Sequence[When] | None = None,
     path: bool = False,
     **limits: Any,
 ) -> Any:
@@ -117,20 +144,24 @@ def param(
         symbol: the paper's symbol.
         unit: the unit, where there is one.
         search: what a search may sensibly try: a list of choices, or a `Range`. A field without one is not searched.
-        when: values of other fields with which this one takes effect; with others a search leaves it at its default.
+        when: what other fields must be for this one to have an effect: `{"basis": ("jacobi",)}` or `{"order": Not(0)}`.
+            All that a mapping names must hold, and of several mappings one. A field without effect gives none to
+            others. Where it has none, any value but the default is refused, and a search leaves it alone.
         path: the value is a path; a relative one is taken from the caller's working directory, not the worker's.
         limits: pydantic's constraints: ge, gt, le, lt, min_length, ...
     """
-    extra = {"symbol": symbol, "unit": unit, "search": _search(search, when or {}), "path": path}
+    tried = asdict(search) if isinstance(search, Range) else search and {"choices": list(search)}
+    extra = {"symbol": symbol, "unit": unit, "search": tried, "when": conditions_of(when), "path": path}
     kept = {key: value for key, value in extra.items() if value}
     return Field(default, description=meaning, json_schema_extra=kept or None, **limits)
 
 
-def _search(search: Sequence[Any] | Range | None, when: Mapping[str, Sequence[Any]]) -> dict[str, Any] | None:
-    if search is None:
-        return None
-    tried = asdict(search) if isinstance(search, Range) else {"choices": list(search)}
-    return {**tried, "when": {name: list(values) for name, values in when.items()}} if when else tried
+def inherited(base: type[Config], name: str, *, when: When | Sequence[When]) -> Any:
+    """A field of another `Config` as it is there, but with a `when` of its own."""
+    spec = copy(base.model_fields[name])
+    extra = spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
+    spec.json_schema_extra = {**extra, "when": conditions_of(when)}  # pyright: ignore[reportAttributeAccessIssue]
+    return spec
 
 
 class AttentionConfig(MixerConfig):

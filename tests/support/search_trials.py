@@ -7,8 +7,9 @@ from typing import Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from subquad.effect import Condition
 from subquad.search.trial import Evaluation, Goal, State, Trial
-from subquad.space import Condition, Constraint, Dimension, Space
+from subquad.space import Constraint, Dimension, Space
 
 ACCURACY = Goal("accuracy", "max")
 PERPLEXITY = Goal("perplexity", "min")

@@ -60,14 +60,15 @@ CONTRACTS = {
     "processes": set(),
     "runs": {"errors"},
     "storage": {"addresses", "errors", "runs"},
-    "plugin": {"errors", "suggest"},
+    "effect": set(),
+    "plugin": {"effect", "errors", "suggest"},
     "plan": {"plugin", "errors"},
     "data": {"errors", "plan", "plugin"},
     "nn": {"data", "errors", "plugin", "suggest"},
     "cost": {"data", "errors", "nn", "plugin"},
-    "registry": {"data", "errors", "nn", "plugin", "processes", "suggest"},
+    "registry": {"data", "effect", "errors", "nn", "plugin", "processes", "suggest"},
     "experiment": {"addresses", "errors", "plugin", "registry", "runs", "storage", "suggest"},
-    "space": {"errors", "experiment", "plugin", "registry", "suggest"},
+    "space": {"effect", "errors", "experiment", "plugin", "registry", "suggest"},
 }
 ARROWS = {
     **CONTRACTS,

@@ -8,11 +8,9 @@ arXiv:1901.09335.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import model_validator
-
-from subquad.plugin import DatasetConfig, param
+from subquad.plugin import DatasetConfig, Not, param
 
 
 class AugmentConfig(DatasetConfig):
@@ -42,9 +40,15 @@ class AugmentConfig(DatasetConfig):
     cutmix: float = param(
         0.0, meaning="training: two pictures swap a box with a share from Beta(cutmix, cutmix); 0: never", ge=0, le=10
     )
-    mix_prob: float = param(1.0, meaning="probability that a pair is mixed", ge=0, le=1)
+    mix_prob: float = param(
+        1.0, meaning="probability that a pair is mixed", ge=0, le=1, when=({"mixup": Not(0)}, {"cutmix": Not(0)})
+    )
     switch_prob: float = param(
-        0.5, meaning="of mixed pairs, the share that cutmix mixes where mixup is on too", ge=0, le=1
+        0.5,
+        meaning="of mixed pairs, the share that cutmix mixes where mixup is on too",
+        ge=0,
+        le=1,
+        when={"mixup": Not(0), "cutmix": Not(0)},
     )
 
     repeats: int = param(
@@ -58,11 +62,3 @@ class AugmentConfig(DatasetConfig):
     def mixes(self) -> bool:
         """Whether pairs are mixed in training."""
         return bool(self.mixup or self.cutmix)
-
-    @model_validator(mode="after")
-    def _mixing_has_an_effect(self) -> Self:
-        if not self.mixes:
-            self.refuse_idle(("mix_prob",), "mixup 0 and cutmix 0", "set one of them")
-        if not (self.mixup and self.cutmix):
-            self.refuse_idle(("switch_prob",), "only one of mixup and cutmix", "set both")
-        return self

@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
-from subquad_datasets.remedies import LEAVE_OUT
+from subquad_datasets.origin import GENERATED
 
 FRACTION = 0.1
 
@@ -40,22 +40,25 @@ class Config(PluginConfig):
         meaning="which part of TRAIN selects checkpoints: drawn by class, or its last images (not of image files)",
     )
     validation_fraction: float = param(FRACTION, meaning="share of TRAIN that is the validation part", gt=0, lt=1)
-    split_seed: int = param(0, meaning="seed for drawing the stratified validation part", ge=0, lt=2**32)
-    train_size: int = param(50_000, meaning="images of TRAIN generated", ge=10, le=1_000_000)
-    test_size: int = param(10_000, meaning="images of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="seed of generated images; independent of the training seed", ge=0, lt=2**32)
+    split_seed: int = param(
+        0,
+        meaning="seed for drawing the stratified validation part",
+        ge=0,
+        lt=2**32,
+        when={"validation": ("stratified",)},
+    )
+    train_size: int = param(50_000, meaning="images of TRAIN generated", ge=10, le=1_000_000, when=GENERATED)
+    test_size: int = param(
+        10_000, meaning="images of the sealed test split generated", ge=1, le=1_000_000, when=GENERATED
+    )
+    seed: int = param(
+        0, meaning="seed of generated images; independent of the training seed", ge=0, lt=2**32, when=GENERATED
+    )
 
     @model_validator(mode="after")
-    def _refuse(self) -> Config:
-        if self.path is not None:
-            self.refuse_idle(("train_size", "test_size", "seed"), "path: the images are read", LEAVE_OUT)
-        elif self.side < LEAST_SIDE:
+    def _shapes_have_room(self) -> Config:
+        if self.path is None and self.side < LEAST_SIDE:
             raise ValueError(f"side {self.side} is too small for generated shapes: use {LEAST_SIDE} or more, or a path")
-        if self.validation == "last" and self.split_seed:
-            raise ValueError(
-                f"split_seed {self.split_seed} has no effect with validation last: leave it at 0, or use "
-                "validation stratified"
-            )
         return self
 
 

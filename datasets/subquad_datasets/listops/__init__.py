@@ -10,12 +10,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
-from subquad_datasets.remedies import LEAVE_OUT
-
-_OF_GENERATOR = (
-    *("train_size", "validation_size", "test_size", "min_length", "max_length"),
-    *("max_depth", "max_args", "seed", "processes"),
-)
+from subquad_datasets.origin import GENERATED
 
 
 class Config(PluginConfig):
@@ -28,16 +23,26 @@ class Config(PluginConfig):
         path=True,
         min_length=1,
     )
-    train_size: int = param(96_000, meaning="sequences to train on", ge=1, le=10_000_000)
-    validation_size: int = param(2_000, meaning="sequences for validation", ge=1, le=10_000_000)
-    test_size: int = param(2_000, meaning="sequences of the sealed test split", ge=1, le=10_000_000)
-    min_length: int = param(500, meaning="sequences are longer than this", unit="tokens", ge=0, le=1_000_000)
-    max_length: int = param(2_000, meaning="sequences are shorter than this", unit="tokens", ge=2, le=1_000_000)
-    max_depth: int = param(10, meaning="depth at which every node is a digit; the root has depth 1", ge=1, le=50)
-    max_args: int = param(10, meaning="most arguments of an operator; the fewest are 2", ge=2, le=31)
-    seed: int = param(0, meaning="seed of the data; independent of the training seed", ge=0, lt=2**32)
+    train_size: int = param(96_000, meaning="sequences to train on", ge=1, le=10_000_000, when=GENERATED)
+    validation_size: int = param(2_000, meaning="sequences for validation", ge=1, le=10_000_000, when=GENERATED)
+    test_size: int = param(2_000, meaning="sequences of the sealed test split", ge=1, le=10_000_000, when=GENERATED)
+    min_length: int = param(
+        500, meaning="sequences are longer than this", unit="tokens", ge=0, le=1_000_000, when=GENERATED
+    )
+    max_length: int = param(
+        2_000, meaning="sequences are shorter than this", unit="tokens", ge=2, le=1_000_000, when=GENERATED
+    )
+    max_depth: int = param(
+        10, meaning="depth at which every node is a digit; the root has depth 1", ge=1, le=50, when=GENERATED
+    )
+    max_args: int = param(10, meaning="most arguments of an operator; the fewest are 2", ge=2, le=31, when=GENERATED)
+    seed: int = param(0, meaning="seed of the data; independent of the training seed", ge=0, lt=2**32, when=GENERATED)
     processes: int | None = param(
-        None, meaning="processes that generate; null: one for each CPU. The data do not depend on it", ge=1, le=1024
+        None,
+        meaning="processes that generate; null: one for each CPU. The data do not depend on it",
+        ge=1,
+        le=1024,
+        when=GENERATED,
     )
     max_len: int | None = param(
         None,
@@ -48,8 +53,6 @@ class Config(PluginConfig):
 
     @model_validator(mode="after")
     def _possible(self) -> Config:
-        if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the files are read", LEAVE_OUT)
         if self.max_length - self.min_length < 2:
             raise ValueError(
                 f"min_length {self.min_length} and max_length {self.max_length} are both excluded and leave no length "

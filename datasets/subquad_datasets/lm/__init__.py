@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from subquad.plugin import DatasetConfig, DatasetPlugin, param
-from subquad_datasets.remedies import LEAVE_OUT
+from subquad.plugin import DatasetConfig, DatasetPlugin, Not, param
+from subquad_datasets.origin import GENERATED, READ
 
 
 class TokenizedConfig(DatasetConfig):
@@ -23,14 +23,11 @@ class TokenizedConfig(DatasetConfig):
         "words between blanks, as in WikiText, others are <unk>",
     )
     vocab_size: int | None = param(
-        None, meaning="bpe, word: size of the vocabulary; null: 8192 for bpe, all words of TRAIN for word", ge=300
+        None,
+        meaning="bpe, word: size of the vocabulary; null: 8192 for bpe, all words of TRAIN for word",
+        ge=300,
+        when={"tokenizer": Not("byte")},
     )
-
-    @model_validator(mode="after")
-    def _learns(self) -> TokenizedConfig:
-        if self.tokenizer == "byte":
-            self.refuse_idle(("vocab_size",), "tokenizer byte", "use bpe or word, or leave it at null")
-        return self
 
 
 class Config(TokenizedConfig):
@@ -52,12 +49,20 @@ class Config(TokenizedConfig):
         unit="tokens",
         ge=1,
     )
-    validation_fraction: float = param(0.05, meaning="one text: share before TEST that selects checkpoints", gt=0, lt=1)
-    test_fraction: float = param(0.05, meaning="one text: share at its end that is the sealed TEST", gt=0, lt=1)
-    train_size: int = param(500, meaning="texts of TRAIN generated, of about 1,100 bytes each", ge=1, le=1_000_000)
-    validation_size: int = param(50, meaning="texts for validation generated", ge=1, le=1_000_000)
-    test_size: int = param(50, meaning="texts of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="seed of generated texts; independent of the training seed", ge=0, lt=2**32)
+    validation_fraction: float = param(
+        0.05, meaning="one text: share before TEST that selects checkpoints", gt=0, lt=1, when=READ
+    )
+    test_fraction: float = param(
+        0.05, meaning="one text: share at its end that is the sealed TEST", gt=0, lt=1, when=READ
+    )
+    train_size: int = param(
+        500, meaning="texts of TRAIN generated, of about 1,100 bytes each", ge=1, le=1_000_000, when=GENERATED
+    )
+    validation_size: int = param(50, meaning="texts for validation generated", ge=1, le=1_000_000, when=GENERATED)
+    test_size: int = param(50, meaning="texts of the sealed test split generated", ge=1, le=1_000_000, when=GENERATED)
+    seed: int = param(
+        0, meaning="seed of generated texts; independent of the training seed", ge=0, lt=2**32, when=GENERATED
+    )
 
     def label(self) -> str:
         name = Path(self.path).name.partition(".")[0] if self.path else "text-lm"
@@ -71,13 +76,6 @@ class Config(TokenizedConfig):
             raise ValueError(
                 "validation_fraction and test_fraction leave nothing to train on: use less than 1 together"
             )
-        if self.path is None:
-            self.refuse_idle(
-                ("validation_fraction", "test_fraction"), "path null: texts are generated, give their sizes"
-            )
-        else:
-            sizes = ("train_size", "validation_size", "test_size", "seed")
-            self.refuse_idle(sizes, "path: the texts are read", LEAVE_OUT)
         return self
 
 

@@ -81,16 +81,12 @@ class Config(GeneratedConfig):
 
     @model_validator(mode="after")
     def _refuse(self) -> Config:
-        if self.places == self.queries and self.power_a != POWER_A:
-            raise ValueError(
-                f"power_a has no effect where every place holds a query (length {self.length}, num_pairs "
-                f"{self.num_pairs}, queries {self.queries}): leave it at {POWER_A}, or use a larger length"
-            )
-        if self.length == 2 * self.num_pairs + 1 and self.filler != "blank":
-            raise ValueError(
-                f"filler has no effect with length {self.length} and num_pairs {self.num_pairs}, which leave no place "
-                "to fill: leave it at blank, or use a larger length"
-            )
+        if self.places == self.queries and not self.is_default("power_a"):
+            full = f"a query at every place (length {self.length}, num_pairs {self.num_pairs}, queries {self.queries})"
+            raise ValueError(self.no_effect("power_a", full, "a larger length"))
+        if self.length == 2 * self.num_pairs + 1 and not self.is_default("filler"):
+            full = f"length {self.length} and num_pairs {self.num_pairs}, which leave no place to fill"
+            raise ValueError(self.no_effect("filler", full, "a larger length"))
         return self
 
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from subquad.plugin import DatasetConfig, DatasetPlugin, param
-from subquad_datasets.remedies import LEAVE_OUT
-
-_OF_GENERATOR = ("discs", "train_size", "validation_size", "test_size", "seed", "processes")
+from subquad_datasets.origin import GENERATED, READ
 
 
 class Config(DatasetConfig):
@@ -38,33 +34,29 @@ class Config(DatasetConfig):
     split: Literal["seeded", "google"] = param(
         "seeded",
         meaning="official images; seeded: shuffled, then 80/10/10 %; google: 80/10/10 % in the files' order",
+        when=READ,
     )
-    split_seed: int = param(0, meaning="seed of that shuffle", ge=0, lt=2**32)
+    split_seed: int = param(0, meaning="seed of that shuffle", ge=0, lt=2**32, when={"split": ("seeded",)})
     discs: Literal["official", "balanced"] = param(
         "official",
         meaning="generated images; official: where the two discs stand says something about the label, as the original "
         "draws them; balanced: it says nothing, which is not the published task",
+        when=GENERATED,
     )
-    train_size: int = param(160_000, meaning="images to train on", ge=1, le=10_000_000)
-    validation_size: int = param(20_000, meaning="images for validation", ge=1, le=10_000_000)
-    test_size: int = param(20_000, meaning="images of the sealed test split", ge=1, le=10_000_000)
-    seed: int = param(0, meaning="seed of the images; independent of the training seed", ge=0, lt=2**32)
+    train_size: int = param(160_000, meaning="images to train on", ge=1, le=10_000_000, when=GENERATED)
+    validation_size: int = param(20_000, meaning="images for validation", ge=1, le=10_000_000, when=GENERATED)
+    test_size: int = param(20_000, meaning="images of the sealed test split", ge=1, le=10_000_000, when=GENERATED)
+    seed: int = param(0, meaning="seed of the images; independent of the training seed", ge=0, lt=2**32, when=GENERATED)
     processes: int | None = param(
-        None, meaning="processes that generate; null: one for each CPU. The images do not depend on it", ge=1, le=1024
+        None,
+        meaning="processes that generate; null: one for each CPU. The images do not depend on it",
+        ge=1,
+        le=1024,
+        when=GENERATED,
     )
 
     def label(self) -> str:
         return "lra-pathfinder-balanced" if self.discs == "balanced" else ""
-
-    @model_validator(mode="after")
-    def _nothing_idle(self) -> Config:
-        if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the images are read", LEAVE_OUT)
-        else:
-            self.refuse_idle(("split", "split_seed"), "path null: generated splits are drawn apart")
-        if self.split == "google":
-            self.refuse_idle(("split_seed",), "split: google")
-        return self
 
 
 PLUGIN = DatasetPlugin(

@@ -9,9 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import model_validator
-
-from subquad.plugin import DatasetPlugin, param
+from subquad.plugin import DatasetPlugin, inherited, param
 from subquad_datasets.summarization import SourceTargetConfig
 
 
@@ -28,17 +26,15 @@ class Config(SourceTargetConfig):
         meaning="sentences: the section of each sentence, target class; conclusions: an abstract's conclusions from "
         "the rest of it, target sequence",
     )
-    neighbours: int = param(1, meaning="sentences: how many before it, and after it, a model sees too", ge=0)
+    neighbours: int = param(
+        1, meaning="sentences: how many before it, and after it, a model sees too", ge=0, when={"view": ("sentences",)}
+    )
     max_source: int = param(1024, meaning="padded length of inputs; longer ones lose their end", unit="tokens", ge=1)
+
+    max_target: int = inherited(SourceTargetConfig, "max_target", when={"view": ("conclusions",)})
 
     def label(self) -> str:
         return f"{Path(self.path).name}-{self.view}"
-
-    @model_validator(mode="after")
-    def _nothing_idle(self) -> Config:
-        of_other = {"sentences": "max_target", "conclusions": "neighbours"}[self.view]
-        self.refuse_idle((of_other,), f"view {self.view}")
-        return self
 
 
 PLUGIN = DatasetPlugin(

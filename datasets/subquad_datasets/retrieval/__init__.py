@@ -5,14 +5,9 @@ Reference: Tay et al., 2021, Long Range Arena, arXiv:2011.04006, section 2.3; Ra
 
 from __future__ import annotations
 
-from pydantic import model_validator
-
 from subquad.plugin import DatasetPlugin, param
-from subquad_datasets.remedies import LEAVE_OUT
+from subquad_datasets.origin import GENERATED, READ
 from subquad_datasets.text import LengthConfig
-
-_OF_GENERATOR = ("train_size", "validation_size", "test_size", "seed")
-_OF_FILES = ("first", "second", "pair_seed", "check_utf8")
 
 
 class Config(LengthConfig):
@@ -25,24 +20,24 @@ class Config(LengthConfig):
         path=True,
         min_length=1,
     )
-    first: str = param("article", meaning="documents: field or folder of the first part", min_length=1)
-    second: str = param("abstract", meaning="documents: field or folder of the second part", min_length=1)
+    first: str = param("article", meaning="documents: field or folder of the first part", min_length=1, when=READ)
+    second: str = param("abstract", meaning="documents: field or folder of the second part", min_length=1, when=READ)
     pair_seed: int = param(
-        0, meaning="documents: seed for drawing the pairs that do not belong together", ge=0, lt=2**32
+        0,
+        meaning="documents: seed for drawing the pairs that do not belong together",
+        ge=0,
+        lt=2**32,
+        when=READ,
     )
-    check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes")
-    train_size: int = param(20_000, meaning="pairs to train on generated", ge=1, le=1_000_000)
-    validation_size: int = param(2_500, meaning="pairs for validation generated", ge=1, le=1_000_000)
-    test_size: int = param(2_500, meaning="pairs of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="seed of generated pairs; independent of the training seed", ge=0, lt=2**32)
-
-    @model_validator(mode="after")
-    def _nothing_idle(self) -> Config:
-        if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the pairs are read", LEAVE_OUT)
-        else:
-            self.refuse_idle(_OF_FILES, "path null: pairs are generated")
-        return self
+    check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes", when=READ)
+    train_size: int = param(20_000, meaning="pairs to train on generated", ge=1, le=1_000_000, when=GENERATED)
+    validation_size: int = param(2_500, meaning="pairs for validation generated", ge=1, le=1_000_000, when=GENERATED)
+    test_size: int = param(
+        2_500, meaning="pairs of the sealed test split generated", ge=1, le=1_000_000, when=GENERATED
+    )
+    seed: int = param(
+        0, meaning="seed of generated pairs; independent of the training seed", ge=0, lt=2**32, when=GENERATED
+    )
 
 
 PLUGIN = DatasetPlugin(

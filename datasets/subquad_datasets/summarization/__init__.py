@@ -12,10 +12,7 @@ from pydantic import model_validator
 
 from subquad.plugin import DatasetPlugin, param
 from subquad_datasets.lm import TokenizedConfig
-from subquad_datasets.remedies import LEAVE_OUT
-
-_OF_GENERATOR = ("train_size", "validation_size", "test_size", "seed")
-_OF_FILES = ("source_field", "target_field", "titles_field", "skip_bad")
+from subquad_datasets.origin import GENERATED, READ
 
 
 class SourceTargetConfig(TokenizedConfig):
@@ -50,33 +47,36 @@ class Config(SourceTargetConfig):
     source_field: str | None = param(
         None,
         meaning="field of the article: a text, a list of texts, or of [title, text]; null: article_text or article",
+        when=READ,
     )
-    target_field: str | None = param(None, meaning="field of its summary, likewise; null: abstract_text or abstract")
+    target_field: str | None = param(
+        None, meaning="field of its summary, likewise; null: abstract_text or abstract", when=READ
+    )
     titles_field: str | None = param(
-        None, meaning="field of the section titles, a list; null: section_names, or those that the article has itself"
+        None,
+        meaning="field of the section titles, a list; null: section_names, or those that the article has itself",
+        when=READ,
     )
     titles: bool = param(False, meaning="section titles as a second modality, inputs_titles")
-    max_titles: int = param(128, meaning="padded length of all titles of an article", unit="tokens", ge=1)
-    skip_bad: bool = param(
-        False, meaning="leave out lines that cannot be used, and count them, rather than refuse them"
+    max_titles: int = param(
+        128, meaning="padded length of all titles of an article", unit="tokens", ge=1, when={"titles": (True,)}
     )
-    train_size: int = param(1000, meaning="articles of TRAIN generated", ge=1, le=1_000_000)
-    validation_size: int = param(100, meaning="articles for validation generated", ge=1, le=1_000_000)
-    test_size: int = param(100, meaning="articles of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="seed of generated articles; independent of the training seed", ge=0, lt=2**32)
+    skip_bad: bool = param(
+        False,
+        meaning="leave out lines that cannot be used, and count them, rather than refuse them",
+        when=READ,
+    )
+    train_size: int = param(1000, meaning="articles of TRAIN generated", ge=1, le=1_000_000, when=GENERATED)
+    validation_size: int = param(100, meaning="articles for validation generated", ge=1, le=1_000_000, when=GENERATED)
+    test_size: int = param(
+        100, meaning="articles of the sealed test split generated", ge=1, le=1_000_000, when=GENERATED
+    )
+    seed: int = param(
+        0, meaning="seed of generated articles; independent of the training seed", ge=0, lt=2**32, when=GENERATED
+    )
 
     def label(self) -> str:
         return "-".join([Path(self.path).name, *filter(None, [self.target_field])]) if self.path else ""
-
-    @model_validator(mode="after")
-    def _nothing_idle(self) -> Config:
-        if self.path is not None:
-            self.refuse_idle(_OF_GENERATOR, "path: the articles are read", LEAVE_OUT)
-        else:
-            self.refuse_idle(_OF_FILES, "path null: articles are generated")
-        if not self.titles:
-            self.refuse_idle(("max_titles",), "titles false")
-        return self
 
 
 PLUGIN = DatasetPlugin(

@@ -276,10 +276,10 @@ def _whole(
 
 def _windows(path: Path, config: Config, train: Series | None, labelled: bool, parts: bool) -> Series:
     """`x` (N, L, C) or (N, L), and `y` (N,) or (N, V); perhaps `lengths` (N,), and arrays for split and group."""
-    try:
-        config.refuse_idle(_OF_TABLES, "an .npz file, which has the arrays x and y")
-    except ValueError as error:
-        raise DataError(f"dataset.params.{error}") from None
+    for key in _OF_TABLES:
+        if not config.is_default(key):
+            said = config.no_effect(key, "an .npz file, which has the arrays x and y")
+            raise DataError(f"dataset.params.{said}")
     arrays = _open_npz(path)
     said = (config.split, config.group) if parts else (None, None)
     needed = [name for name in ("x", "y" if labelled else None, *said) if name]

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from subquad.plugin import Config as PluginConfig
 from subquad.plugin import DatasetPlugin, param
-from subquad_datasets.remedies import LEAVE_OUT
+from subquad_datasets.origin import GENERATED, READ
 
 
 class LengthConfig(PluginConfig):
@@ -51,18 +51,14 @@ class Config(LengthConfig):
     )
     validation_fraction: float = param(0.1, meaning="share of TRAIN, by class, that selects checkpoints", gt=0, lt=1)
     split_seed: int = param(0, meaning="seed for drawing the validation part", ge=0, lt=2**32)
-    check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes")
-    train_size: int = param(25_000, meaning="texts of TRAIN generated", ge=2, le=1_000_000)
-    test_size: int = param(25_000, meaning="texts of the sealed test split generated", ge=1, le=1_000_000)
-    seed: int = param(0, meaning="seed of generated texts; independent of the training seed", ge=0, lt=2**32)
-
-    @model_validator(mode="after")
-    def _nothing_idle(self) -> Config:
-        if self.path is not None:
-            self.refuse_idle(("train_size", "test_size", "seed"), "path: the texts are read", LEAVE_OUT)
-        else:
-            self.refuse_idle(("check_utf8",), "path null: generated texts are ASCII")
-        return self
+    check_utf8: bool = param(True, meaning="refuse texts that are not UTF-8; false takes any bytes", when=READ)
+    train_size: int = param(25_000, meaning="texts of TRAIN generated", ge=2, le=1_000_000, when=GENERATED)
+    test_size: int = param(
+        25_000, meaning="texts of the sealed test split generated", ge=1, le=1_000_000, when=GENERATED
+    )
+    seed: int = param(
+        0, meaning="seed of generated texts; independent of the training seed", ge=0, lt=2**32, when=GENERATED
+    )
 
 
 PLUGIN = DatasetPlugin(

@@ -187,12 +187,12 @@ def _words(key: str, value: Any) -> str:
 def _print_parameters(rows: list[ParameterRow]) -> None:
     cells = [
         (
-            *(row.name, row.symbol, row.type, row.range, row.default_text, row.search_text),
+            *(row.name, row.symbol, row.type, row.range, row.default_text, row.search_text, row.when),
             f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
         )
         for row in rows
     ]
-    print_table(("name", "symbol", "type", "range", "default", "search", "meaning"), cells)
+    print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
 
 
 @click.command("doctor")

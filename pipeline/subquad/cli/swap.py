@@ -149,6 +149,7 @@ def _runs(original: Run, mixer: str, asked: Mapping[str, Any]) -> Iterator[tuple
 
 def combinations(plugin: Resolved, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All combinations of the values asked for, each once; of keys that the others leave an effect."""
+    from subquad.effect import unmet_conditions
     from subquad.registry import describe_config
 
     rows = {row.name: row for row in describe_config(plugin.plugin.config)}
@@ -157,10 +158,8 @@ def combinations(plugin: Resolved, asked: Mapping[str, Any]) -> list[dict[str, A
     for values in product(*(value if isinstance(value, list) else [value] for value in asked.values())):
         params = dict(zip(asked, values, strict=True))
         at = {**defaults, **params}
-        when = {key: (rows[key].search or {}).get("when", {}) if key in rows else {} for key in params}
-        kept = {
-            key: value for key, value in params.items() if all(at[name] in some for name, some in when[key].items())
-        }
+        idle = {key for key in params if key in rows and unmet_conditions(plugin.plugin.config, key, at)}
+        kept = {key: value for key, value in params.items() if key not in idle}
         if kept not in found:
             found.append(kept)
     return found

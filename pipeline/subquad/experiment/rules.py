@@ -77,18 +77,15 @@ def _evaluations(experiment: Experiment) -> Iterator[Conflict]:
             "got 'paper', which takes the best of several evaluations, but train.eval_every_epochs and "
             "train.eval_every_steps are null; use train.eval_every_epochs 1",
         )
-    if train.patience is not None and (why := _idle_patience(train.patience, experiment, never)):
+    if train.patience is not None and (why := _idle_patience(train.patience, experiment)):
         yield ("train", "patience"), f"got {train.patience}, {why}"
 
 
-def _idle_patience(patience: int, experiment: Experiment, never: bool) -> str:
+def _idle_patience(patience: int, experiment: Experiment) -> str:
     """Why early stopping cannot work; "" where it can, or where that depends on the size of the data set."""
     if experiment.protocol == "fixed":
         without = "has no effect with protocol 'fixed', which has no validation split"
         return f"{without}; use null, or protocol 'honest'"
-    if never:
-        without = "has no effect, as train.eval_every_epochs and train.eval_every_steps are null"
-        return f"{without}; use null, or train.eval_every_epochs 1"
     for every, length in (("eval_every_epochs", "epochs"), ("eval_every_steps", "steps")):
         total, period = getattr(experiment.train, length), getattr(experiment.train, every)
         if total is not None and period is not None and patience > (number := -(-total // period)) - 2:
@@ -105,22 +102,10 @@ def _numbers(train: Train, resources: Resources) -> Iterator[Conflict]:
     if train.sync_every > 1 and resources.strategy == "fsdp2":
         message = f"got {train.sync_every}, needs a fused optimiser, which resources.strategy 'fsdp2' has not"
         yield ("train", "sync_every"), f"{message}; use 1, or resources.strategy 'ddp'"
-    if train.schedule == "one-cycle" and train.beta1 != 0.9:
-        yield (
-            ("train", "beta1"),
-            f"got {train.beta1:g}, has no effect with train.schedule 'one-cycle', which moves it from 0.95 to 0.85 and "
-            "back; use 0.9, or train.schedule 'cosine'",
-        )
 
 
 def _resources(resources: Resources) -> Iterator[Conflict]:
     workers, gpus = resources.most, resources.gpus_per_worker
-    if resources.strategy == "fsdp2" and workers == 1:
-        message = "got 'fsdp2', has no effect with resources.workers 1; use 'ddp', or resources.workers 2 or more"
-        yield ("resources", "strategy"), message
-    if resources.find_unused_parameters is not None and (workers == 1 or resources.strategy != "ddp"):
-        message = f"got {str(resources.find_unused_parameters).lower()}, is for resources.strategy 'ddp' with several"
-        yield ("resources", "find_unused_parameters"), f"{message} resources.workers; use null"
     for key in ("cpus_per_worker", "gpus_per_worker"):
         amount = getattr(resources, key)
         if amount > 1 and amount != int(amount):

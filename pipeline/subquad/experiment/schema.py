@@ -17,7 +17,7 @@ from subquad.experiment.refusals import (
     models_below,
 )
 from subquad.experiment.settings import KeyPath, dotted
-from subquad.plugin import Config, Role, Site, param
+from subquad.plugin import Config, Not, Role, Site, param
 from subquad.storage import address_fault
 
 FORMAT = 1
@@ -115,14 +115,22 @@ class Train(Config):
     optimizer: Literal["adamw", "adam", "radam", "sgd"] = param("adamw", meaning="optimiser")
     lr: float = param(1e-3, meaning="peak learning rate", gt=0)
     weight_decay: float = param(0.0, meaning="weight decay, decoupled for adamw", ge=0)
-    beta1: float = param(0.9, meaning="first moment's decay; momentum for sgd", ge=0, lt=1)
-    beta2: float = param(0.999, meaning="second moment's decay; not used by sgd", ge=0, lt=1)
-    eps: float = param(1e-8, meaning="denominator's offset; not used by sgd", gt=0)
+    beta1: float = param(
+        0.9,
+        meaning="first moment's decay, momentum for sgd; one-cycle moves it from 0.95 to 0.85 and back",
+        ge=0,
+        lt=1,
+        when={"schedule": Not("one-cycle")},
+    )
+    beta2: float = param(0.999, meaning="second moment's decay", ge=0, lt=1, when={"optimizer": Not("sgd")})
+    eps: float = param(1e-8, meaning="denominator's offset", gt=0, when={"optimizer": Not("sgd")})
     schedule: Literal["constant", "linear", "cosine", "one-cycle"] = param(
         "constant", meaning="learning rate over steps"
     )
     warmup_steps: int = param(0, meaning="steps of linear warm-up; for one-cycle the length of the rise", ge=0)
-    min_lr_ratio: float = param(0.0, meaning="final over peak learning rate (linear, cosine)", ge=0, le=1)
+    min_lr_ratio: float = param(
+        0.0, meaning="final over peak learning rate", ge=0, le=1, when={"schedule": ("linear", "cosine")}
+    )
     clip_norm: float | None = param(None, meaning="largest gradient norm; null: no clipping", gt=0)
     ema_decay: float | None = param(
         None,
@@ -133,7 +141,9 @@ class Train(Config):
     precision: Literal["fp64", "fp32", "bf16", "fp16"] = param(
         "fp32", meaning="bf16 and fp16 are autocast over fp32 weights, fp16 with a loss scaler"
     )
-    tf32: bool = param(False, meaning="allow TF32 matrix products on GPUs that have them")
+    tf32: bool = param(
+        False, meaning="allow TF32 matrix products on GPUs that have them", when={"precision": Not("fp64")}
+    )
     compile: bool = param(False, meaning="torch.compile each block")
     activation_checkpointing: Free[bool] = param(
         False, meaning="keep each block's input alone and compute the rest again in the backward pass: less memory"
@@ -148,7 +158,12 @@ class Train(Config):
     eval_batch_size: Free[int | None] = param(
         None, meaning="samples per evaluation batch and worker; null: batch_size", ge=1
     )
-    patience: int | None = param(None, meaning="evaluations without improvement before stopping; null: never", ge=1)
+    patience: int | None = param(
+        None,
+        meaning="evaluations without improvement before stopping; null: never",
+        ge=1,
+        when=({"eval_every_epochs": Not(None)}, {"eval_every_steps": Not(None)}),
+    )
     checkpoint_every_steps: Free[int | None] = param(
         None, meaning="steps between extra checkpoints; each evaluation writes one too; null: no extra ones", ge=1
     )
@@ -177,15 +192,9 @@ class Train(Config):
             raise ValueError("give train.epochs or train.steps, and null for the other")
         if self.eval_every_epochs is not None and self.eval_every_steps is not None:
             raise ValueError("give train.eval_every_epochs or train.eval_every_steps, and null for the other")
-        if self.min_lr_ratio and self.schedule not in ("linear", "cosine"):
-            raise ValueError(f"train.min_lr_ratio has no effect with schedule {self.schedule}: use linear or cosine")
-        if self.optimizer == "sgd" and (self.beta2 != 0.999 or self.eps != 1e-8):
-            raise ValueError("train.beta2 and train.eps have no effect with optimizer sgd")
         if self.sync_every > 1 and (self.optimizer == "radam" or self.precision == "fp16"):
             other = "optimizer radam" if self.optimizer == "radam" else "precision fp16"
             raise ValueError(f"train.sync_every {self.sync_every} does not work with {other}: use 1")
-        if self.tf32 and self.precision == "fp64":
-            raise ValueError("train.tf32 has no effect with precision fp64")
         return self
 
 
@@ -201,10 +210,13 @@ class Resources(Config):
         gt=0,
     )
     gpus_per_worker: Free[float] = param(0.0, meaning="GPUs for each worker; 0: train on the CPU", ge=0)
-    strategy: Free[Literal["ddp", "fsdp2"]] = param("ddp", meaning="replicate the model, or shard it")
+    strategy: Free[Literal["ddp", "fsdp2"]] = param(
+        "ddp", meaning="replicate the model, or shard it", when={"workers": Not(1)}
+    )
     find_unused_parameters: Free[bool | None] = param(
         None,
-        meaning="ddp: look in each step for weights without a gradient; null: only where a trial step finds one",
+        meaning="look in each step for weights without a gradient; null: only where a trial step finds one",
+        when={"strategy": ("ddp",)},
     )
     max_failures: Free[int] = param(
         3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0
@@ -232,6 +244,8 @@ class Resources(Config):
     def _some(self) -> Resources:
         if self.fewest > self.most:
             raise ValueError(f"the smaller number of workers comes first: got {self.workers}")
+        if isinstance(self.workers, str) and self.fewest == self.most:
+            raise ValueError(f"workers {self.workers} is one number: write {self.most}")
         if fault := address_fault(self.storage or ""):
             raise ValueError(f"resources.storage: {fault}")
         return self
@@ -241,9 +255,13 @@ class Tracking(Config):
     """MLflow."""
 
     enabled: Free[bool] = param(True, meaning="send metrics to MLflow; the run directory has them in any case")
-    experiment: Free[str | None] = param(None, meaning="MLflow experiment; null: the experiment's name", min_length=1)
-    uri: Free[str | None] = param(None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1)
-    system_metrics: Free[bool] = param(True, meaning="record CPU, memory and GPU use")
+    experiment: Free[str | None] = param(
+        None, meaning="MLflow experiment; null: the experiment's name", min_length=1, when={"enabled": (True,)}
+    )
+    uri: Free[str | None] = param(
+        None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1, when={"enabled": (True,)}
+    )
+    system_metrics: Free[bool] = param(True, meaning="record CPU, memory and GPU use", when={"enabled": (True,)})
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Tracking:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
+from subquad.effect import own_effect
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
@@ -37,8 +39,8 @@ class ParameterRow:
         range: limits, "" where there are none.
         default: the value when none is given; None also where one must be.
         required: whether a value must be given.
-        search: what a search may try, {"choices": [...]} or {"low", "high", "log"}; with {"when": {name: [values]}}
-            where it takes effect with those values only; None where it is not searched.
+        search: what a search may try, {"choices": [...]} or {"low", "high", "log"}; None where it is not searched.
+        when: what other parameters must be for it to have an effect, in words; "" where it always has one.
         unit: "" where it has none.
         meaning: one line.
     """
@@ -50,6 +52,7 @@ class ParameterRow:
     default: Any
     required: bool
     search: dict[str, Any] | None
+    when: str
     unit: str
     meaning: str
 
@@ -59,11 +62,8 @@ class ParameterRow:
         if self.search is None:
             return ""
         if "choices" in self.search:
-            said = ", ".join(map(str, self.search["choices"]))
-        else:
-            said = f"{self.search['low']:g} to {self.search['high']:g}{', log scale' if self.search['log'] else ''}"
-        conditions = (f"{name} {' or '.join(map(str, values))}" for name, values in self.search.get("when", {}).items())
-        return f"{said} (with {', '.join(conditions)})" if "when" in self.search else said
+            return ", ".join(map(str, self.search["choices"]))
+        return f"{self.search['low']:g} to {self.search['high']:g}{', log scale' if self.search['log'] else ''}"
 
     @property
     def default_text(self) -> str:
@@ -105,6 +105,7 @@ def _row(name: str, field: FieldInfo) -> ParameterRow:
         default=None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
         required=field.is_required(),
         search=dict(search) if isinstance(search, dict) else None,
+        when="; or ".join(" and ".join(map(str, conditions)) for conditions in own_effect(field)),
         unit=str(extra.get("unit") or ""),
         meaning=" ".join((field.description or "").split()),
     )

@@ -11,12 +11,11 @@ except ImportError as error:
     raise UserError("a search needs Optuna: pip install 'subquad[tune]'") from error
 
 from subquad.space.check import NothingToSearch, builder, check_space, read_space
-from subquad.space.dimension import Condition, Constraint, Dimension
+from subquad.space.dimension import Constraint, Dimension
 from subquad.space.files import Declared, auto_space, find_space, merge_spaces, parse_space
 from subquad.space.space import Point, Space, seed_of
 
 __all__ = [
-    "Condition",
     "Constraint",
     "Declared",
     "Dimension",

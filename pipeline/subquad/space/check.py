@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
+from subquad.effect import ALWAYS, Condition, Effect
 from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
@@ -45,6 +47,7 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     for dim in dims:
         _check_values(dim, fields)
         _check_conditions(dim, fields)
+    dims = tuple(replace(dim, effect=_effect(dim, dims, fields)) for dim in dims)
     _refuse_overlap(dims)
     parents_first(dims)  # refuses circles
     rest = _rest(dims, constraints, fields)
@@ -120,6 +123,26 @@ def _check_conditions(dim: Dimension, fields: Fields) -> None:
                 raise _wrong(dim, (*dim.key_path, "when", *fault.path), fault.message)
 
 
+def _effect(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> Effect:
+    """When a dimension's setting has an effect, by its field; without what holds at every point anyway."""
+    by_path = {other.path: other for other in dims}
+
+    def always_holds(condition: Condition) -> bool:
+        other = by_path.get(condition.key)
+        if other is None:
+            return condition.holds(fields.value(_path(condition.key)))
+        if condition.but:
+            tried = not any(map(other.can_be, condition.values))
+        else:
+            options = other.options
+            tried = options is not None and len(options) <= len(condition.values) and all(map(condition.holds, options))
+        return tried and condition.holds(fields.default(other.key_path))
+
+    effect = fields.effect(dim.key_path)
+    left = tuple(tuple(one for one in conditions if not always_holds(one)) for conditions in effect)
+    return ALWAYS if () in left else left
+
+
 def _refuse_overlap(dims: Sequence[Dimension]) -> None:
     by_path = {dim.path: dim for dim in dims}
     for dim in dims:
@@ -130,10 +153,10 @@ def _refuse_overlap(dims: Sequence[Dimension]) -> None:
 
 def _rest(dims: Sequence[Dimension], constraints: Sequence[Constraint], fields: Fields) -> dict[str, Any]:
     """What settings have where a point does not say."""
-    named = [condition.key for dim in dims for condition in dim.when]
+    named = [condition.key for dim in dims for condition in dim.conditions]
     named += [key for constraint in constraints for key in constraint.keys]
     rest = {key: fields.value(_path(key)) for key in named}
-    return rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.when}
+    return rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.conditions}
 
 
 def _possible(dims: Sequence[Dimension], rest: dict[str, Any], fields: Fields, *, drop: bool) -> tuple[Dimension, ...]:
@@ -150,16 +173,15 @@ def _possible(dims: Sequence[Dimension], rest: dict[str, Any], fields: Fields, *
 def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
     """Why a dimension is never searched."""
     by_path = {one.path: one for one in dims}
-    for condition in dim.when:
-        needed = " or ".join(map(shown, condition.values))
+    for condition in (*dim.when, *(dim.effect[0] if len(dim.effect) == 1 else ())):
         other = by_path.get(condition.key)
         if other is None and not condition.holds(value := fields.value(_path(condition.key))):
             return (
-                f"is never searched: needs {condition.key} {needed}, and the experiment has {shown(value)}; "
+                f"is never searched: needs {condition}, and the experiment has {shown(value)}; "
                 f"set {condition.key} there, or leave this one out"
             )
-        if other is not None and not any(map(other.can_be, condition.values)):
-            return f"is never searched: needs {condition.key} {needed}, which {other.origin} does not try"
+        if other is not None and not condition.but and not any(map(other.can_be, condition.values)):
+            return f"is never searched: needs {condition}, which {other.origin} does not try"
     return "is never searched: its conditions, and those of what they name, cannot hold together"
 
 

@@ -6,31 +6,17 @@ The values of a dimension are an Optuna distribution, so that Optuna's samplers 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, get_args
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from subquad.effect import ALWAYS, Condition, Effect, same
 from subquad.experiment.settings import KeyPath, Origin
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A dimension is searched only where another setting has one of these values.
-
-    Attributes:
-        key: the other setting, dotted.
-        values: plain values.
-    """
-
-    key: str
-    values: tuple[Any, ...]
-
-    def holds(self, value: Any) -> bool:
-        return any(same(value, one) for one in self.values)
 
 
 @dataclass(frozen=True)
@@ -40,9 +26,10 @@ class Dimension:
     Attributes:
         path: the setting, dotted.
         distribution: its values.
-        when: conditions that must all hold.
+        when: conditions of the space that must all hold.
         mixer: the plugin it is for; None where it is for any.
         origin: where it was given.
+        effect: when its setting has an effect, as the setting's own field says; keys are dotted.
     """
 
     path: str
@@ -50,6 +37,20 @@ class Dimension:
     when: tuple[Condition, ...] = ()
     mixer: str | None = None
     origin: Origin = field(default=Origin("space"), compare=False)
+    effect: Effect = field(default=ALWAYS, compare=False)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """All that decide whether it is searched."""
+        return tuple(dict.fromkeys(chain(self.when, *self.effect)))
+
+    def is_searched(self, value: Callable[[str], Any]) -> bool:
+        """Whether it is searched, given what other settings have."""
+
+        def hold(conditions: tuple[Condition, ...]) -> bool:
+            return all(condition.holds(value(condition.key)) for condition in conditions)
+
+        return hold(self.when) and any(map(hold, self.effect))
 
     @property
     def key_path(self) -> KeyPath:
@@ -89,13 +90,6 @@ class Dimension:
         if isinstance(values, IntDistribution):
             data |= ({"step": values.step} if values.step != 1 else {}) | ({"log": True} if values.log else {})
         return data | ({"when": when} if when else {})
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values mean the same setting: 1 and 1.0 do, 1 and true do not."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    return a == b
 
 
 def is_number(value: Any) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from subquad.effect import ALWAYS, Condition, Effect, default_of, effect_of
 from subquad.experiment.refusals import Fault, Known, allowed, known_keys, validated
 from subquad.experiment.run import Run
 from subquad.experiment.schema import Experiment, decides_numbers
@@ -44,17 +45,23 @@ class Fields:
 
     def default(self, path: KeyPath) -> Any:
         """A setting's default as a plain value; the experiment's value where one must be given."""
-        model, at, _ = self._schema(path)
-        fields = model.model_fields
-        for key in path[len(at) : -1]:
-            inner = fields[str(key)].annotation if str(key) in fields else None
-            if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-                return self.value(path)
-            fields = inner.model_fields
-        field = fields.get(str(path[-1]))
-        if field is None or field.is_required():
+        holder = self._holder(path)
+        if holder is None or holder.model_fields[str(path[-1])].is_required():
             return self.value(path)
-        return to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))
+        return to_jsonable_python(default_of(holder.model_fields[str(path[-1])]))
+
+    def effect(self, path: KeyPath) -> Effect:
+        """When a setting has an effect, with dotted keys."""
+        holder = self._holder(path)
+        if holder is None:
+            return ALWAYS
+        beside = "".join(f"{key}." for key in path[:-1])
+
+        def dotted(condition: Condition) -> Condition:
+            values = tuple(to_jsonable_python(condition.values))
+            return replace(condition, key=beside + condition.key, values=values)
+
+        return tuple(tuple(map(dotted, conditions)) for conditions in effect_of(holder, str(path[-1])))
 
     def fault(self, path: KeyPath, value: Any = _MISSING) -> Fault | None:
         """What is wrong with a setting by itself, whatever the others are; None where nothing is.
@@ -102,6 +109,16 @@ class Fields:
         if kind in COMPONENTS and path[1:2] == ("params",) and len(path) > 2:
             return type(getattr(self.experiment, f"{kind}_config")), (kind, "params"), self.data[kind]["params"]
         return Experiment, (), self.data
+
+    def _holder(self, path: KeyPath) -> type[BaseModel] | None:
+        """The schema that a setting is a field of; None where it is no field."""
+        model, at, _ = self._schema(path)
+        for key in path[len(at) : -1]:
+            inner = model.model_fields[str(key)].annotation if str(key) in model.model_fields else None
+            if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+                return None
+            model = inner
+        return model if str(path[-1]) in model.model_fields else None
 
     @cached_property
     def _known(self) -> Known:

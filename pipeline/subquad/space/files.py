@@ -16,13 +16,14 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic_core import to_jsonable_python
 
+from subquad.effect import Condition, same
 from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown, suggest_key
 from subquad.experiment.run import Run
 from subquad.experiment.settings import KeyPath, Marks, Origin, origin_of, problem, shown_target
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry import ParameterRow, describe_config, recipe
-from subquad.space.dimension import RELATIONS, Condition, Constraint, Dimension, Distribution, is_number, same
+from subquad.space.dimension import RELATIONS, Constraint, Dimension, Distribution, is_number
 from subquad.space.fields import Fields
 from subquad.space.space import ever_active
 
@@ -121,12 +122,13 @@ def auto_space(experiment: Run) -> Declared:
     Raises:
         ConfigError: a field's range holds nothing, or has no logarithm.
     """
-    dims = [dim for kind in ("mixer", "backbone") for dim in _of_fields(kind, experiment)]
     fields = Fields(experiment)
-    rest = {one.key: fields.value(tuple(one.key.split("."))) for dim in dims for one in dim.when}
+    dims = [dim for kind in ("mixer", "backbone") for dim in _of_fields(kind, experiment, fields)]
+    conditions = [condition for dim in dims for condition in dim.conditions]
+    rest = {condition.key: fields.value(tuple(condition.key.split("."))) for condition in conditions}
 
     def idle() -> Dimension | None:
-        defaults = rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.when}
+        defaults = rest | {dim.path: fields.default(dim.key_path) for dim in dims if dim.conditions}
         return next((dim for dim in dims if not ever_active(dim, dims, defaults)), None)
 
     while never := idle():
@@ -134,18 +136,17 @@ def auto_space(experiment: Run) -> Declared:
     return Declared(AUTO, tuple(dims))
 
 
-def _of_fields(kind: str, experiment: Run) -> Iterator[Dimension]:
+def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension]:
     name = getattr(experiment, kind).found.name
     origin, mixer = Origin(f"space {AUTO} ({kind} {name})"), name if kind == "mixer" else None
     for row in describe_config(type(getattr(experiment, f"{kind}_config"))):
         if row.search is None:
             continue
-        path = f"{kind}.params.{row.name}"
+        path = (kind, "params", *row.name.split("."))
         if fault := _fault(row.search):
-            raise problem(tuple(path.split(".")), fault, {(): origin})
-        beside, when = path[: path.rfind(".") + 1], row.search.get("when", {})
-        conditions = tuple(Condition(beside + key, tuple(to_jsonable_python(one))) for key, one in when.items())
-        yield Dimension(path, _searched(row, row.search), conditions, mixer, origin)
+            raise problem(path, fault, {(): origin})
+        effect = fields.effect(path)
+        yield Dimension(".".join(path), _searched(row, row.search), (), mixer, origin, effect)
 
 
 def _fault(search: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """A search space that was checked against an experiment: it draws points, walks its grid, and says what a point sets.
 
-A point is a flat mapping of dotted settings to plain values. A dimension whose `when` does not hold is not in it, and
-has its default instead.
+A point is a flat mapping of dotted settings to plain values. A dimension whose `when`, or that of whose field, does not
+hold is not in it, and has its default instead.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 
 from optuna.samplers import RandomSampler
 
+from subquad.effect import Condition
 from subquad.errors import ConfigError
 from subquad.experiment.settings import Setting, problem
-from subquad.space.dimension import Condition, Constraint, Dimension, is_number
+from subquad.space.dimension import Constraint, Dimension, is_number
 
 Point = dict[str, Any]
 
@@ -44,7 +45,7 @@ class Space:
         dims: dimensions in the order of their files, files by name.
         constraints: what every point keeps.
         rest: settings that conditions and constraints look at where a point does not have them: the experiment's, or,
-            of a dimension with a `when`, the default.
+            of a dimension with conditions, the default.
         left_out: dimensions that do not suit the experiment.
     """
 
@@ -65,12 +66,12 @@ class Space:
 
     @cached_property
     def ordered(self) -> tuple[Dimension, ...]:
-        """The dimensions in the order in which a sampler asks for their values: after those their `when` names."""
+        """The dimensions in the order in which a sampler asks for their values: after those their conditions name."""
         return parents_first(self.dims)
 
     def is_active(self, dim: Dimension, point: Mapping[str, Any]) -> bool:
         """Whether a dimension is searched, given the values of those before it in `ordered`."""
-        return all(condition.holds(self.value(condition.key, point)) for condition in dim.when)
+        return dim.is_searched(lambda key: self.value(key, point))
 
     def value(self, key: str, point: Mapping[str, Any]) -> Any:
         """What a setting has at a point."""
@@ -122,7 +123,7 @@ class Space:
         keys = {key for constraint in self.constraints for key in constraint.keys}
         for dim in reversed(self.ordered):
             if dim.path in keys:
-                keys.update(condition.key for condition in dim.when)
+                keys.update(condition.key for condition in dim.conditions)
         return tuple(dim for dim in self.ordered if dim.path in keys)
 
     @cached_property
@@ -191,9 +192,9 @@ class Space:
 
     def _is_linked(self, dim: Dimension) -> bool:
         """Whether its values decide about others, or others about it."""
-        named = {condition.key for other in self.dims for condition in other.when}
+        named = {condition.key for other in self.dims for condition in other.conditions}
         bound = {key for constraint in self.constraints for key in constraint.keys}
-        return bool(dim.when) or dim.path in named | bound
+        return bool(dim.conditions) or dim.path in named | bound
 
     def settings(self, point: Mapping[str, Any]) -> list[Setting]:
         """What to lay over the experiment for a point; dimensions that are not in it go back to their defaults."""
@@ -235,7 +236,7 @@ def _after_parents(
     if dim.path in above:
         circle = " -> ".join((*above[above.index(dim.path) :], dim.path))
         raise problem(dim.key_path, f"when goes in a circle ({circle})", {(): dim.origin})
-    for condition in dim.when:
+    for condition in dim.conditions:
         if condition.key in by_path and condition.key not in done:
             _after_parents(by_path[condition.key], by_path, done, (*above, dim.path))
     done.setdefault(dim.path, dim)
@@ -261,18 +262,19 @@ def _active(dim: Dimension, chain: Sequence[Dimension], values: Sequence[Any], r
     """Whether `dim` is searched where its ancestors, as far as they are searched themselves, take these values."""
     point: dict[str, Any] = {}
 
-    def is_active(one: Dimension) -> bool:
-        return all(each.holds(point[each.key] if each.key in point else rest.get(each.key)) for each in one.when)
+    def value_of(key: str) -> Any:
+        return point[key] if key in point else rest.get(key)
 
-    for one, value in zip(chain, values, strict=True):
-        if is_active(one):
-            point[one.path] = value
-    return is_active(dim)
+    for parent, value in zip(chain, values, strict=True):
+        if parent.is_searched(value_of):
+            point[parent.path] = value
+    return dim.is_searched(value_of)
 
 
 def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:
     """Values that conditions tell apart: those they name and it can have, and one more if there is any."""
-    named = [value for one in dims for condition in one.when if condition.key == dim.path for value in condition.values]
+    conditions = [condition for other in dims for condition in other.conditions if condition.key == dim.path]
+    named = [value for condition in conditions for value in condition.values]
     is_told = Condition(dim.path, tuple(named)).holds
     others = [] if dim.kind == "choice" and all(map(is_told, dim.options or ())) else [object()]
     return [*(value for value in named if dim.can_be(value)), *others]

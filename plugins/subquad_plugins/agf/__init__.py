@@ -12,11 +12,16 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from subquad.plugin import Facts, MixerConfig, MixerPlugin, Published, param
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, Not, Published, param
 from subquad_plugins.numerics.jacobi import jacobi_param, pole
 
-FILTER_KEYS = ("order", "basis", "jacobi_a", "jacobi_b", "fix_identity", "coeff_activation", "sigma_map")
-BASIS_KEYS = ("basis", "jacobi_a", "jacobi_b", "sigma_map")
+FILTER = {"form": ("svd",)}
+"""When the polynomial filter is there."""
+
+POLYNOMIALS = {"order": Not(0)}
+"""When it is more than a constant."""
+
+JACOBI = {"basis": ("jacobi",)}
 
 
 class Config(MixerConfig):
@@ -27,15 +32,29 @@ class Config(MixerConfig):
     """
 
     order: int = param(
-        3, meaning="degree of the polynomial filter; 0: a constant", symbol="K", ge=0, le=32, search=range(2, 11)
+        3,
+        meaning="degree of the polynomial filter; 0: a constant",
+        symbol="K",
+        ge=0,
+        le=32,
+        search=range(2, 11),
+        when=FILTER,
     )
-    basis: Literal["jacobi", "legendre", "chebyshev", "monomial"] = param("jacobi", meaning="polynomial basis")
-    jacobi_a: float = jacobi_param("a", 1.0, search=(-0.5, 0.0, 1.0, 1.5, 2.0))
-    jacobi_b: float = jacobi_param("b", 0.2, search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.2, 0.5, 1.0, 1.5, 2.0))
-    fix_identity: bool = param(True, meaning="hold the constant term at 1, so that the filter starts as the identity")
-    coeff_activation: Literal["tanh", "none"] = param("tanh", meaning="bounds the learned coefficients, or does not")
+    basis: Literal["jacobi", "legendre", "chebyshev", "monomial"] = param(
+        "jacobi", meaning="polynomial basis", when=POLYNOMIALS
+    )
+    jacobi_a: float = jacobi_param("a", 1.0, search=(-0.5, 0.0, 1.0, 1.5, 2.0), when=JACOBI)
+    jacobi_b: float = jacobi_param("b", 0.2, search=(-2.0, -1.5, -1.0, -0.5, 0.0, 0.2, 0.5, 1.0, 1.5, 2.0), when=JACOBI)
+    fix_identity: bool = param(
+        True, meaning="hold the constant term at 1, so that the filter starts as the identity", when=FILTER
+    )
+    coeff_activation: Literal["tanh", "none"] = param(
+        "tanh",
+        meaning="bounds the learned coefficients, or does not",
+        when=(POLYNOMIALS, {"fix_identity": (False,)}),
+    )
     sigma_map: Literal["unit", "symmetric"] = param(
-        "unit", meaning="what the polynomial sees: sigma in (0, 1), or 2 sigma - 1 in (-1, 1)"
+        "unit", meaning="what the polynomial sees: sigma in (0, 1), or 2 sigma - 1 in (-1, 1)", when=POLYNOMIALS
     )
     vector_activation: Literal["softmax", "sigmoid", "tanh", "none"] = param(
         "softmax", meaning="activation of the singular vectors, along features for U and tokens for V", symbol="rho"
@@ -48,7 +67,7 @@ class Config(MixerConfig):
         search=(0.0, 1e-4, 1e-3, 1e-2, 1e-1, 0.5),
     )
     ortho_norm: Literal["l1", "frobenius"] = param(
-        "l1", meaning="norm of the orthogonality loss, over the head width squared"
+        "l1", meaning="norm of the orthogonality loss, over the head width squared", when={"ortho_weight": Not(0)}
     )
     mask_padding: bool = param(
         True, meaning="leave padded tokens out of V (LRA code); false: they take part (UEA code)"
@@ -56,20 +75,6 @@ class Config(MixerConfig):
     form: Literal["svd", "uv", "svd_scalar"] = param(
         "svd", meaning="svd: AGF; uv: all singular values 1; svd_scalar: learned ones, the same for all tokens"
     )
-
-    @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
-        if self.form != "svd":
-            self.refuse_idle(FILTER_KEYS, f"form {self.form}, which has no polynomial filter")
-        if self.order == 0:
-            self.refuse_idle(BASIS_KEYS, "order 0, a constant filter")
-            if self.fix_identity:
-                self.refuse_idle(("coeff_activation",), "order 0 and fix_identity, which leave nothing to learn")
-        if self.basis != "jacobi":
-            self.refuse_idle(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
-        if self.ortho_weight == 0:
-            self.refuse_idle(("ortho_norm",), "ortho_weight 0")
-        return self
 
     @model_validator(mode="after")
     def _no_pole(self) -> Config:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import model_validator
-
-from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, Not, Site, param
 
 ROUNDING = 1e-12
 """What the chirp's FFTs let through from later positions, relative to the largest output, in float64."""
@@ -45,6 +43,7 @@ class Config(MixerConfig):
         symbol="P",
         ge=2,
         le=24,
+        when={"frequencies": ("learned",), "evaluation": Not("dense")},
     )
     evaluation: Literal["auto", "dense", "chirp"] = param(
         "auto",
@@ -56,22 +55,15 @@ class Config(MixerConfig):
         search=("none", "out", "both"),
     )
 
-    @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
-        if self.frequencies == "fixed":
-            self.refuse_idle(("terms",), "frequencies fixed")
-        if self.evaluation == "dense":
-            self.refuse_idle(("terms",), "evaluation dense")
-        return self
-
     def check(self, site: Site) -> None:
         if self.period and site.max_len > self.period:
             raise ValueError(
                 f"period is {self.period}, and the longest sequence has {site.max_len} positions: "
                 f"set period to 0 or to {site.max_len} at least"
             )
-        if self.evaluation == "auto" and 0 < site.max_len <= LEARNED_CROSSOVER:
-            self.refuse_idle(("terms",), f"evaluation auto up to {LEARNED_CROSSOVER} positions")
+        is_dense = self.evaluation == "auto" and 0 < site.max_len <= LEARNED_CROSSOVER
+        if is_dense and not self.is_default("terms"):
+            raise ValueError(self.no_effect("terms", f"evaluation auto up to {LEARNED_CROSSOVER} positions"))
 
     def narrow(self, facts: Facts) -> Facts:
         if self.period:

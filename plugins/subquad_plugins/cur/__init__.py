@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import model_validator
-
-from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Site, param
+from subquad.plugin import AttentionConfig, Facts, MixerConfig, MixerPlugin, Not, Site, param
 
 SCORED = ("sum", "abs", "embed")
 SPACED = ("step", "step_full", "linspace")
 
 
 def renormalise_under(function: str) -> Any:
-    """The field `renormalise`, which takes effect where the field `function` is softmax."""
+    """The field `renormalise`: has an effect where `function` is softmax, as rows of others have no fixed sum."""
     return param(
         False,
         meaning="divide by the row sums of the approximation (not in the paper)",
@@ -53,12 +51,12 @@ class CURSettings(MixerConfig):
         search=("q", "k", "q+k"),
         when={"mode": ("same",), "selection": SCORED},
     )
-    column: int = param(0, meaning="the column that selection embed looks at", ge=0)
+    column: int = param(0, meaning="the column that selection embed looks at", ge=0, when={"selection": ("embed",)})
     force_class: Literal["auto", "always", "never"] = param(
         "auto",
         meaning="select the first token in any case, in place of the worst pick; auto: where there are prefix tokens",
         search=("auto", "always"),
-        when={"selection": ("sum", "abs", "embed", "random")},
+        when={"selection": Not(*SPACED)},  # those always take the first token
     )
     pinv: Literal["iterative", "exact", "ridge"] = param(
         "iterative",
@@ -90,22 +88,6 @@ class CURSettings(MixerConfig):
     )
     copy_rows: bool = param(False, meaning="selected queries get their exact rows R V", search=(False, True))
 
-    @model_validator(mode="after")
-    def _every_cur_setting_counts(self) -> CURSettings:
-        if self.selection in SPACED:
-            self.refuse_idle(("force_class",), f"selection {self.selection}, which always has the first token")
-        if self.selection not in SCORED:
-            self.refuse_idle(("same_source",), f"selection {self.selection}, which asks no scores")
-        if self.mode == "different":
-            self.refuse_idle(("same_source",), "mode different")
-        if self.selection != "embed":
-            self.refuse_idle(("column",), f"selection {self.selection}")
-        if self.pinv != "iterative":
-            self.refuse_idle(("iterations", "start_gradient"), f"pinv {self.pinv}")
-        if self.pinv != "ridge":
-            self.refuse_idle(("ridge",), f"pinv {self.pinv}")
-        return self
-
     def check(self, site: Site) -> None:
         super().check(site)
         if site.max_len and self.num_indices > site.max_len:
@@ -121,12 +103,6 @@ class Config(AttentionConfig, CURSettings):
         "softmax", meaning="attention function: softmax, or Mega's Laplace", symbol="f", search=("softmax", "laplace")
     )
     renormalise: bool = renormalise_under("function")
-
-    @model_validator(mode="after")
-    def _rows_have_a_sum(self) -> Config:
-        if self.function == "laplace":
-            self.refuse_idle(("renormalise",), "function laplace, whose rows have no fixed sum")
-        return self
 
     def check(self, site: Site) -> None:
         super().check(site)

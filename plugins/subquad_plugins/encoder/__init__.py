@@ -37,7 +37,9 @@ class TransformerConfig(BackboneConfig):
         "learned", meaning="what is added to tell positions apart"
     )
     position_init: Literal["normal", "uniform"] = param(
-        "normal", meaning="start of learned positions: normal (LRA) or uniform (UEA), as wide as embedding_init says"
+        "normal",
+        meaning="start of learned positions: normal (LRA) or uniform (UEA), as wide as embedding_init says",
+        when={"positions": ("learned",)},
     )
     embedding_init: float = param(
         EMBEDDING_INIT,
@@ -56,11 +58,6 @@ class TransformerConfig(BackboneConfig):
                 f"dim {self.dim} is not divisible by num_heads {self.num_heads}: use num_heads "
                 f"{_divisor(self.dim, self.num_heads)}, "
                 f"or dim {-(-self.dim // self.num_heads) * self.num_heads}"
-            )
-        if self.positions != "learned" and self.position_init != "normal":
-            raise ValueError(
-                f"position_init has no effect with positions {self.positions}: leave it at normal, "
-                "or use positions learned"
             )
         return self
 

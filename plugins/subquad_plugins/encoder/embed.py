@@ -88,7 +88,7 @@ def token_rows(config: TransformerConfig, spec: DataSpec) -> int:
     given = config.vocab_size
     if not spec.vocab_size:
         if given is not None:
-            raise ConfigError(f"backbone: vocab_size {given} has no effect with a data set of series: leave it at null")
+            raise ConfigError(f"backbone: {config.no_effect('vocab_size', 'a data set of series')}")
         return 0
     if given is not None and given < spec.vocab_size:
         raise ConfigError(
@@ -105,11 +105,9 @@ def check_init(config: Config, spec: DataSpec) -> None:
         ConfigError: the data set is of series, whose projection starts as linear layers do, and no table is learned.
     """
     idle = not spec.vocab_size and config.positions != "learned" and config.head != "cls"
-    if idle and config.embedding_init != EMBEDDING_INIT:
-        raise ConfigError(
-            f"encoder: embedding_init {config.embedding_init} has no effect with a data set of series, positions "
-            f"{config.positions} and head {config.head}: leave it at {EMBEDDING_INIT}, or use positions learned"
-        )
+    if idle and not config.is_default("embedding_init"):
+        where = f"a data set of series, positions {config.positions} and head {config.head}"
+        raise ConfigError(f"encoder: {config.no_effect('embedding_init', where, 'positions learned')}")
 
 
 def num_prefix_tokens(config: Config) -> int:

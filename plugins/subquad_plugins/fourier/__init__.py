@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import model_validator
-
 from subquad.plugin import Facts, MixerConfig, MixerPlugin, param
 
 ROUNDING = 1e-12
@@ -41,18 +39,19 @@ class Config(MixerConfig):
         meaning="frequency of each output token: its place k, or learned from k on",
         search=("fixed", "learned"),
     )
-    terms: int = param(8, meaning="interpolation terms of learned frequencies, an FFT each", symbol="P", ge=2, le=24)
+    terms: int = param(
+        8,
+        meaning="interpolation terms of learned frequencies, an FFT each",
+        symbol="P",
+        ge=2,
+        le=24,
+        when={"frequencies": ("learned",)},
+    )
     projections: Literal["none", "out", "both"] = param(
         "none",
         meaning="learned maps of each token: none, one after the mixing, or one before and one after",
         search=("none", "out", "both"),
     )
-
-    @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
-        if self.frequencies == "fixed":
-            self.refuse_idle(("terms",), "frequencies fixed")
-        return self
 
     def narrow(self, facts: Facts) -> Facts:
         if self.length == "sample":

@@ -5,10 +5,8 @@ What all tasks on tokens share is in this folder too: their loss and sums, and t
 
 from __future__ import annotations
 
-from pydantic import model_validator
-
 from subquad.plugin import Config as PluginConfig
-from subquad.plugin import TaskPlugin, param
+from subquad.plugin import Not, TaskPlugin, param
 
 
 class TokenConfig(PluginConfig):
@@ -35,14 +33,10 @@ class Config(TokenConfig):
     temperature: float = param(
         0.0, meaning="0: write the likeliest token; else draw one from the softmax of logits / temperature", ge=0
     )
-    top_k: int = param(0, meaning="draw among this many likeliest tokens; 0: among all", ge=0)
-    sampling_seed: int = param(0, meaning="of the draws", ge=0)
-
-    @model_validator(mode="after")
-    def _refuse_idle(self) -> Config:
-        if not self.temperature:
-            self.refuse_idle(("top_k", "sampling_seed"), "temperature 0")
-        return self
+    top_k: int = param(
+        0, meaning="draw among this many likeliest tokens; 0: among all", ge=0, when={"temperature": Not(0)}
+    )
+    sampling_seed: int = param(0, meaning="of the draws", ge=0, when={"temperature": Not(0)})
 
 
 PLUGIN = TaskPlugin(

@@ -10,27 +10,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import model_validator
-
-from subquad.plugin import Facts, MixerPlugin, Site, param
+from subquad.plugin import Facts, MixerPlugin, Site, inherited, param
 from subquad_plugins.fourier import ROUNDING
-from subquad_plugins.wavelet import WaveletConfig
+from subquad_plugins.wavelet import Mode, WaveletConfig
 
-FOURIER_KEYS = ("form", "norm", "frequencies", "terms", "period")
-WAVELET_KEYS = ("wavelet", "level", "mode", "scale_weights", "include_approx")
+FOURIER = {"branches": ("both", "fourier")}
+WAVELET = {"branches": ("both", "wavelet")}
 
 
 class Config(WaveletConfig):
     """Parameters of MDFWA. The wavelet branch: `wavelet`, `level`, `mode`, `scale_weights`, `include_approx`."""
 
+    wavelet: str = inherited(WaveletConfig, "wavelet", when=WAVELET)
+    mode: Mode = inherited(WaveletConfig, "mode", when=WAVELET)
+    scale_weights: Literal["adaptive", "fixed"] = inherited(WaveletConfig, "scale_weights", when=WAVELET)
     # From 2 on: level 1 without the approximation has nothing to weigh.
     level: int = param(
-        4, meaning="number of scales, the same at every length", symbol="J", ge=1, le=12, search=range(2, 7)
+        4,
+        meaning="number of scales, the same at every length",
+        symbol="J",
+        ge=1,
+        le=12,
+        search=range(2, 7),
+        when=WAVELET,
     )
     include_approx: bool = param(
         False,
         meaning="weigh the approximation (slowest scale, with the mean) too; false: it is dropped, as in the paper",
         search=(False, True),
+        when=WAVELET,
     )
     branches: Literal["both", "fourier", "wavelet"] = param("both", meaning="both branches, or one alone")
     form: Literal["re_seq", "re_2d", "hartley"] = param(
@@ -38,18 +46,21 @@ class Config(WaveletConfig):
         meaning="Fourier branch where not causal. re_seq: real part over tokens; re_2d: over tokens and channels; "
         "hartley: real minus imaginary",
         search=("re_seq", "hartley"),
+        when=FOURIER,
     )
     norm: Literal["auto", "paper", "ortho", "causal_rms"] = param(
         "auto",
         meaning="scale of the Fourier branch. paper: 1, causal 2/N; ortho: 1/sqrt(N), causal sqrt(2/N); causal_rms: "
         "row n by 1/sqrt((n+1)/2), causal only; auto: ortho, causal_rms where causal",
         search=("auto", "paper", "ortho"),
+        when=FOURIER,
     )
     frequencies: Literal["fixed", "learned"] = param(
         "fixed",
         meaning="frequency of each output token: its place, or learned from there on",
         symbol="omega",
         search=("fixed", "learned"),
+        when=FOURIER,
     )
     terms: int = param(
         8,
@@ -66,6 +77,7 @@ class Config(WaveletConfig):
         symbol="N",
         unit="tokens",
         ge=0,
+        when=FOURIER,
     )
     gate: Literal["none", "sigmoid"] = param(
         "none",
@@ -73,18 +85,10 @@ class Config(WaveletConfig):
         "of role cross: a learned gate lets each channel through",
         symbol="G",
         search=("none", "sigmoid"),
+        when={"branches": ("both",)},
     )
     norm_output: bool = param(True, meaning="layer norm of the result, so that a residual path gives X + LN(Y)")
     dropout: float = param(0.0, meaning="probability of dropping an element of Y in training", ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
-        if self.branches != "both":
-            self.refuse_idle(("gate",), f"branches {self.branches}")
-            self.refuse_idle(WAVELET_KEYS if self.branches == "fourier" else FOURIER_KEYS, f"branches {self.branches}")
-        if self.frequencies == "fixed":
-            self.refuse_idle(("terms",), "frequencies fixed")
-        return self
 
     def check(self, site: Site) -> None:
         super().check(replace(site, causal=True) if site.role == "cross" else site)

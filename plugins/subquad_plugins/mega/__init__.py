@@ -42,7 +42,11 @@ class LayerConfig(MixerConfig):
         search=("simple", "rotary"),
     )
     max_positions: int = param(
-        0, meaning="positions of the simple bias; 0: the longest sequence, or chunk_size", ge=0, le=2**20
+        0,
+        meaning="positions of the simple bias; 0: the longest sequence, or chunk_size",
+        ge=0,
+        le=2**20,
+        when={"bias": ("simple",), "chunk_size": (0,)},
     )
     chunk_size: int = param(
         0,
@@ -62,11 +66,7 @@ class LayerConfig(MixerConfig):
     value_dropout: float = param(0.0, meaning="dropout of values", ge=0, lt=1, search=Range(0.0, 0.3))
 
     @model_validator(mode="after")
-    def _every_setting_counts(self) -> LayerConfig:
-        if self.bias == "rotary":
-            self.refuse_idle(("max_positions",), "bias rotary, which has no table")
-        if self.chunk_size:
-            self.refuse_idle(("max_positions",), "a chunk_size, which is the size of the table")
+    def _rotary_needs_pairs(self) -> LayerConfig:
         if self.bias == "rotary" and self.attention_dim is not None and self.attention_dim % 2:
             raise ValueError(f"bias rotary needs an even attention_dim, got {self.attention_dim}")
         return self
@@ -74,7 +74,7 @@ class LayerConfig(MixerConfig):
     def check(self, site: Site) -> None:
         super().check(site)
         if site.causal and not self.bidirectional:
-            raise ValueError("bidirectional has no effect in a causal mixer: leave it at true")
+            raise ValueError(self.no_effect("bidirectional", "a causal mixer"))
         if self.max_positions and site.max_len > self.max_positions:
             raise ValueError(
                 f"max_positions {self.max_positions} is less than the longest sequence, {site.max_len}: "

@@ -24,8 +24,6 @@ class Config(LayerConfig, CURSettings):
 
     @model_validator(mode="after")
     def _cur_fits_the_layer(self) -> Config:
-        if self.attention == "laplace":
-            self.refuse_idle(("renormalise",), "attention laplace, whose rows have no fixed sum")
         if self.chunk_size and self.num_indices > self.chunk_size:
             raise ValueError(
                 f"num_indices {self.num_indices} is more than a chunk has: use {self.chunk_size} or less, "

@@ -9,13 +9,13 @@ Reference: Abramowitz and Stegun 22.7.1; equal to `scipy.special.eval_jacobi`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from subquad.plugin import param
+from subquad.plugin import When, param
 
 POLE_DISTANCE = 1e-6
 """A denominator of the recurrence nearer to zero than this is a pole: its coefficients would drown everything else."""
@@ -28,7 +28,7 @@ def jacobi_param(
     letter: Literal["a", "b"],
     default: float,
     search: Sequence[float],
-    when: Mapping[str, Sequence[Any]] | None = None,
+    when: When | None = None,
 ) -> Any:
     """The field of a Jacobi parameter in a mixer's `Config`; `search` and `when` as for `subquad.plugin.param`."""
     meaning = f"Jacobi parameter {letter}; orthogonal for {letter} > -1"

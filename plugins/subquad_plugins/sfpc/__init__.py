@@ -74,7 +74,7 @@ class Config(MixerConfig):
         unit="tokens",
         gt=0,
         search=Range(1.0, 256.0, log=True),
-        when={"operator": ("circulant",)},
+        when={"first_column": ("learned", "decay")},
     )
     projections: bool = param(
         True, meaning="a learned projection on either side; false: the bare operator, only coefficients are learned"
@@ -124,26 +124,7 @@ class Config(MixerConfig):
         return replace(facts, complexity="L log L", leak=1e-12) if self.path == "fft" else facts
 
     @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
-        if self.operator != "laplacian":
-            self.refuse_idle(("boundary",), f"operator {self.operator}")
-        if self.basis != "jacobi":
-            self.refuse_idle(("jacobi_a", "jacobi_b"), f"basis {self.basis}")
-        if self.operator != "circulant":
-            self.refuse_idle(("first_column", "decay_length"), f"operator {self.operator}")
-        if isinstance(self.first_column, tuple):
-            self.refuse_idle(("decay_length",), "a first_column that is given")
-        if not self.projections:
-            self.refuse_idle(("gate",), "projections false")
-        return self
-
-    @model_validator(mode="after")
-    def _basis_fits_the_operator(self) -> Config:
-        if self.operator != "laplacian" and self.polynomials != "monomial":
-            raise ValueError(
-                f"basis {self.basis} with operator {self.operator}: its polynomials stay small on an interval, and "
-                "this operator's spectrum is none; use basis auto or monomial"
-            )
+    def _evaluation_holds_in_fp32(self) -> Config:
         if self.operator == "circulant" and self.evaluation == "conv":
             raise ValueError(
                 "evaluation conv with operator circulant: its kernel is as long as the sequence; use auto, fft or "

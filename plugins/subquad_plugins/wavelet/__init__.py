@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, param
+from subquad.plugin import Facts, MixerConfig, MixerPlugin, Site, inherited, param
 from subquad_plugins.wavelet.filters import filter_bank, reach
 
 Mode = Literal[
@@ -54,8 +54,6 @@ class WaveletConfig(MixerConfig):
         "adaptive",
         meaning="weights of the scales: the softmax of learned numbers, or 1 / J",
         symbol="alpha",
-        search=("adaptive", "fixed"),
-        when={"include_approx": (False,)},
     )
     include_approx: bool = param(
         True,
@@ -149,6 +147,7 @@ class WaveletConfig(MixerConfig):
 class Config(WaveletConfig):
     """Parameters of the wavelet mixer."""
 
+    mode: Mode = inherited(WaveletConfig, "mode", when={"transform": ("dwt",)})
     transform: Literal["dwt", "atrous"] = param(
         "dwt",
         meaning="dwt: coefficients weighted, then transformed back; atrous: undecimated and one-sided, always where "
@@ -156,9 +155,8 @@ class Config(WaveletConfig):
     )
 
     @model_validator(mode="after")
-    def _every_setting_counts(self) -> Config:
+    def _looks_back_as_far_as_is_sensible(self) -> Config:
         if self.transform == "atrous":
-            self.refuse_idle(("mode",), "transform atrous")
             self.refuse_long_reach()
         return self
 

@@ -14,17 +14,48 @@ REFUSED = [
     ({"jacobi_b": -2.5}, "jacobi_b\n  Input should be greater than or equal to -2"),
     ({"rank": 3}, "rank\n  Extra inputs are not permitted"),
     ({"order": "3"}, "order\n  Input should be a valid integer"),
-    ({"basis": "legendre", "jacobi_a": 0.5}, "jacobi_a has no effect with basis legendre: leave it at 1.0"),
-    ({"basis": "chebyshev", "jacobi_b": 0.5}, "jacobi_b has no effect with basis chebyshev: leave it at 0.2"),
-    ({"basis": "monomial", "jacobi_b": 0.5}, "jacobi_b has no effect with basis monomial: leave it at 0.2"),
-    ({"form": "uv", "order": 5}, "order has no effect with form uv, which has no polynomial filter: leave it at 3"),
-    ({"form": "uv", "coeff_activation": "none"}, "coeff_activation has no effect with form uv"),
-    ({"form": "svd_scalar", "fix_identity": False}, "fix_identity has no effect with form svd_scalar"),
-    ({"form": "svd_scalar", "sigma_map": "symmetric"}, "sigma_map has no effect with form svd_scalar"),
-    ({"order": 0, "basis": "legendre"}, "basis has no effect with order 0, a constant filter: leave it at jacobi"),
-    ({"order": 0, "jacobi_a": 2.0}, "jacobi_a has no effect with order 0"),
-    ({"order": 0, "coeff_activation": "none"}, "coeff_activation has no effect with order 0 and fix_identity"),
-    ({"ortho_weight": 0.0, "ortho_norm": "frobenius"}, "ortho_norm has no effect with ortho_weight 0: leave it at l1"),
+    (
+        {"basis": "legendre", "jacobi_a": 0.5},
+        "jacobi_a 0.5 has no effect with basis legendre: leave it at 1.0, or use basis jacobi",
+    ),
+    (
+        {"basis": "chebyshev", "jacobi_b": 0.5},
+        "jacobi_b 0.5 has no effect with basis chebyshev: leave it at 0.2, or use basis jacobi",
+    ),
+    (
+        {"basis": "monomial", "jacobi_b": 0.5},
+        "jacobi_b 0.5 has no effect with basis monomial: leave it at 0.2, or use basis jacobi",
+    ),
+    ({"form": "uv", "order": 5}, "order 5 has no effect with form uv: leave it at 3, or use form svd"),
+    (
+        {"form": "uv", "coeff_activation": "none"},
+        "coeff_activation none has no effect with form uv: leave it at tanh, or use form svd",
+    ),
+    (
+        {"form": "svd_scalar", "fix_identity": False},
+        "fix_identity false has no effect with form svd_scalar: leave it at true, or use form svd",
+    ),
+    (
+        {"form": "svd_scalar", "sigma_map": "symmetric"},
+        "sigma_map symmetric has no effect with form svd_scalar: leave it at unit, or use form svd",
+    ),
+    (
+        {"order": 0, "basis": "legendre"},
+        "basis legendre has no effect with order 0: leave it at jacobi, or use order other than 0",
+    ),
+    (
+        {"order": 0, "jacobi_a": 2.0},
+        "jacobi_a 2.0 has no effect with order 0: leave it at 1.0, or use order other than 0",
+    ),
+    (
+        {"order": 0, "coeff_activation": "none"},
+        "coeff_activation none has no effect with order 0 and fix_identity true: leave it at tanh, or use "
+        "order other than 0 or fix_identity false",
+    ),
+    (
+        {"ortho_weight": 0.0, "ortho_norm": "frobenius"},
+        "ortho_norm frobenius has no effect with ortho_weight 0.0: leave it at l1, or use ortho_weight other than 0",
+    ),
 ]
 
 POLES = [(-0.5, -1.5, 2, 2), (0.0, -2.0, 4, 2), (-1.0, -1.0, 10, 2), (-1.5, -1.5, 3, 3), (-2.0, -2.0, 3, 3)]

@@ -183,14 +183,34 @@ def test_mode_same_refuses_other_lengths():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"force_class": "always", "selection": "step"}, "force_class has no effect with selection step, which always"),
-        ({"same_source": "q", "selection": "random"}, "same_source has no effect with selection random, which asks no"),
-        ({"same_source": "k", "mode": "different"}, "same_source has no effect with mode different: leave it at q"),
-        ({"column": 2}, "column has no effect with selection abs: leave it at 0"),
-        ({"pinv": "exact", "iterations": 4}, "iterations has no effect with pinv exact: leave it at 6"),
-        ({"pinv": "ridge", "start_gradient": False}, "start_gradient has no effect with pinv ridge: leave it at True"),
-        ({"ridge": 0.1}, "ridge has no effect with pinv iterative: leave it at 0.001"),
-        ({"function": "laplace", "renormalise": True}, "renormalise has no effect with function laplace, whose rows"),
+        (
+            {"force_class": "always", "selection": "step"},
+            "force_class always has no effect with selection step: leave it at auto, or use selection other than "
+            "step or step_full or linspace",
+        ),
+        (
+            {"same_source": "q", "selection": "random"},
+            r"same_source q has no effect with selection random: leave it at q\+k, or use selection sum or abs or "
+            r"embed",
+        ),
+        (
+            {"same_source": "k", "mode": "different"},
+            r"same_source k has no effect with mode different: leave it at q\+k, or use mode same",
+        ),
+        ({"column": 2}, "column 2 has no effect with selection abs: leave it at 0, or use selection embed"),
+        (
+            {"pinv": "exact", "iterations": 4},
+            "iterations 4 has no effect with pinv exact: leave it at 6, or use pinv iterative",
+        ),
+        (
+            {"pinv": "ridge", "start_gradient": False},
+            "start_gradient false has no effect with pinv ridge: leave it at true, or use pinv iterative",
+        ),
+        ({"ridge": 0.1}, "ridge 0.1 has no effect with pinv iterative: leave it at 0.001, or use pinv ridge"),
+        (
+            {"function": "laplace", "renormalise": True},
+            "renormalise true has no effect with function laplace: leave it at false, or use function softmax",
+        ),
         ({"num_indices": 0}, "num_indices\n  Input should be greater than or equal to 1"),
         ({"iterations": 0}, "iterations\n  Input should be greater than or equal to 1"),
     ],

@@ -311,7 +311,7 @@ REFUSED = [
     ({"dim": 64, "num_heads": 100}, "dim 64 is not divisible by num_heads 100: use num_heads 64, or dim 100"),
     (
         {"positions": "none", "position_init": "uniform"},
-        "position_init has no effect with positions none: leave it at normal, or use positions learned",
+        "position_init uniform has no effect with positions none: leave it at normal, or use positions learned",
     ),
     ({"num_layers": 0}, "num_layers\n  Input should be greater than or equal to 1"),
     ({"head": "max"}, "head\n  Input should be 'mean', 'mean_padded', 'cls', 'last', 'flatten' or 'each'"),

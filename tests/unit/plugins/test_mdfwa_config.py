@@ -10,13 +10,31 @@ from subquad_plugins.mdfwa import PLUGIN, Config
 
 REFUSED = [
     ({"wavelet": "gaus1"}, "there is no discrete wavelet 'gaus1'"),
-    ({"branches": "fourier", "level": 2}, "level has no effect with branches fourier: leave it at 4"),
-    ({"branches": "fourier", "include_approx": True}, "include_approx has no effect with branches fourier"),
-    ({"branches": "wavelet", "form": "hartley"}, "form has no effect with branches wavelet: leave it at re_seq"),
-    ({"branches": "wavelet", "frequencies": "learned"}, "frequencies has no effect with branches wavelet"),
-    ({"branches": "wavelet", "period": 9}, "period has no effect with branches wavelet: leave it at 0"),
-    ({"branches": "fourier", "gate": "sigmoid"}, "gate has no effect with branches fourier: leave it at none"),
-    ({"terms": 10}, "terms has no effect with frequencies fixed: leave it at 8"),
+    (
+        {"branches": "fourier", "level": 2},
+        "level 2 has no effect with branches fourier: leave it at 4, or use branches both or wavelet",
+    ),
+    (
+        {"branches": "fourier", "include_approx": True},
+        "include_approx true has no effect with branches fourier: leave it at false, or use branches both or wavelet",
+    ),
+    (
+        {"branches": "wavelet", "form": "hartley"},
+        "form hartley has no effect with branches wavelet: leave it at re_seq, or use branches both or fourier",
+    ),
+    (
+        {"branches": "wavelet", "frequencies": "learned"},
+        "frequencies learned has no effect with branches wavelet: leave it at fixed, or use branches both or fourier",
+    ),
+    (
+        {"branches": "wavelet", "period": 9},
+        "period 9 has no effect with branches wavelet: leave it at 0, or use branches both or fourier",
+    ),
+    (
+        {"branches": "fourier", "gate": "sigmoid"},
+        "gate sigmoid has no effect with branches fourier: leave it at none, or use branches both",
+    ),
+    ({"terms": 10}, "terms 10 has no effect with frequencies fixed: leave it at 8, or use frequencies learned"),
     ({"level": 1}, "level 1 with include_approx false leaves one band, and nothing to learn"),
     ({"mode": "smooth", "level": 5}, "mode smooth with level 5 is not accurate in fp32"),
     ({"mode": "zero", "period": 9}, "mode works only where the mixer is not causal, and period only where it is"),

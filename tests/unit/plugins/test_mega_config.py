@@ -17,8 +17,14 @@ from subquad_plugins.mega.mixer import Mega
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"bias": "rotary", "max_positions": 9}, "max_positions has no effect with bias rotary, which has no table"),
-        ({"chunk_size": 64, "max_positions": 9}, "max_positions has no effect with a chunk_size"),
+        (
+            {"bias": "rotary", "max_positions": 9},
+            "max_positions 9 has no effect with bias rotary: leave it at 0, or use bias simple",
+        ),
+        (
+            {"chunk_size": 64, "max_positions": 9},
+            "max_positions 9 has no effect with chunk_size 64: leave it at 0, or use chunk_size 0",
+        ),
         ({"bias": "rotary", "attention_dim": 7}, "bias rotary needs an even attention_dim, got 7"),
         ({"ema_dim": 0}, "ema_dim\n  Input should be greater than or equal to 1"),
         ({"chunk_size": -1}, "chunk_size\n  Input should be greater than or equal to 0"),
@@ -35,13 +41,30 @@ def test_bad_parameters_are_refused(plugin, params, message):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"selection": "step", "force_class": "always"}, "force_class has no effect with selection step"),
-        ({"selection": "random", "same_source": "q"}, "same_source has no effect with selection random"),
-        ({"mode": "different", "same_source": "q"}, "same_source has no effect with mode different"),
-        ({"column": 1}, "column has no effect with selection abs"),
-        ({"pinv": "exact", "iterations": 4}, "iterations has no effect with pinv exact"),
-        ({"ridge": 0.1}, "ridge has no effect with pinv iterative"),
-        ({"attention": "laplace", "renormalise": True}, "renormalise has no effect with attention laplace"),
+        (
+            {"selection": "step", "force_class": "always"},
+            "force_class always has no effect with selection step: leave it at auto, or use selection other than "
+            "step or step_full or linspace",
+        ),
+        (
+            {"selection": "random", "same_source": "q"},
+            r"same_source q has no effect with selection random: leave it at q\+k, or use selection sum or abs or "
+            r"embed",
+        ),
+        (
+            {"mode": "different", "same_source": "q"},
+            r"same_source q has no effect with mode different: leave it at q\+k, or use mode same",
+        ),
+        ({"column": 1}, "column 1 has no effect with selection abs: leave it at 0, or use selection embed"),
+        (
+            {"pinv": "exact", "iterations": 4},
+            "iterations 4 has no effect with pinv exact: leave it at 6, or use pinv iterative",
+        ),
+        ({"ridge": 0.1}, "ridge 0.1 has no effect with pinv iterative: leave it at 0.001, or use pinv ridge"),
+        (
+            {"attention": "laplace", "renormalise": True},
+            "renormalise true has no effect with attention laplace: leave it at false, or use attention softmax",
+        ),
         ({"chunk_size": 32}, "num_indices 64 is more than a chunk has: use 32 or less, or a larger chunk_size"),
         ({"attention_dropout": 0.1}, "attention_dropout\n  Extra inputs are not permitted"),
     ],
@@ -52,7 +75,7 @@ def test_cur_settings_that_cannot_take_effect_are_refused(params, message):
 
 
 def test_the_site_is_checked():
-    with pytest.raises(ValueError, match="bidirectional has no effect in a causal mixer"):
+    with pytest.raises(ValueError, match="bidirectional false has no effect with a causal mixer: leave it at true"):
         mega.Config(bidirectional=False).check(Site(dim=8, causal=True))
     with pytest.raises(ValueError, match="max_positions 9 is less than the longest sequence, 10"):
         mega.Config(max_positions=9).check(Site(dim=8, max_len=10))

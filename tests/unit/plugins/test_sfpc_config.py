@@ -14,25 +14,40 @@ REFUSED = [
     ({"jacobi_a": 5.0, "basis": "jacobi"}, "jacobi_a\n  Input should be less than or equal to 4"),
     ({"decay_length": 0.0, "operator": "circulant"}, "decay_length\n  Input should be greater than 0"),
     ({"taps": 3}, "taps\n  Extra inputs are not permitted"),
-    ({"operator": "shift", "boundary": "periodic"}, "boundary has no effect with operator shift: leave it at neumann"),
-    ({"jacobi_a": 1.0}, r"jacobi_a has no effect with basis auto: leave it at 0\.0"),
-    ({"basis": "chebyshev", "jacobi_b": 1.0}, "jacobi_b has no effect with basis chebyshev"),
-    ({"first_column": "decay"}, "first_column has no effect with operator laplacian: leave it at learned"),
+    (
+        {"operator": "shift", "boundary": "periodic"},
+        "boundary periodic has no effect with operator shift: leave it at neumann, or use operator laplacian",
+    ),
+    ({"jacobi_a": 1.0}, "jacobi_a 1.0 has no effect with basis auto: leave it at 0.0, or use basis jacobi"),
+    (
+        {"basis": "chebyshev", "jacobi_b": 1.0},
+        "jacobi_b 1.0 has no effect with basis chebyshev: leave it at 0.0, or use basis jacobi",
+    ),
+    (
+        {"first_column": "decay"},
+        "first_column decay has no effect with operator laplacian: leave it at learned, or use operator circulant",
+    ),
     (
         {"operator": "cyclic", "decay_length": 3.0},
-        r"decay_length has no effect with operator cyclic: leave it at 16\.0",
+        "decay_length 3.0 has no effect with operator cyclic: leave it at 16.0, or use operator circulant",
     ),
     (
         {"operator": "circulant", "first_column": (1.0, 0.5), "decay_length": 3.0},
-        "decay_length has no effect with a first_column that is given",
+        r"decay_length 3.0 has no effect with first_column \[1.0, 0.5\]: leave it at 16.0, or use "
+        r"first_column learned or decay",
     ),
-    ({"projections": False, "gate": "silu"}, "gate has no effect with projections false: leave it at none"),
+    (
+        {"projections": False, "gate": "silu"},
+        "gate silu has no effect with projections false: leave it at none, or use projections true",
+    ),
     (
         {"operator": "shift", "basis": "chebyshev"},
-        "basis chebyshev with operator shift: its polynomials stay small on an interval, and this operator's spectrum "
-        "is none; use basis auto or monomial",
+        "basis chebyshev has no effect with operator shift: leave it at auto, or use operator laplacian",
     ),
-    ({"operator": "circulant", "basis": "jacobi"}, "basis jacobi with operator circulant"),
+    (
+        {"operator": "circulant", "basis": "jacobi"},
+        "basis jacobi has no effect with operator circulant: leave it at auto, or use operator laplacian",
+    ),
     (
         {"operator": "circulant", "evaluation": "conv"},
         "evaluation conv with operator circulant: its kernel is as long as the sequence; use auto, fft or reference",

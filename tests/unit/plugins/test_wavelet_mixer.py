@@ -205,7 +205,10 @@ REFUSED = [
     ({"wavelet": "mexh"}, "there is no discrete wavelet 'mexh'"),
     ({"level": 0}, "level\n  Input should be greater than or equal to 1"),
     ({"mode": "reflected"}, "mode\n  Input should be 'zero', 'constant'"),
-    ({"transform": "atrous", "mode": "zero"}, "mode has no effect with transform atrous: leave it at periodization"),
+    (
+        {"transform": "atrous", "mode": "zero"},
+        "mode zero has no effect with transform atrous: leave it at periodization, or use transform dwt",
+    ),
     (
         {"scale_weights": "fixed", "mode": "zero"},
         "mode works only where the mixer is not causal, and scale_weights fixed with include_approx true only where",

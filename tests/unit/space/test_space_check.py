@@ -73,12 +73,12 @@ BASIS = f"{P}.basis: {{choice: [jacobi, legendre]}}"
         ),
         (
             [f"{P}.jacobi_a: {{choice: [1], when: {{{P}.basis: legendre}}}}"],
-            f"2: {P}.jacobi_a: is never searched: needs {P}.basis 'legendre', and the experiment has 'jacobi'; set "
+            f"2: {P}.jacobi_a: is never searched: needs {P}.basis legendre, and the experiment has 'jacobi'; set "
             f"{P}.basis there, or leave this one out",
         ),
         (
             [BASIS, f"{P}.jacobi_a: {{choice: [1], when: {{{P}.basis: chebyshev}}}}"],
-            f"3: {P}.jacobi_a: is never searched: needs {P}.basis 'chebyshev', which ./s.yaml:2 does not try",
+            f"3: {P}.jacobi_a: is never searched: needs {P}.basis chebyshev, which ./s.yaml:2 does not try",
         ),
         (
             [
@@ -135,7 +135,8 @@ def test_a_validator_of_one_field_is_asked_and_those_of_several_are_not(refused,
     """How parameters fit together another value may mend; a wavelet that does not exist nothing can."""
     text = "dims:\n  mixer.params.wavelet: {choice: [haar, har]}\n"
     assert refused(text, mixer="mdfwa").startswith("2: mixer.params.wavelet: ")
-    assert space("dims: {mixer.params.terms: {int: [4, 8]}}", mixer="mdfwa").size() == 5
+    learned = "mixer.params.frequencies=learned"
+    assert space("dims: {mixer.params.terms: {int: [4, 8]}}", learned, mixer="mdfwa").size() == 5
     assert space("dims: {train.steps: {choice: [5, 10]}}").size() == 2
 
 
@@ -156,10 +157,11 @@ def test_what_cannot_be_searched_here_is_left_out_with_all_that_hangs_on_it(spac
 dims:
   {P}.order: {{int: [2, 4]}}
   {P}.basis: {{choice: [jacobi, legendre], when: {{{P}.form: svd}}}}
-  {P}.jacobi_a: {{choice: [1.0, 2.0], when: {{{P}.basis: legendre}}}}
+  {P}.jacobi_a: {{choice: [1.0, 2.0]}}
+  train.lr: {{choice: [0.1, 0.2]}}
 """
-    assert space(text, f"{P}.form=uv", drop=True).dimensions == 1
-    assert space(text).dimensions == 3
+    assert [dim.path for dim in space(text, f"{P}.form=uv", drop=True).dims] == ["train.lr"]
+    assert space(text).dimensions == 4
 
 
 def test_a_condition_may_hold_by_a_default_alone(space, refused):

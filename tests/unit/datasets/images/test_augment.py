@@ -233,8 +233,15 @@ def changed_box(after: np.ndarray, before: np.ndarray) -> tuple[int, int, int, i
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"mix_prob": 0.5}, "mix_prob has no effect with mixup 0 and cutmix 0: set one of them"),
-        ({"mixup": 0.8, "switch_prob": 0.1}, "switch_prob has no effect with only one of mixup and cutmix: set both"),
+        (
+            {"mix_prob": 0.5},
+            "mix_prob 0.5 has no effect with mixup 0.0 and cutmix 0.0: leave it at 1.0, or use mixup other than "
+            "0 or cutmix other than 0",
+        ),
+        (
+            {"mixup": 0.8, "switch_prob": 0.1},
+            "switch_prob 0.1 has no effect with cutmix 0.0: leave it at 0.5, or use cutmix other than 0",
+        ),
         ({"auto_augment": "randm9"}, "auto_augment"),
     ],
 )

@@ -188,8 +188,7 @@ def test_splits_travel_to_loader_processes(small):
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"path": "x", "seed": 1}, "seed has no effect with path: the files are read: with a path leave it out"),
-        ({"path": "x", "train_size": 5}, r"replace them all, dataset\.params=\{path: .* \(in a study the whole axis"),
+        ({"path": "x", "seed": 1}, "seed 1 has no effect with path x: leave it at 0, or use path null"),
         ({"min_length": 500, "max_length": 501}, "leave no length between: use max_length 502 or more"),
         ({"max_depth": 3}, "min_length 500: the longest expression with max_depth 3 and max_args 10 has 122 tokens"),
         ({"max_args": 32}, "max_args\n  Input should be less than or equal to 31"),

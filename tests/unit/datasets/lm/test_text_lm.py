@@ -246,9 +246,15 @@ def test_generated(tmp_path: Path):
     [
         ({"context": 8, "stride": 9}, "stride 9 is more than context 8: some tokens had no score"),
         ({"path": "x", "test_fraction": 0.5, "validation_fraction": 0.5}, "leave nothing to train on"),
-        ({"path": "x", "train_size": 9}, "train_size has no effect with path"),
-        ({"test_fraction": 0.2}, "test_fraction has no effect with path null"),
-        ({"vocab_size": 400}, "vocab_size has no effect with tokenizer byte: use bpe or word"),
+        ({"path": "x", "train_size": 9}, "train_size 9 has no effect with path x: leave it at 500, or use path null"),
+        (
+            {"test_fraction": 0.2},
+            "test_fraction 0.2 has no effect with path null: leave it at 0.05, or use path other than null",
+        ),
+        (
+            {"vocab_size": 400},
+            "vocab_size 400 has no effect with tokenizer byte: leave it at null, or use tokenizer other than byte",
+        ),
     ],
 )
 def test_parameters(given: dict[str, Any], told: str):

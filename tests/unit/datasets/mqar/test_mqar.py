@@ -218,8 +218,16 @@ def test_the_query_alone_says_nothing_about_the_label():
         ({"labels": "last", "length": 8}, "length 8 is too short for 4 pairs and 1 queries, .*: use length 9 or more"),
         ({"num_queries": 3, "length": 12}, "length 12 is too short for 4 pairs and 3 queries.*: use length 13 or more"),
         ({"num_queries": 5}, "num_queries 5 is more than num_pairs 4, but a pair is asked for once"),
-        ({"length": 15, "power_a": 1.0}, "power_a has no effect where every place holds a query .*: leave it at 0.01"),
-        ({"length": 9, "num_queries": 1, "filler": "random"}, "filler has no effect with length 9 and num_pairs 4"),
+        (
+            {"length": 15, "power_a": 1.0},
+            r"power_a 1.0 has no effect with a query at every place \(length 15, num_pairs 4, queries 4\): leave "
+            r"it at 0.01, or use a larger length",
+        ),
+        (
+            {"length": 9, "num_queries": 1, "filler": "random"},
+            "filler random has no effect with length 9 and num_pairs 4, which leave no place to fill: leave it "
+            "at blank, or use a larger length",
+        ),
         ({"num_values": 1}, "num_values\n  Input should be greater than or equal to 2"),
     ],
 )

@@ -150,8 +150,11 @@ def test_no_abstract_has_conclusions(make: Make, tmp_path: Path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"max_target": 9}, "max_target has no effect with view sentences"),
-        ({"view": "conclusions", "neighbours": 2}, "neighbours has no effect with view conclusions"),
+        ({"max_target": 9}, "max_target 9 has no effect with view sentences: leave it at 512, or use view conclusions"),
+        (
+            {"view": "conclusions", "neighbours": 2},
+            "neighbours 2 has no effect with view conclusions: leave it at 1, or use view sentences",
+        ),
     ],
 )
 def test_parameters(given: dict[str, Any], told: str):

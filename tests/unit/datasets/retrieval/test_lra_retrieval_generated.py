@@ -107,7 +107,7 @@ def test_the_data_set_without_a_path(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["train_size", "validation_size", "test_size", "seed"])
 def test_generator_settings_with_a_path_are_refused(name: str):
-    with pytest.raises(ValidationError, match=f"{name} has no effect with path: the pairs are read: with a path"):
+    with pytest.raises(ValidationError, match=f"{name} .* has no effect with path .*, or use path null"):
         Config.model_validate({"path": "x", name: 7})
 
 
@@ -115,5 +115,5 @@ def test_generator_settings_with_a_path_are_refused(name: str):
     "given", [{"first": "body"}, {"second": "title"}, {"pair_seed": 1}, {"check_utf8": False}], ids=str
 )
 def test_settings_of_files_without_a_path_are_refused(given: dict[str, Any]):
-    with pytest.raises(ValidationError, match=f"{next(iter(given))} has no effect with path null: pairs are generated"):
+    with pytest.raises(ValidationError, match=f"{next(iter(given))} .* has no effect with path null"):
         Config.model_validate(given)

@@ -308,9 +308,12 @@ def test_generated(tmp_path: Path):
     ("given", "told"),
     [
         ({"tokenizer": "word"}, "tokenizer word loses unknown words, also of references: use byte or bpe"),
-        ({"path": "x", "train_size": 9}, "train_size has no effect with path"),
-        ({"skip_bad": True}, "skip_bad has no effect with path null"),
-        ({"max_titles": 9}, "max_titles has no effect with titles false"),
+        ({"path": "x", "train_size": 9}, "train_size 9 has no effect with path x: leave it at 1000, or use path null"),
+        (
+            {"skip_bad": True},
+            "skip_bad true has no effect with path null: leave it at false, or use path other than null",
+        ),
+        ({"max_titles": 9}, "max_titles 9 has no effect with titles false: leave it at 128, or use titles true"),
     ],
 )
 def test_parameters(given: dict[str, Any], told: str):

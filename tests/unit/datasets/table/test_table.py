@@ -390,7 +390,7 @@ def test_labels_are_checked_against_train(make: Make, tmp_path: Path):
         ({"x": np.zeros((2, 3)), "y": ["1", "01"]}, {}, r"y has '1' and '01', which look alike"),
         ({"x": np.zeros((2, 3)), "y": [b"a", b"\xe9"]}, {}, r"y has bytes that are no ASCII"),
         ({"x": np.zeros((2, 3), complex), "y": [0, 1]}, {}, r"x has .* type complex128, must be numbers"),
-        ({"x": np.zeros((2, 3)), "y": [0, 1]}, {"time": "t"}, r"dataset.params.time has no effect with an .npz file"),
+        ({"x": np.zeros((2, 3)), "y": [0, 1]}, {"time": "t"}, r"dataset.params.time t has no effect with an .npz file"),
     ],
 )
 def test_windows_that_are_refused(make: Make, tmp_path: Path, arrays: dict, params: dict[str, Any], message: str):

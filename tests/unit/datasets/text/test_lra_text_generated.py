@@ -111,12 +111,12 @@ def test_each_size_prepares_its_own_split_anew(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["train_size", "test_size", "seed"])
 def test_generator_settings_with_a_path_are_refused(name: str):
-    with pytest.raises(ValidationError, match=f"{name} has no effect with path: the texts are read: with a path"):
+    with pytest.raises(ValidationError, match=f"{name} .* has no effect with path .*, or use path null"):
         Config.model_validate({"path": "x", name: 7})
 
 
 def test_settings_of_files_without_a_path_are_refused():
-    with pytest.raises(ValidationError, match="check_utf8 has no effect with path null"):
+    with pytest.raises(ValidationError, match="check_utf8 false has no effect with path null"):
         Config(check_utf8=False)
 
 
