@@ -255,13 +255,9 @@ class Tracking(Config):
     """MLflow."""
 
     enabled: Free[bool] = param(True, meaning="send metrics to MLflow; the run directory has them in any case")
-    experiment: Free[str | None] = param(
-        None, meaning="MLflow experiment; null: the experiment's name", min_length=1, when={"enabled": (True,)}
-    )
-    uri: Free[str | None] = param(
-        None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1, when={"enabled": (True,)}
-    )
-    system_metrics: Free[bool] = param(True, meaning="record CPU, memory and GPU use", when={"enabled": (True,)})
+    experiment: Free[str | None] = param(None, meaning="MLflow experiment; null: the experiment's name", min_length=1)
+    uri: Free[str | None] = param(None, meaning="MLflow tracking URI; null: sqlite beside the runs", min_length=1)
+    system_metrics: Free[bool] = param(True, meaning="record CPU, memory and GPU use")
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Tracking:

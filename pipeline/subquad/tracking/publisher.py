@@ -46,7 +46,7 @@ def check_tracking(tracking: Tracking, root: Path) -> str:
         return ""
     uri = store_uri(tracking.uri, root)
     if tracking.uri is not None and find_spec("mlflow") is None:
-        raise UserError(f"tracking.uri is given, but {_EXTRA}, or leave tracking.uri at null")
+        raise UserError(f"tracking.uri is given, but {_EXTRA}, or set tracking.enabled=false")
     return uri
 
 

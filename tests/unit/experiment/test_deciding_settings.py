@@ -27,6 +27,7 @@ BASE: dict[str, Any] = {
     "mixers": [{"name": "softmax", "params": {"dropout": 0.1}, "layers": [0], "role": "self"}],
     "init": {"from": "/weights.safetensors"},
     "train": {"schedule": "linear"},
+    "resources": {"workers": 2},
 }
 BY_STEPS = BASE | {"train": {"steps": 10, "epochs": None, "eval_every_steps": 5, "eval_every_epochs": None}}
 OTHERS = [True, False, 0, 1, 2, 0.5, "x", [1], {"x": "y"}, None]

@@ -26,12 +26,14 @@ ROWS = {
     ),
     "final rate of a constant schedule": (
         ("train.min_lr_ratio=0.1",),
-        "train: min_lr_ratio 0.1 has no effect with schedule constant: leave it at 0.0, or use schedule linear or cosine",
+        "train: min_lr_ratio 0.1 has no effect with schedule constant: leave it at 0.0, or use schedule "
+        "linear or cosine",
         ("train.min_lr_ratio=0.1", "train.schedule=linear"),
     ),
     "final rate of one-cycle": (
         ("train.min_lr_ratio=0.1", "train.schedule=one-cycle"),
-        "train: min_lr_ratio 0.1 has no effect with schedule one-cycle: leave it at 0.0, or use schedule linear or cosine",
+        "train: min_lr_ratio 0.1 has no effect with schedule one-cycle: leave it at 0.0, or use schedule "
+        "linear or cosine",
         ("train.min_lr_ratio=0.1", "train.schedule=cosine"),
     ),
     "beta2 of sgd": (
@@ -107,8 +109,8 @@ ROWS = {
     ),
     "patience without evaluations": (
         ("train.patience=2", "train.eval_every_epochs=null"),
-        "train: patience 2 has no effect with eval_every_epochs null and eval_every_steps null: leave it at null, or use "
-        "eval_every_epochs other than null or eval_every_steps other than null",
+        "train: patience 2 has no effect with eval_every_epochs null and eval_every_steps null: "
+        "leave it at null, or use eval_every_epochs other than null or eval_every_steps other than null",
         ("train.patience=2", "train.eval_every_epochs=1"),
     ),
     "patience longer than the epochs": (

@@ -130,11 +130,11 @@ def test_writing_refuses_what_does_not_fit(tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(ValidationError, match="train_size .* has no effect with path .*, or use path null"):
+    with pytest.raises(ValidationError, match=r"train_size .* has no effect with path .*, or use path null"):
         Config(path="here", train_size=5)
     with pytest.raises(ValidationError, match="split google has no effect with path null"):
         Config(split="google")
-    with pytest.raises(ValidationError, match="split_seed .* has no effect with split google: leave it at 0"):
+    with pytest.raises(ValidationError, match=r"split_seed .* has no effect with split google: leave it at 0"):
         Config(path="here", split="google", split_seed=1)
     with pytest.raises(ValidationError, match="resolution\n  Input should be 32, 64, 128 or 256"):
         Config(resolution=100)  # pyright: ignore[reportArgumentType]
