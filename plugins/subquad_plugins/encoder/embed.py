@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
-from subquad_plugins.encoder import EMBEDDING_INIT, Config, TransformerConfig
+from subquad_plugins.encoder import Config, TransformerConfig
 from subquad_plugins.numerics.dropout import Dropout
 
 
