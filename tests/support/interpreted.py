@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -31,3 +32,48 @@ def assert_near(got: Iterable[torch.Tensor], expected: Iterable[torch.Tensor], t
     for ours, theirs in zip(got, expected, strict=True):
         gap = (ours.detach().double() - theirs.detach()).abs().max()
         assert gap <= tolerance * max(1.0, float(theirs.detach().abs().max()))
+
+
+@dataclass
+class Traffic:
+    """What kernels ask of memory, tile by tile, in bytes: what a cache answers is counted too.
+
+    Attributes:
+        loaded: by loads; lanes that a mask switches off are not counted.
+        stored: by stores, likewise.
+    """
+
+    loaded: int = 0
+    stored: int = 0
+
+    def taken(self) -> tuple[int, int]:
+        """Loaded and stored since the last call."""
+        found = (self.loaded, self.stored)
+        self.loaded = 0
+        self.stored = 0
+        return found
+
+
+def count_traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    """Count what kernels load and store from now on, at the interpreter's own loads and stores."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    traffic = Traffic()
+    load = InterpreterBuilder.create_masked_load
+    store = InterpreterBuilder.create_masked_store
+
+    def counted_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        traffic.loaded += int(mask.data.sum()) * _bytes_of(pointers)
+        return load(self, pointers, mask, *rest)
+
+    def counted_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        traffic.stored += int(mask.data.sum()) * _bytes_of(pointers)
+        return store(self, pointers, value, mask, *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", counted_load)
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_store", counted_store)
+    return traffic
+
+
+def _bytes_of(pointers: Any) -> int:
+    return max(1, pointers.get_element_ty().primitive_bitwidth // 8)

@@ -1,9 +1,12 @@
 """AGF's core in Triton: softmaxes, Jacobi recurrence and both products with the E x E state, without what lies between.
 
-Bytes per call, with N = B L D numbers of s bytes: forward reads u, s, v and the values and writes the output, 5 N s;
-backward reads these four and the output's gradient and writes four gradients, 9 N s. U^T U and V^T V, for the extra
-loss, take one N s more, as the first pass reads u too. Beside them P partial sums of 4 B H E^2 bytes each, P at most
-`MOST_PARTS`. All sums are made in fp32.
+Loads and stores per call, with N = B L D numbers of s bytes. Forward reads u, s, v and the values and writes the
+output, 5 N s; backward reads these four and the output's gradient and writes four gradients, 9 N s. Beside them each
+tile of 16 tokens loads the E x E state in fp32, which the caches may answer: forward E / 4 N bytes, backward E / 2 N.
+U^T U and V^T V, for the extra loss, take N s more forward, as the first pass reads u too, and E / 2 N bytes backward.
+P partial sums of 4 B H E^2 bytes each, P at most `MOST_PARTS`, are written and added by torch: one set forward and one
+backward, with the extra loss three forward. Counted in the interpreter, tests/unit/plugins/interpreted/traffic.py. All
+sums are made in fp32.
 
 Letters: B batch, L length, D width, H heads, E head width, K order, P parts.
 """

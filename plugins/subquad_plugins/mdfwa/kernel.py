@@ -1,6 +1,6 @@
 """MDFWA's fusion in Triton, element by element.
 
-Bytes per call, with N = B L D numbers of s bytes: forward 3 N s, backward 5 N s; with a gate 4 N s and 7 N s. Beside
+Bytes per call, with N = B L D numbers of s bytes: forward 3 N s, backward 4 N s; with a gate 4 N s and 7 N s. Beside
 them backward writes N / TOKENS sums of 4 bytes for the bias. Computed in fp32.
 
 Letters: B batch, L length, D width.

@@ -3,9 +3,12 @@
 torch's fused attention starts a program for each tile of queries. For R V those are few, and most of a GPU would wait.
 Here the side that a program runs along is split, and its parts are added afterwards; nothing of size Lq x Lk is kept.
 
-Bytes per call, numbers of s bytes: with few queries, forward reads K and V, backward reads both twice and writes both
-gradients; with few keys, forward reads Q and writes the output, backward reads Q, the output and twice its gradient,
-and writes Q's. Beside them parts of 4 bytes a number for the short side, `PROGRAMS` tiles at most. Sums in fp32.
+Loads per call, of N numbers of the long side (B H L E): the short side goes in T tiles of 32 rows, and the long side is
+read again for each. Few queries: forward 2 T N for K and V, backward (2 + 4 T) N, writing 2 N. Few keys: forward
+(1 + 2 T) N, writing N; backward (2 + 4 T) N, writing N, and torch reads output and gradient once more. At 64 rows
+that is 4 N, 10 N, 5 N and 10 N. What the L2 cache answers of it depends on the number of heads. Counted in the
+interpreter, tests/unit/plugins/interpreted/traffic.py. Beside them parts of 4 bytes a number for the short side,
+`PROGRAMS` tiles at most. Sums in fp32.
 
 Letters: B batch, H heads, Lq and Lk query and key length, E head width, Ev value width, P parts.
 Reference: CUR attention, Algorithm 2 (Flash-CUR). It gives no backward pass; this is that of softmax attention, with

@@ -1,8 +1,10 @@
 """What `fir.py` needs of a continued sequence, in Triton: it is read where it lies and never made longer.
 
-Bytes per call, with N = B L D numbers of s bytes each: `correlate_continued` reads x and writes y, 2 N s.
-`sums_continued` reads both sequences once for every 16 taps, 2 N s ceil(W / 16), and writes (P, D, W) partial sums of 4
-bytes, P at most 128. Neighbours and taps come from the caches. Sums are made in fp32.
+Per call, with N = B L D numbers of s bytes each: `correlate_continued` loads x once for each of W taps, W N s, and
+writes N s. `sums_continued` loads x 16 times and y once for every 16 taps, 17 N s ceil(W / 16), and writes (P, D, W)
+partial sums of 4 bytes, P at most 128. Counted in the interpreter, tests/unit/plugins/interpreted/traffic.py. A token
+is loaded again by its neighbours: where the caches answer, memory moves 2 N s, and 2 N s ceil(W / 16). Sums are made in
+fp32.
 
 Letters: B batch, L length, D width, W taps.
 """

@@ -1,0 +1,111 @@
+"""What the kernels load and store, counted: the figures of their docstrings and of docs/how-to/kernels.md.
+
+A tolerance stands for what the formulas leave out: the short side of thin attention, sums, taps, coefficients.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from interpreted import Traffic, count_traffic, on_cpu
+
+from subquad_plugins.agf.core import _CORE, Given, core
+from subquad_plugins.fourier.chirp import _CHIRP
+from subquad_plugins.mdfwa.fusion import _FUSION
+from subquad_plugins.numerics import landmark_kernel
+from subquad_plugins.numerics.jacobi import basis_steps, in_y
+from subquad_plugins.sfpc.fir import _FIR
+
+STEPS = in_y(basis_steps("jacobi", 3, 1.5, -0.5), "unit")
+BYTES = 4
+"""Of a float32 number."""
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    for operation in (_CORE, _FIR, _FUSION, _CHIRP):
+        on_cpu(monkeypatch, operation)
+    return count_traffic(monkeypatch)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def assert_counted(counted: tuple[int, int], expected: tuple[float, float], unit: int) -> None:
+    """Loads and stores in units of so many numbers: as expected or up to 7 % more."""
+    found = [count / (BYTES * unit) for count in counted]
+    assert all(want <= have <= 1.07 * want for have, want in zip(found, expected, strict=True)), (found, expected)
+
+
+@pytest.mark.parametrize("few", [32, 96])
+def test_thin_attention_reads_the_long_side_for_every_32_rows(
+    monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int
+) -> None:
+    """In one part, as where samples and heads fill the GPU. `few` rows are not counted: L is long."""
+    monkeypatch.setattr(landmark_kernel, "PROGRAMS", 1)
+    length = 2048
+    width = 32
+    times = few // 32
+    unit = length * width
+    short = few * width / unit
+    q, k, v = drawn(1, 1, few, width), drawn(1, 1, length, width), drawn(1, 1, length, width)
+    for queries, keys, values in ((q, k, v), (k, q, q)):
+        traffic.taken()
+        out = landmark_kernel.ThinAttention.apply(queries, keys, values, None, 1.0)
+        forward = traffic.taken()
+        out.sum().backward()
+        reads = 2 * times if queries is q else 1 + 2 * times
+        assert_counted(forward, (reads, short if queries is q else 1), unit)
+        written = 2 + short if queries is q else 1 + 2 * short
+        assert_counted(traffic.taken(), (2 + 4 * times, written), unit)
+
+
+@pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize("grams", [False, True])
+def test_agf_reads_its_state_for_every_16_tokens(traffic: Traffic, width: int, grams: bool) -> None:
+    length = 512
+    unit = length * 2 * width
+    tensors = [drawn(1, length, 2 * width) for _ in range(4)]
+    traffic.taken()
+    outputs = core(Given(*tensors, drawn(4), STEPS, None, 2, grams=grams))
+    partial = 32 * width / length  # 32 parts of E x E
+    forward = (4 + grams + width / 16, 1 + partial * (1 + 2 * grams + 2 / width))
+    assert_counted(traffic.taken(), forward, unit)
+    sum(out.sum() for out in outputs if out is not None).backward()
+    backward = (5 + width / 8 + grams * width / 8, 4 + partial)
+    assert_counted(traffic.taken(), backward, unit)
+
+
+@pytest.mark.parametrize("taps", [9, 17])
+def test_sfpc_loads_a_token_for_every_tap(traffic: Traffic, taps: int) -> None:
+    x, coefficients = drawn(1, 512, 64), drawn(64, taps)
+    traffic.taken()
+    out = _FIR(x, coefficients, "shift", None, False)
+    assert_counted(traffic.taken(), (taps * 33 / 32, 1), x.numel())
+    out.sum().backward()
+    blocks = -(-taps // 16)
+    partial = 32 * taps / 512
+    assert_counted(traffic.taken(), (taps * 33 / 32 + 17 * blocks, 1 + partial), x.numel())
+
+
+@pytest.mark.parametrize(("gated", "backward"), [(False, (3, 1)), (True, (4, 3))])
+def test_fusion_reads_and_writes_each_number_once(traffic: Traffic, gated: bool, backward: tuple[int, int]) -> None:
+    branches = [drawn(2, 64, 64) for _ in range(3)]
+    if not gated:
+        branches[2] = None
+    traffic.taken()
+    out = _FUSION(*branches, drawn(64))
+    assert_counted(traffic.taken(), (2 + gated, 1), out.numel())
+    out.sum().backward()
+    assert_counted(traffic.taken(), backward, out.numel())
+
+
+def test_the_chirp_reads_and_writes_each_number_once(traffic: Traffic) -> None:
+    """A real sequence into an FFT of twice its length, and the real part out of it."""
+    x = drawn(2, 64, 64).detach()
+    wave = torch.ones(128, dtype=torch.complex64)
+    spectrum = _CHIRP(x, wave[:64], 128, False)
+    assert_counted(traffic.taken(), (1 + 2 / 32, 4), x.numel())
+    _CHIRP(spectrum, wave[:64], 64, True)
+    assert_counted(traffic.taken(), (2 + 2 / 32, 1), x.numel())
