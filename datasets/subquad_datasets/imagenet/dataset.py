@@ -113,6 +113,11 @@ class ImageNet(Dataset):
         split = replace(self._part(Shards([path])), strict=True)
         return split if labelled else replace(split, labels=np.full(len(split), NO_LABEL))
 
+    def files_read(self) -> tuple[str, ...]:
+        names = Path(self.config.path) / CLASSES
+        told = f"{len(self._known)} names" if names.exists() else "not there, so classes are called by their numbers"
+        return (f"{CLASSES}: {told}",)
+
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self._train, split)

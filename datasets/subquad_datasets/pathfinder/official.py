@@ -91,6 +91,8 @@ def metadata_files(folder: Path) -> list[Path]:
     found = [path for path in (folder / "metadata").glob("*.npy") if path.stem.isascii() and path.stem.isdigit()]
     if not found:
         raise DataError(f"{folder / 'metadata'}: no metadata files <number>.npy")
+    if wrong := [path for path in found if not path.is_file()]:
+        raise DataError(f"{wrong[0]}: is no file, or a link that leads nowhere; a metadata file is needed")
     return sorted(found, key=lambda path: int(path.stem))
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 from subquad.errors import DataError
 from subquad.suggest import did_you_mean
 from subquad_datasets.shards.index import IMAGES
+from subquad_datasets.text.lines import check_start, check_utf8, fault
 
 _ENDINGS = tuple(f".{one}" for one in IMAGES)
 
@@ -76,12 +77,15 @@ def read_classes(path: Path) -> list[str]:
     """The class names of a file, one a line.
 
     Raises:
-        DataError: it holds none, or one twice.
+        DataError: it is not UTF-8, holds none, or one twice.
         OSError: it cannot be read.
     """
-    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    data = path.read_bytes()
+    check_start(path, data)
+    check_utf8(path, data)
+    names = [line.strip() for line in data.decode().splitlines() if line.strip()]
     if not names:
-        raise DataError(f"{path}: holds no class")
+        raise fault(path, 1, "holds no class")
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise DataError(f"{path}: class {name} is there {times} times")

@@ -81,7 +81,8 @@ class Columns:
         """
         if name not in self.names:
             known = f"it has {', '.join(self.names[:20])}{did_you_mean(name, self.names)}"
-            raise DataError(f"dataset.params.{key}: {self.path} has no column {name!r}; {known}")
+            place = f"{self.path}:1" if self.is_text else self.path
+            raise DataError(f"dataset.params.{key}: {place}: no column {name!r}; {known}")
 
     def words(self, name: str) -> np.ndarray:
         """(R,) texts without blanks around them.

@@ -248,7 +248,7 @@ REFUSED = [
     ("id,a,label\np,1,x\np,2,y\n", {}, r"walks\.csv:3: column 'label' is y, but x before in its series"),
     ("id,a,label\np,1,x\np,2,x\n", {"time": "a"}, r"no column is left for channels"),
     ("id,a,t,label\np,1,1,x\np,1,1,x\n", {"time": "t"}, r"walks\.csv:3: t 1 is there twice in a series"),
-    ("id,a,lable\np,1,x\n", {}, r"dataset.params.labels: .* has no column 'label'; .*did you mean 'lable'\?"),
+    ("id,a,lable\np,1,x\n", {}, r"dataset.params.labels: .*walks\.csv:1: no column 'label'; .*did you mean 'lable'\?"),
     (
         "id,a,label,s\np,1,x,train\nq,2,x,tset\n",
         {"split": "s", "test_fraction": None},
@@ -280,7 +280,7 @@ REFUSED += [
     ("id,a,label\n1,1,x\n01,2,x\n", {}, r"walks\.csv:3: column 'id': '01' and '1' look alike"),
     ('id,a,label\np,"1,000",x\n', {}, r"walks\.csv:2: column 'a': '1,000' is not a number"),
     ("id,a,label\np,1,5,x\n", {}, r"walks\.csv:2: 4 values, the header has 3 columns"),
-    ("id;a;label\np;1;x\n", {}, r"has no column 'id'; it has id;a;label"),
+    ("id;a;label\np;1;x\n", {}, r"walks\.csv:1: no column 'id'; it has id;a;label"),
     ('id,a,label\np,1,"x\nq,2,y\nr,3,y\n', {}, r"walks\.csv:2: not CSV, from this row on: unexpected end"),
     ('id,a,label\np,1,x\np,2,"x\nq,2,y"\n', {}, r"walks\.csv:3: column 'label': .* has a line end or NUL in it"),
     ('id,a,label\np,1,"x"\n"q\nr",2,y\n', {}, r"walks\.csv:3: column 'id': .* has a line end"),
