@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tarfile
 from collections import Counter
@@ -14,6 +13,7 @@ from subquad.errors import DataError
 from subquad.suggest import did_you_mean
 from subquad_datasets.shards.index import IMAGES
 from subquad_datasets.text.lines import check_start, check_utf8, fault
+from subquad_datasets.text.source import list_files, list_folders
 
 _ENDINGS = tuple(f".{one}" for one in IMAGES)
 
@@ -83,13 +83,16 @@ def read_classes(path: Path) -> list[str]:
     data = path.read_bytes()
     check_start(path, data)
     check_utf8(path, data)
-    names = [line.strip() for line in data.decode().splitlines() if line.strip()]
-    if not names:
+    lines = dict[str, int]()
+    for number, line in enumerate(data.decode().splitlines(), 1):
+        name = line.strip()
+        if name in lines:
+            raise fault(path, number, f"class {name} is on line {lines[name]} already")
+        if name:
+            lines[name] = number
+    if not lines:
         raise fault(path, 1, "holds no class")
-    name, times = Counter(names).most_common(1)[0]
-    if times > 1:
-        raise DataError(f"{path}: class {name} is there {times} times")
-    return names
+    return list(lines)
 
 
 def chosen_classes(path: Path, known: Sequence[str]) -> list[str]:
@@ -107,13 +110,9 @@ def chosen_classes(path: Path, known: Sequence[str]) -> list[str]:
 
 
 def _folder(source: Path) -> Iterator[Picture]:
-    with os.scandir(source) as entries:
-        kinds = sorted(entry.name for entry in entries if entry.is_dir())
-    for kind in kinds:
-        with os.scandir(source / kind) as entries:
-            for entry in entries:
-                if entry.name.lower().endswith(_ENDINGS) and entry.is_file():
-                    yield Picture(_key(entry.name, f"{kind}/"), kind, entry.path, 0, entry.stat().st_size)
+    for kind in list_folders(source):
+        for path in list_files(source / kind, *_ENDINGS):
+            yield Picture(_key(path.name, f"{kind}/"), kind, str(path), 0, path.stat().st_size)
 
 
 def _archive(source: Path, labels: Path | None) -> Iterator[Picture]:

@@ -140,8 +140,9 @@ def _folders(split: Path) -> list[str]:
 
 
 def _packed(root: Path, split: str) -> list[tuple[str, Path]]:
-    matches = ((_PACKED.fullmatch(child.name), child) for child in root.iterdir() if child.is_file())
-    found = sorted((match["label"], child) for match, child in matches if match and match["split"] == split)
+    matches = ((_PACKED.fullmatch(child.name), child) for child in root.iterdir())
+    named = [(match["label"], child) for match, child in matches if match and match["split"] == split]
+    found = sorted((label, child) for label, child in named if is_file(child))
     names = [name for name, _ in found if name != UNLABELLED]
     if len(set(names)) < len(names):
         raise DataError(f"{root}: class {names[0]} of {split} is there twice, plain and compressed")

@@ -206,3 +206,12 @@ def test_without_pillow_only_reading_is_refused(release, pathfinder, monkeypatch
     with pytest.raises(DataError, match=r"needs Pillow: pip install 'subquad\[vision\]'; generated images do not"):
         pathfinder(path=root).prepare()
     pathfinder().prepare()
+
+
+def test_a_metadata_file_that_is_none_is_refused(release, pathfinder):
+    root = release("text")
+    path = next((root).rglob("metadata/1.npy"))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(DataError, match=r"metadata/1\.npy: is no file, or a link that leads nowhere"):
+        pathfinder(path=root).prepare()

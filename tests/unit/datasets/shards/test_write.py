@@ -219,11 +219,16 @@ def test_two_pictures_of_one_key_are_refused(pictures):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("", "holds no class"), ("n00\nn01\nn00\n", "class n00 is there 2 times")]
+    ("text", "reason"),
+    [
+        ("", "1: holds no class"),
+        ("n00\nn01\nn00\n", "3: class n00 is on line 1 already"),
+        ("n00\nn\0\n", "2: NUL byte at column 2; the file is binary or damaged"),
+    ],
 )
 def test_a_class_list_is_refused(tmp_path, text, reason):
     (tmp_path / "list").write_text(text)
-    with pytest.raises(DataError, match=rf"^{tmp_path}/list: {reason}$"):
+    with pytest.raises(DataError, match=rf"^{tmp_path}/list:{reason}$"):
         chosen_classes(tmp_path / "list", ["n00", "n01"])
 
 
@@ -255,3 +260,11 @@ def test_shards_in_an_object_store_are_indexed_there(pictures, tmp_path, bucket,
         assert bucket.read(path.name) == path.read_bytes()
     assert main(["data", "index", f"{bucket.storage}/train-{{2..3}}.tar", "--jobs", "1"]) == 2
     assert "train-2.tar: there is no such file, or it may not be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["n00/gone.JPEG", "gone"])
+def test_a_link_that_leads_nowhere_is_not_left_out_of_shards(tmp_path, place):
+    picture_folder(tmp_path / "pictures", classes=2, each=2)
+    (tmp_path / "pictures" / place).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=rf"{place}: is a link that leads nowhere"):
+        find_pictures(tmp_path / "pictures")

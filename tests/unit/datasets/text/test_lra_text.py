@@ -347,3 +347,28 @@ def test_the_commonest_class_as_an_oracle(make: Make, tmp_path: Path):
     write_folders(tmp_path / "data", "test", {"neg": ["f"], "pos": ["g", "h", "i"]})
     dataset = make()
     assert dataset.reference_scores(dataset.split("test", KEY)) == {"majority": 0.75}
+
+
+@pytest.mark.parametrize("place", ["train_odd.jsonl", "test_neg.jsonl.gz"])
+def test_a_packed_class_that_is_a_link_to_nowhere_is_refused(tmp_path: Path, place: str):
+    for split in ("train", "test"):
+        write_packed(tmp_path, split)
+    (tmp_path / place).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=rf"{place}: is a link that leads nowhere"):
+        Text(Config(path=str(tmp_path)), tmp_path / "root").prepare()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xef\xbb\xbfgood", r"0_7\.txt:1: starts with a byte order mark"),
+        (b"good\nve\0ry", r"0_7\.txt:2: NUL byte at column 3; the file is binary or damaged"),
+        (b"good\nv\xe9ry", r"0_7\.txt:2: byte 0xe9 at column 2 is not UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_named(tmp_path: Path, content: bytes, message: str):
+    for split in ("train", "test"):
+        write_folders(tmp_path, split)
+    (tmp_path / "train/pos/0_7.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Text(Config(path=str(tmp_path)), tmp_path / "root").prepare()
