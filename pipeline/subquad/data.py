@@ -410,7 +410,7 @@ class Dataset(ABC):
         """
         return ()
 
-    def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float]]:
+    def reference_scores(self, split: Split) -> Mapping[str, float | Mapping[str, float | str]]:
         """Scores of guesses that need no trained model, such as always naming the commonest class.
 
         They are learned on TRAIN alone and scored on `split`: what a trained model has to beat. The engine asks once,
@@ -422,7 +422,8 @@ class Dataset(ABC):
 
         Returns:
             by name the accuracy in [0, 1], such as {"majority": 0.17}, or other metrics of the test split, such as
-            {"lead-3": {"rougeL": 0.21}}; empty where there are none.
+            {"lead-3": {"rougeL": 0.21}}; empty where there are none. Beside metrics a guess may have a `note`, a text:
+            what a reader must know of it.
         """
         return {}
 

@@ -47,7 +47,16 @@ def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_p
     whole, cut = ticket(*settings), ticket(*settings, "train.micro_batch=3", "train.eval_batch_size=2")
     for run in (whole, cut):
         assert run_here(run) == "finished"
-    metrics = read_result(whole.folder)["test"]["metrics"]
+    result = read_result(whole.folder)
+    first = (tmp_path / "data" / "test.jsonl").read_text().splitlines()[:3]
+    summaries = ["\n".join(json.loads(line)["abstract_text"]) for line in first]
+    assert [example["target"] for example in result["examples"]] == summaries
+    assert all(example["answer"].startswith("we saw") for example in result["examples"])
+    assert set(result["reference_scores"]["scores"]["rougeL"]) == {"lead-3", "constant text"}
+    assert any("reference score constant text: 'we saw" in note for note in result["notes"])
+    metrics = result["test"]["metrics"]
+    assert 0.0 < metrics["distinct1"] <= metrics["distinct2"] <= 1.0
+    assert metrics["repetition"] == 0.0
     assert 0.3 < metrics["rougeL_low"] < metrics["rougeL"] < metrics["rougeL_high"] < 1.0
     root, sharded = tmp_path / "two", ["resources.workers=2", "resources.strategy=fsdp2"]
     cli(["train", str(small), "--local", "--root", str(root), *settings, *sharded], tmp_path)
@@ -56,7 +65,8 @@ def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_p
     kept = [load_file(folder / PREDICTIONS) for folder in folders]
     for metrics, arrays in zip(results[1:], kept[1:], strict=True):
         assert metrics == pytest.approx(results[0], abs=1e-9)
-        for name in ("rouge1", "rouge2", "rougeL", "rougeL_low", "rougeL_high"):
+        shown = ("distinct1", "distinct2", "repetition", "length_ratio")
+        for name in ("rouge1", "rouge2", "rougeL", "rougeL_low", "rougeL_high", *shown):
             assert metrics[name] == results[0][name]
         assert all(np.allclose(arrays[name], rows) for name, rows in kept[0].items())
     assert results[0]["rougeL"] == pytest.approx(kept[0]["rougeL"].mean(), abs=1e-12)

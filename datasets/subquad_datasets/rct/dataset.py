@@ -71,7 +71,7 @@ class PubmedRct(ArticleDataset):
         )
 
     def reference_scores(self, split: Split) -> dict[str, Any]:
-        """`majority` for sentences, always the commonest section; `lead-3` for conclusions."""
+        """`majority` for sentences, always the commonest section; `lead-3` and `constant text` for conclusions."""
         return majority(self.load("trainval"), split) if self._classes else super().reference_scores(split)
 
     @property

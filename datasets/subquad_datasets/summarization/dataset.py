@@ -14,7 +14,7 @@ from subquad_datasets.lm.source import PART_NAMES, TextPart, find_parts
 from subquad_datasets.packed import PackedColumn
 from subquad_datasets.prepared import read_manifest
 from subquad_datasets.summarization import Config, SourceTargetConfig
-from subquad_datasets.summarization.lead import lead_3
+from subquad_datasets.summarization.guesses import guesses
 from subquad_datasets.summarization.source import ArticleFile, Articles, GeneratedArticles
 from subquad_datasets.summarization.split import ArticleSplit, article_spec, pack_articles
 from subquad_datasets.tokenized import TokenizedDataset
@@ -87,9 +87,9 @@ class ArticleDataset(TokenizedDataset[Articles]):
         )
 
     def reference_scores(self, split: Split) -> dict[str, Any]:
-        """`lead-3`: the article's first three sentences."""
+        """`lead-3`, the article's first three sentences, and `constant text`, the same for every article."""
         assert isinstance(split, ArticleSplit)
-        return lead_3(split, self.tokenizer.text, self.root)
+        return guesses(split, self.load("train"), self.tokenizer.text, self.root)
 
     def _apart(self, name: str, articles: Articles, called: str = "") -> Any:
         folder = self.prepared(name, articles)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from safetensors.numpy import save
 
 from subquad.cost import Cost
@@ -29,6 +30,9 @@ from subquad.nn import Decoder
 from subquad.runs import OPENINGS, PREDICTIONS, append_line, parse_object, touching, write_result
 
 _FORMAT = 1
+_EXAMPLE = 2000
+"""Characters of an example that are kept."""
+
 _LARGEST = float(np.finfo(np.float64).max)
 _LABELS = {
     "honest": "checkpoint chosen on a validation part of TRAIN; test opened {times}",
@@ -99,19 +103,27 @@ def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, dict[st
     """What guesses that need no trained model score on an open split.
 
     Returns:
-        by metric and the guess's name, and what went wrong: that is a note, so the run keeps its result.
+        by metric and the guess's name; and notes: what guesses say of themselves, and what went wrong,
+        so that the run keeps its result.
     """
     scores, notes = dict[str, dict[str, float]](), list[str]()
     try:
         for name, given in dict(dataset.reference_scores(split)).items():
             for metric, value in (given if isinstance(given, Mapping) else {"accuracy": given}).items():
-                if _is_name(name) and _is_name(metric) and _is_score(metric, value):
+                if metric == "note" and isinstance(value, str):
+                    notes.append(f"reference score {name}: {value}")
+                elif _is_name(name) and _is_name(metric) and _is_score(metric, value):
                     scores.setdefault(metric, {})[name] = float(value)
                 else:
                     notes.append(f"reference score {name!r} left out: {value!r} is no {metric}")
     except Exception as error:  # a plugin's: the run has its result, which a row beside it must not cost
         scores, notes = {}, [f"no reference scores: {type(error).__name__}: {error}"]
-    return scores, [plain(" ".join(note.split()), 200) for note in notes]
+    return scores, list(map(_note, notes))
+
+
+def _note(said: str) -> str:
+    """What a plugin says, on one line of 200 characters at most."""
+    return plain(" ".join(said.split()), 200)
 
 
 def _is_name(name: Any) -> bool:
@@ -151,12 +163,18 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Calla
     openings = seal.openings()
     twice = openings > 1 and run.experiment.protocol != "paper"
     again = [f"the test split was opened {openings} times for this run, see {OPENINGS}"] if twice else []
+    answers = {name: torch.from_numpy(rows) for name, rows in arrays.items()} if first else {}
+    remarks = map(_note, parts.task.remarks(answers)) if answers else ()
+    examples = parts.task.examples(answers) if answers else ()
     return {
         "openings": openings,
         "protocol_label": _label_of(run, openings),
         "test": {"metrics": metrics, "samples": len(split), "checkpoint": chosen, "step": step},
         "reference_scores": {"samples": len(split), "scores": scores} if scores else None,
-        "notes": [*getattr(split, "notes", ()), *copies, *wrong, *again],
+        "examples": [
+            {"target": example.target[:_EXAMPLE], "answer": example.answer[:_EXAMPLE]} for example in examples
+        ],
+        "notes": [*getattr(split, "notes", ()), *copies, *remarks, *wrong, *again],
     }
 
 
@@ -170,7 +188,7 @@ def result_of(
     Raises:
         EvaluationStopped: on every rank, where one was asked to stop.
     """
-    spec, nothing = seal.dataset.describe(), {"test": None, "reference_scores": None, "notes": []}
+    spec, nothing = seal.dataset.describe(), {"test": None, "reference_scores": None, "examples": [], "notes": []}
     final = nothing if parts.run.is_trial else _conclude(parts, seal, progress, asked_to_stop)
     return {
         **_identity(parts.run),

@@ -14,7 +14,16 @@ from subquad.nn.mixer import (
     as_output,
     rotate,
 )
-from subquad.nn.model import Backbone, BackboneContext, Batch, Imported, ModelOutput, Task, gather_losses
+from subquad.nn.model import (
+    Backbone,
+    BackboneContext,
+    Batch,
+    Example,
+    Imported,
+    ModelOutput,
+    Task,
+    gather_losses,
+)
 
 __all__ = [
     "AttentionCore",
@@ -24,6 +33,7 @@ __all__ = [
     "Batch",
     "Cache",
     "Decoder",
+    "Example",
     "Imported",
     "MixerOutput",
     "ModelOutput",

@@ -6,7 +6,7 @@ Shape letters: B batch, C classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -123,6 +123,18 @@ class Backbone(nn.Module, ABC):
         )
 
 
+class Example(NamedTuple):
+    """An answer of a model in words.
+
+    Attributes:
+        target: what the data set gives.
+        answer: what the model gave.
+    """
+
+    target: str
+    answer: str
+
+
 class Task(ABC):
     """Loss and metrics. Built as `cls(config, spec)`.
 
@@ -176,6 +188,20 @@ class Task(ABC):
             ValueError: the arrays cannot be this task's.
         """
         return {}
+
+    def remarks(self, kept: Mapping[str, Tensor]) -> Sequence[str]:
+        """What a reader of the final scores must know, from the arrays of `per_sample`. Default: none.
+
+        Reports say it below their tables.
+        """
+        return ()
+
+    def examples(self, kept: Mapping[str, Tensor]) -> Sequence[Example]:
+        """A few answers of the final evaluation in words, always of the same samples. Default: none.
+
+        From the arrays of `per_sample`. Reports show them.
+        """
+        return ()
 
     def evaluate(self, model: Backbone, batch: Batch, *, final: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What a batch adds to an evaluation: `sums` and `per_sample`. Default: both of one forward pass.

@@ -13,7 +13,7 @@ from subquad.report.curves import CURVE_NOTE, Curve
 from subquad.report.published import Beside, published_beside, published_faults, source_title
 from subquad.report.ranks import RANK_METHOD, p_text, rank_cells
 from subquad.report.references import REFERENCE_MEANING, Reference
-from subquad.report.report import Report
+from subquad.report.report import ExampleTexts, Report
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
 from subquad.report.text import DASH, SPREAD_NOTE, Metric, Spread, duration
@@ -27,6 +27,12 @@ SCORE_NOTE = (
 NEVER = 99
 """Rank of columns that a terminal never shows: its lines say the same."""
 _REASONS = 3
+_EXAMPLE = 400
+_BRIEF = 160
+EXAMPLE_NOTE = (
+    "The first samples of the test split, each text from its beginning, by the first seed of each row. They are "
+    "what data set and model give, not this report's words."
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Table:
         numeric: columns that are aligned right.
         ranks: columns that a terminal may leave out, those of the highest rank first, until the rest fits.
         italic: lines that are shown apart.
+        prose: columns of running text.
     """
 
     columns: tuple[str, ...]
@@ -46,6 +53,7 @@ class Table:
     numeric: Collection[str]
     ranks: Mapping[str, int]
     italic: Collection[int]
+    prose: Collection[str] = ()
 
     @property
     def note(self) -> str:
@@ -58,11 +66,12 @@ class Table:
         numeric: Collection[str],
         ranks: Mapping[str, int] | None = None,
         italic: Collection[int] = (),
+        prose: Collection[str] = (),
     ) -> Table:
         """From cells by column, in the first row's order; columns that no row fills are left out."""
         columns = tuple(name for name in rows[0] if any(row.get(name, DASH) != DASH for row in rows)) if rows else ()
         lines = tuple(tuple(row.get(name, DASH) for name in columns) for row in rows)
-        return Table(columns, lines, numeric, ranks or {}, italic)
+        return Table(columns, lines, numeric, ranks or {}, italic, prose)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +130,7 @@ def document_of(report: Report) -> ReportDocument:
         title=f"Token mixers on {shown}",
         sections=tuple(_sections(report)),
         runs=report.runs,
-        records=(*values["rows"], *values["references"], *values["means"], *along),
+        records=(*values["rows"], *values["references"], *values["means"], *along, *values["examples"]),
         values=values,
     )
 
@@ -130,6 +139,8 @@ def _sections(report: Report) -> Iterator[Section]:
     yield _results(report)
     if charts := score_charts(report):
         yield Section(title="Test scores", notes=(SCORE_NOTE,), charts=tuple(charts), brief=())
+    if report.examples:
+        yield _examples(report.examples)
     if report.means:
         yield _means(report)
     if pairs := [rank_cells(ranking, one) for ranking in report.rankings for one in ranking.pairs]:
@@ -259,6 +270,33 @@ def _notes(report: Report) -> Iterator[str]:
     for (dataset, note), names in found.items():
         yield f"{dataset}: {note}" + ("" if len(names) == rows[dataset] else f" ({', '.join(dict.fromkeys(names))})")
     yield from (f"left out: {fault}" for fault in published_faults())
+
+
+def _examples(examples: Sequence[ExampleTexts]) -> Section:
+    """The first texts of each data set, the target before what the mixers wrote; on a terminal one."""
+    cells = list[dict[str, str]]()
+    italic = set[int]()
+    for example in examples:
+        about = {"data set": example.dataset, "sample": str(example.number)}
+        italic.add(len(cells))
+        cells.append({**about, "by": "target", "text": _shortened(example.target, _EXAMPLE)})
+        for name, answer in example.answers:
+            cells.append({**about, "by": name, "text": _shortened(answer, _EXAMPLE)})
+    shown = [cell for cell in cells if cell["sample"] == cells[0]["sample"]]
+    brief = [f"{cell['data set']}, {cell['by']}: {_shortened(cell['text'], _BRIEF)}" for cell in shown]
+    return Section(
+        title="Sample texts",
+        table=Table.of(cells, ("sample",), italic=italic, prose=("text",)),
+        notes=(EXAMPLE_NOTE,),
+        brief=("Sample texts:", *brief),
+    )
+
+
+def _shortened(text: str, limit: int) -> str:
+    """At most so many characters; `(nothing)` for a text without any."""
+    if not text.strip():
+        return "(nothing)"
+    return text if len(text) <= limit else f"{text[: limit - 2]} …"
 
 
 def _means(report: Report) -> Section:

@@ -22,6 +22,22 @@ from subquad.runs import STUDY
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExampleTexts:
+    """What the mixers wrote for one sample of a data set.
+
+    Attributes:
+        number: of the sample in the test split, from 1.
+        target: what the data set gives.
+        answers: a row's name, and what its first run gave.
+    """
+
+    dataset: str
+    number: int
+    target: str
+    answers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """A report.
 
@@ -33,6 +49,7 @@ class Report:
         rankings: of mixers over data sets.
         curves: settings that take several values with all others the same.
         headlines: a sentence for each data set and protocol, and one against its best reference score.
+        examples: answers in words.
         runs: every run, in the order read.
         baseline: label of the mixer that others are held against; "" where there is none.
         match: what a study among them made alike for all mixers; "" where nothing.
@@ -45,6 +62,7 @@ class Report:
     rankings: tuple[Ranking, ...]
     curves: tuple[Curve, ...]
     headlines: tuple[str, ...]
+    examples: tuple[ExampleTexts, ...]
     runs: tuple[ReportedRun, ...]
     baseline: str
     match: str = ""
@@ -83,10 +101,24 @@ def read_report(
         rankings=tuple(make_rankings(means, held)),
         curves=tuple(curves),
         headlines=tuple(_headlines(rows, comparisons, references, held)),
+        examples=tuple(_examples(rows)),
         runs=tuple(runs),
         baseline=held,
         match=_said(runs, "match"),
     )
+
+
+def _examples(rows: Sequence[TableRow]) -> Iterator[ExampleTexts]:
+    """By data set and sample; rows whose samples have other targets stand apart."""
+    found: dict[tuple[str, int, str], list[tuple[str, str]]] = {}
+    for row in rows:
+        for number, example in enumerate(row.first.examples, 1):
+            answers = found.setdefault((row.dataset, number, example.target), [])
+            answers.append((row.name, example.answer))
+    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    for dataset, number, target in sorted(found, key=lambda key: (datasets.index(key[0]), key[1])):
+        answers = tuple(found[dataset, number, target])
+        yield ExampleTexts(dataset=dataset, number=number, target=target, answers=answers)
 
 
 def _said(runs: Iterable[ReportedRun], key: str) -> str:
@@ -180,6 +212,7 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
     judged = [row for row in known if row.score is not None and row.mode == "max"]
     pairs = [(row, _best_of(row, references)) for row in judged]
     parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
+    parts += [_below(one, own) for one in references if (own := _not_above(one, pairs))]
     if parts and (missing := [row.name for row, found in pairs if found is None]):
         parts.append(f"no reference score recorded beside {', '.join(missing)}")
     if parts and judged[0].protocol == "paper":
@@ -187,18 +220,40 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
     return "; ".join(parts)
 
 
+def _not_above(reference: Reference, pairs: Sequence[tuple[TableRow, Reference | None]]) -> list[TableRow]:
+    """Rows that are not shown to be above a reference of their own, which is not their best one."""
+    others = [row for row, best in pairs if best and best is not reference and _own(row, [reference])]
+    return [row for row in others if _judge(row, reference) == "not above"]
+
+
+def _below(reference: Reference, rows: Sequence[TableRow]) -> str:
+    return f"nor above {_named(reference)}: {', '.join(row.name for row in rows)}"
+
+
 def _best_of(row: TableRow, references: Sequence[Reference]) -> Reference | None:
     """The reference with the highest upper end among those of the row's own runs."""
-    own = {run.folder for run in row.counted}
-    found = [one for one in references if one.metric == row.metric and own & {run.folder for run in one.runs}]
-    return max((one for one in found if one.interval), key=lambda one: one.reach[1], default=None)
+    return max(_own(row, references), key=lambda one: one.reach[1], default=None)
+
+
+def _own(row: TableRow, references: Sequence[Reference]) -> list[Reference]:
+    """Those with an interval that the row's own runs recorded."""
+    folders = {run.folder for run in row.counted}
+    return [
+        reference
+        for reference in references
+        if reference.metric == row.metric and reference.interval and folders & {run.folder for run in reference.runs}
+    ]
+
+
+def _named(reference: Reference) -> str:
+    """`root operator 36.4 % [34.3, 38.5]`."""
+    metric = Metric(reference.metric)
+    share = f"{metric.points(reference.value)}{' %' if metric.is_percent else ''}"
+    return f"{reference.words} {share} {metric.interval(*reference.reach)}"
 
 
 def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
-    metric = Metric(reference.metric)
-    share = f"{metric.points(reference.value)}{' %' if metric.is_percent else ''}"
-    ends = metric.interval(*reference.reach)
-    what, parts = f"the best reference score ({reference.words} {share} {ends})", list[str]()
+    what, parts = f"the best reference score ({_named(reference)})", list[str]()
     for verdict, start, end in (
         ("above", "above", ""),
         ("not above", "not shown to be above", " (scores up to it need no trained model)"),

@@ -41,6 +41,7 @@ _CALLED = ("axes", "protocol_label", "metric", "mode", "tested")
 """What identity.json says of a run beside its names."""
 
 _Text = Annotated[str, AfterValidator(printable)]
+_Prose = Annotated[str, AfterValidator(lambda text: printable(" ".join(text.split())))]
 
 
 class FilePart(BaseModel):
@@ -97,6 +98,13 @@ class _ReferenceScores(FilePart):
         if any(not 0 <= value <= 1 for value in scores.get("accuracy", {}).values()):
             raise ValueError("an accuracy must be a number from 0 to 1")
         return scores
+
+
+class ReportedExample(FilePart):
+    """A model's answer in words, and what the data set gives."""
+
+    target: _Prose
+    answer: _Prose
 
 
 class _Git(FilePart):
@@ -179,6 +187,7 @@ class ReportedRun(FilePart):
     test: _Test | None = None
     reference_scores: _ReferenceScores | None = None
     openings: int = 1
+    examples: tuple[ReportedExample, ...] = ()
     attempts: int | None = None
     skipped_steps: int | None = None
     workers: int | None = None

@@ -15,9 +15,15 @@ _POINTS = frozenset({"rouge1", "rouge2", "rougeL", "rougeLsum"})
 """Fractions that papers print times 100, without a unit."""
 _WORDS = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "mean_average_precision": "mAP", "exact_match": "exact match"}
 _WORDS |= {"top5_accuracy": "top-5 accuracy"}
+_WORDS |= {"distinct1": "distinct-1", "distinct2": "distinct-2", "length_ratio": "length ratio"}
 _WORDS |= {"bits_per_byte": "bits per byte", "mae": "MAE", "rmse": "RMSE", "r2": "R²"}
 _WORDS |= {name: f"ROUGE-{name.removeprefix('rouge')}" for name in _POINTS}
-_FORMS = {"perplexity": ".2f", "bits_per_byte": ".3f"} | dict.fromkeys(_PERCENT | _POINTS, ".2f")
+_SHARES = ("distinct1", "distinct2", "repetition", "length_ratio")
+_FORMS = (
+    {"perplexity": ".2f", "bits_per_byte": ".3f"}
+    | dict.fromkeys(_SHARES, ".3f")
+    | dict.fromkeys(_PERCENT | _POINTS, ".2f")
+)
 
 DASH = "–"
 SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"

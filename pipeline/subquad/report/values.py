@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from subquad.report.curves import Curve
 from subquad.report.published import Beside, published_beside
 from subquad.report.ranks import Ranking
 from subquad.report.references import Reference
-from subquad.report.report import Report
+from subquad.report.report import ExampleTexts, Report
 from subquad.report.rows import TableRow
 from subquad.report.stats import Chance
 from subquad.report.text import Spread
@@ -45,6 +45,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "rows": [{**_row(row), "published": _beside(report.published(row))} for row in report.rows],
         "references": [_reference(one) for one in report.references],
         "means": means,
+        "examples": list(_examples(report.examples)),
         "rankings": [_ranking_values(one) for one in report.rankings],
         "curves": [_curve(one) for one in report.curves],
         "comparisons": [_comparison(one) for one in report.comparisons],
@@ -80,6 +81,20 @@ def _reference(one: Reference) -> dict[str, Any]:
         **_picked(one, ("dataset", "protocol", "metric", "samples")),
         "runs": [{"name": run.name} for run in one.runs],
     }
+
+
+def _examples(examples: Iterable[ExampleTexts]) -> Iterator[dict[str, Any]]:
+    """A record for each text."""
+    for example in examples:
+        for name, answer in example.answers:
+            yield {
+                "kind": "example",
+                "dataset": example.dataset,
+                "mixer": name,
+                "sample": example.number,
+                "target": example.target,
+                "answer": answer,
+            }
 
 
 def _ranking_values(one: Ranking) -> dict[str, Any]:

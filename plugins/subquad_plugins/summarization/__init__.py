@@ -18,10 +18,18 @@ class Config(TokenConfig):
 PLUGIN = TaskPlugin(
     config=Config,
     build="subquad_plugins.summarization.task:Summarization",
-    summary="teacher forcing; beam search and ROUGE with bootstrap intervals on the test split",
+    summary="teacher forcing; beam search, ROUGE with intervals, diversity and repetition on the test split",
     paper="Lin 2004, ROUGE: a package for automatic evaluation of summaries; Koehn 2004 (intervals)",
     targets=("sequence",),
     metric="loss",
     mode="min",
-    tested={"rougeL": "max", "rouge1": "max", "rouge2": "max"},
+    tested={
+        "rougeL": "max",
+        "rouge1": "max",
+        "rouge2": "max",
+        "distinct1": "max",
+        "distinct2": "max",
+        "repetition": "min",
+        "length_ratio": "max",
+    },
 )

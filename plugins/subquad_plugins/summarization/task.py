@@ -13,11 +13,22 @@ from torch import Tensor
 
 from subquad.data import DataSpec
 from subquad.errors import ConfigError, DataError
-from subquad.nn import Backbone, Batch
+from subquad.nn import Backbone, Batch, Example
 from subquad_plugins.language_modeling.search import beam_search
 from subquad_plugins.language_modeling.task import TokenTask, writing
 from subquad_plugins.summarization import Config
+from subquad_plugins.summarization.diversity import (
+    Words,
+    degenerate,
+    distinct,
+    length_ratio,
+    repetition,
+    words_of,
+)
 from subquad_plugins.summarization.rouge import ROUGE, mean_intervals, rouge
+
+_EXAMPLES = 3
+"""Documents whose texts a report shows: the first ones of the split."""
 
 
 class Summarization(TokenTask):
@@ -46,26 +57,63 @@ class Summarization(TokenTask):
             raise ConfigError("task summarization needs rouge-score: pip install 'subquad[text]'")
 
     def evaluate(self, model: Backbone, batch: Batch, *, final: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """At the end the arrays over documents also have `rouge1`, `rouge2` and `rougeL`, F1 as float64 in [0, 1]."""
+        """At the end the arrays over documents also have ROUGE and the texts it is taken of.
+
+        `rouge1`, `rouge2` and `rougeL`, F1 as float64 in [0, 1]; `text` (B, T) and `reference` (B, R),
+        token ids.
+        """
         sums, rows = super().evaluate(model, batch, final=final)
         if final:
-            answers, references = self._texts(self.decode(model, batch)["text"]), self._texts(batch["reference"])
-            rows |= dict(zip(ROUGE, torch.from_numpy(rouge(answers, references)).unbind(1), strict=True))
+            texts = {"text": self.decode(model, batch)["text"], "reference": batch["reference"]}
+            scores = rouge(*(self._texts(ids) for ids in texts.values()))
+            rows |= dict(zip(ROUGE, torch.from_numpy(scores).unbind(1), strict=True))
+            rows |= {name: ids.to(self._kept_as) for name, ids in texts.items()}
         return sums, rows
 
     def rescore(self, kept: Mapping[str, Tensor]) -> dict[str, float]:
-        """Also the mean of each ROUGE and, as `rougeL_low` and `rougeL_high`, its 95 % bootstrap interval."""
-        found, scores = super().rescore(kept), torch.stack([kept[name] for name in ROUGE], 1).numpy()
+        """Also the mean of each ROUGE, its interval, and how much the texts differ and repeat.
+
+        `rougeL_low` and `rougeL_high` are the ends of the 95 % bootstrap interval of `rougeL`.
+        """
+        found = super().rescore(kept)
+        scores = torch.stack([kept[name] for name in ROUGE], 1).numpy()
         if not ((scores >= 0) & (scores <= 1)).all():
             raise ValueError("ROUGE must lie in [0, 1]")
         low, high = mean_intervals(scores)
-        for name, *values in zip(ROUGE, scores.mean(0), low, high, strict=True):
-            found |= {f"{name}{end}": float(one) for end, one in zip(("", "_low", "_high"), values, strict=True)}
-        return found
+        for place, name in enumerate(ROUGE):
+            found[name] = float(scores[:, place].mean())
+            found[f"{name}_low"] = float(low[place])
+            found[f"{name}_high"] = float(high[place])
+        texts, targets = self._words(kept)
+        return found | {
+            "distinct1": distinct(texts, 1),
+            "distinct2": distinct(texts, 2),
+            "repetition": repetition(texts),
+            "length_ratio": length_ratio(texts, targets),
+        }
+
+    def remarks(self, kept: Mapping[str, Tensor]) -> list[str]:
+        """That texts are degenerate, and why."""
+        reasons = degenerate(*self._words(kept))
+        return [f"texts are degenerate: {'; '.join(reasons)}"] if reasons else []
+
+    def examples(self, kept: Mapping[str, Tensor]) -> list[Example]:
+        """The first documents' summaries."""
+        texts, targets = (self._texts(kept[name][:_EXAMPLES]) for name in ("text", "reference"))
+        return [Example(target, text) for target, text in zip(targets, texts, strict=True)]
 
     def decode(self, model: Backbone, batch: Batch) -> dict[str, Tensor]:
         """`text`: the summary of each document, (B, T), 0 after the end."""
         return {"text": beam_search(writing(model), batch, self.rules, **self._beams).text}
+
+    @property
+    def _kept_as(self) -> torch.dtype:
+        """The type of token ids in files."""
+        return torch.int16 if self.spec.vocab_size <= torch.iinfo(torch.int16).max else torch.int32
+
+    def _words(self, kept: Mapping[str, Tensor]) -> tuple[list[Words], list[Words]]:
+        """Of the texts and of their targets."""
+        return words_of(self._texts(kept["text"])), words_of(self._texts(kept["reference"]))
 
     def _texts(self, ids: Tensor) -> list[str]:
         return [self._text(row) for row in ids.tolist()]

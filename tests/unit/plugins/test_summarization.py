@@ -13,6 +13,7 @@ from subquad.data import NO_LABEL, Array, DataSpec
 from subquad.errors import ConfigError, DataError
 from subquad.nn import ModelOutput, TokenScores
 from subquad_plugins.summarization import PLUGIN, Config
+from subquad_plugins.summarization.diversity import distinct, length_ratio, repetition, words_of
 from subquad_plugins.summarization.rouge import ROUGE, mean_intervals, rouge
 from subquad_plugins.summarization.task import Summarization
 
@@ -72,6 +73,12 @@ def test_only_the_final_evaluation_writes(scored):
     assert {name: rows[name].tolist() for name in ROUGE} == {name: [0.2, 0.1] for name in ROUGE}
     assert all(len(one) == 2 for one in rows.values())
     assert rows["rougeL"].dtype == torch.float64
+    assert rows["text"].tolist() == [[1, 2, END, 0], [3, 3, 3, 3]]
+    assert torch.equal(rows["reference"], batch["reference"].short())
+    assert task.examples(rows) == [
+        ("patients treated placebo", "patients treated"),
+        ("improved placebo patients placebo patients treated", "improved improved improved improved"),
+    ]
 
 
 def test_the_summaries_are_those_of_the_search():
@@ -86,6 +93,7 @@ def test_rescoring_gives_means_and_intervals_and_does_not_depend_on_ranks(scored
     task, rng = Summarization(Config(), spec()), np.random.default_rng(0)
     counts = {name: torch.full((40,), 3) for name in ("tokens", "hits")}
     kept = {name: torch.from_numpy(rng.random(40)) for name in ("loss", *ROUGE)} | counts
+    kept |= {name: torch.tensor([[1, 2, 3, 4]] * 40) for name in ("text", "reference")}
     found = task.rescore(kept)
     assert found == task.rescore({name: rows.clone() for name, rows in kept.items()})
     for name in ROUGE:
@@ -94,6 +102,55 @@ def test_rescoring_gives_means_and_intervals_and_does_not_depend_on_ranks(scored
     assert found["loss"] == pytest.approx(float(kept["loss"].sum()) / 120)
     with pytest.raises(ValueError, match=r"ROUGE must lie in \[0, 1\]"):
         task.rescore(kept | {"rouge1": torch.full((40,), 1.5, dtype=torch.float64)})
+
+
+def kept_of(texts: list[list[int]], references: list[list[int]]) -> dict[str, torch.Tensor]:
+    """What an evaluation of these token ids keeps, as far as texts are concerned."""
+    return {"text": torch.tensor(texts), "reference": torch.tensor(references)}
+
+
+TARGETS = [[1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3]]
+
+
+REPEATED, SAME = "more than 50 % of a text's 4-grams", "more than 50 % of them are the same text"
+FEW, SHORT, LONG = "distinct-2 is below 25 %", "less than a fifth as long", "five times as long"
+
+
+@pytest.mark.parametrize(
+    ("texts", "reasons"),
+    [
+        (TARGETS, []),
+        ([[4, 1, 3, 2], [2, 1, 4, 0], [3, 1, 2, 0]], []),
+        ([[1, 2, 3, 4], [1, 2, 3, 4], [2, 1, 4, 0]], [SAME]),
+        ([[1, 1, 1, 1, 1, 1]] * 3, [SAME, REPEATED, FEW]),
+        ([[1, 0], [2, 0], [0, 0]], [FEW, SHORT]),
+        ([[0, 0]] * 3, [SAME, FEW, SHORT]),
+        ([[1, 2, 3, 4, 2, 1, 4, 3, 1, 3, 2, 4, 1], [2] * 13, [3, 1] * 6 + [2]], [REPEATED]),
+        ([[1, 2, 3, 4, 4, 3, 2, 1, 1, 3] * 2 + [1], [2] * 21, [4] * 21], [REPEATED, FEW, LONG]),
+    ],
+)
+def test_degenerate_texts_are_remarked(texts: list[list[int]], reasons: list[str]):
+    remarks = Summarization(Config(), spec()).remarks(kept_of(texts, TARGETS))
+    found = [reason for remark in remarks for reason in remark.split("; ")]
+    assert len(found) == len(reasons)
+    assert all(reason in told for told, reason in zip(found, reasons, strict=True))
+
+
+def test_one_document_alone_is_not_the_same_as_others():
+    task = Summarization(Config(), spec())
+    assert task.remarks(kept_of(TARGETS[:1], TARGETS[:1])) == []
+
+
+def test_diversity_by_hand():
+    texts = words_of(["The cat, the cat!", "the DOG 7", ""])
+    assert texts == [["the", "cat", "the", "cat"], ["the", "dog", "7"], []]
+    assert distinct(texts, 1) == 4 / 7
+    assert distinct(texts, 2) == 4 / 5, "the cat, cat the, the dog, dog 7"
+    assert (distinct([[]], 1), distinct([], 2)) == (0.0, 0.0)
+    assert repetition([["a", "b"] * 4, ["c", "d"]]) == (1 - 2 / 5) / 2
+    assert repetition([]) == 0.0
+    assert length_ratio(texts, [["a"] * 14]) == 0.5
+    assert length_ratio(texts, [[]]) == 7.0
 
 
 def test_intervals_cover_the_mean_of_a_skewed_score_as_often_as_they_say():
@@ -115,7 +172,17 @@ def test_refusals(monkeypatch):
     monkeypatch.setitem(sys.modules, "rouge_score", None)
     with pytest.raises(ConfigError, match=r"needs rouge-score: pip install 'subquad\[text\]'"):
         Summarization(Config(), spec())
-    assert list(PLUGIN.tested) == ["rougeL", "rouge1", "rouge2"]
+    shown = ["distinct1", "distinct2", "repetition", "length_ratio"]
+    assert list(PLUGIN.tested) == ["rougeL", "rouge1", "rouge2", *shown]
+
+
+@pytest.mark.ci
+def test_words_are_those_of_rouge_score():
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    texts = ["The patients improved.", "", "p<dig> 5-HT_2 (µg/ml)", "Ünïcode Straße 5", "a\nb"]
+    tokenizer = DefaultTokenizer(use_stemmer=False)
+    assert words_of(texts) == [tokenizer.tokenize(text) for text in texts]
 
 
 @pytest.mark.ci

@@ -75,6 +75,7 @@ DEFAULTS: dict[str, Any] = {
     "mode": "max", "train": {}, "backbone": {}, "params": {}, "notes": [], "flops": 1_234_000_000, "samples": None,
     "seconds": 61.5, "epochs": 4, "variant": "x", "format": 1, "published": None, "test": True, "axes": {},
     "reference_scores": None, "data": {}, "tested": None, "scores": {}, "kept": {},
+    "examples": [],
 }  # fmt: skip
 
 MACHINE = {
@@ -141,6 +142,7 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "skipped_steps": 0,
         "workers": 1,
         "notes": known["notes"],
+        "examples": known["examples"],
         "experiment": "feedbeef",
         **(
             {"reference_scores": {"samples": samples, "scores": guessed(known["reference_scores"])}}

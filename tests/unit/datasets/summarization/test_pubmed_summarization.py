@@ -19,7 +19,7 @@ from subquad.errors import DataError
 from subquad_datasets.packed import PackedColumn
 from subquad_datasets.summarization import PLUGIN, Config
 from subquad_datasets.summarization.dataset import PubmedSummarization
-from subquad_datasets.summarization.lead import first_sentences
+from subquad_datasets.summarization.guesses import constant_words, first_sentences
 
 KEY = TestKey("pubmed-summarization", "test of the data set")
 Make = Callable[..., PubmedSummarization]
@@ -225,8 +225,46 @@ def test_lead_3_by_hand(make: Make, tmp_path: Path):
     means = {"rouge1": 2 * precision * recall / (precision + recall), "rouge2": 0, "rougeL": 0.2}
     ends = {f"{name}{end}": value for name, value in means.items() for end in ("_low", "_high")}  # of one article
     assert scores == pytest.approx({**means, **ends})
-    (kept,) = [path for path in (tmp_path / "root" / "lead-3").iterdir() if path.is_dir()]
-    assert dataset.reference_scores(test)["lead-3"] == json.loads((kept / "manifest.json").read_text())["facts"]
+    (kept,) = [path for path in (tmp_path / "root" / "guesses").iterdir() if path.is_dir()]
+    assert dataset.reference_scores(test) == json.loads((kept / "manifest.json").read_text())["facts"]
+
+
+@pytest.mark.ci
+def test_the_constant_text_is_chosen_on_train_alone(make: Make, tmp_path: Path):
+    from rouge_score.rouge_scorer import RougeScorer
+
+    train = {"article": "one .", "abstract": "the cell of the rat and the gene of the mouse"}
+    write(tmp_path / "data", *[train] * 3, names=("train.jsonl",))
+    write(tmp_path / "data", {"article": "two .", "abstract": "zebra zebra zebra"}, names=("val.jsonl",))
+    test = {"article": "three .", "abstract": "the zebra of the desert"}
+    write(tmp_path / "data", test, {**test, "abstract": "zebra"}, names=("test.jsonl",))
+    dataset = make()
+    found = dataset.reference_scores(dataset.split("test", KEY))["constant text"]
+    words = constant_words([train["abstract"]] * 3)
+    assert found["note"] == f"{' '.join(dict.fromkeys(words))!r} repeated to {len(words)} words, from TRAIN"
+    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+    scores = [scorer.score(target, " ".join(words))["rougeL"].fmeasure for target in (test["abstract"], "zebra")]
+    assert found["rougeL"] == pytest.approx(np.mean(scores))
+    assert found["rougeL_low"] < found["rougeL"] < found["rougeL_high"]
+
+
+@pytest.mark.ci
+def test_the_constant_text_wins_more_than_any_other_of_its_kind():
+    from rouge_score.rouge_scorer import RougeScorer
+
+    summaries = ["the rat of the lab", "the gene of the cell and the rat", "a cell in the lab of the rat"]
+    best = constant_words(summaries)
+    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+
+    def score(words: list[str]) -> float:
+        text = " ".join(words)
+        return float(np.mean([scorer.score(one, text)["rougeL"].fmeasure for one in summaries]))
+
+    frequent = ["the", "rat", "of", "lab", "cell", "gene", "and", "a", "in"]
+    others = [(frequent[:number] * 11)[:length] for number in range(1, 10) for length in range(number, 11)]
+    assert best[:2] == ["the", "rat"]
+    assert score(best) == pytest.approx(max(map(score, others)))
+    assert constant_words([]) == constant_words(["", "..."]) == []
 
 
 def test_sentences():
@@ -237,7 +275,7 @@ def test_sentences():
 def test_without_rouge_score(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "data", SUMPUBMED)
     dataset = make()
-    monkeypatch.setattr("subquad_datasets.summarization.lead.find_spec", lambda name: None)
+    monkeypatch.setattr("subquad_datasets.summarization.guesses.find_spec", lambda name: None)
     assert dataset.reference_scores(dataset.split("test", KEY)) == {}
 
 
