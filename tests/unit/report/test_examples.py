@@ -1,5 +1,6 @@
 """Sample texts of models beside their targets: untrusted text, in every format."""
 
+# pyright: reportOptionalMemberAccess=false
 from __future__ import annotations
 
 import csv
