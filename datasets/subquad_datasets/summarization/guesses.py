@@ -124,5 +124,5 @@ def _scores(split: ArticleSplit, answers: Iterable[str], text: Text) -> dict[str
     table = np.array([[one[name].fmeasure for name in _ROUGE] for one in found])
     mean = table.mean(0)
     half = 1.96 * table.std(0, ddof=min(1, len(table) - 1)) / len(table) ** 0.5
-    ends = {"": mean, "_low": mean - half, "_high": mean + half}
+    ends = {"": mean, "_low": np.maximum(mean - half, 0), "_high": np.minimum(mean + half, 1)}
     return {f"{name}{end}": float(value) for end, row in ends.items() for name, value in zip(_ROUGE, row, strict=True)}

@@ -246,6 +246,7 @@ def test_the_constant_text_is_chosen_on_train_alone(make: Make, tmp_path: Path):
     scores = [scorer.score(target, " ".join(words))["rougeL"].fmeasure for target in (test["abstract"], "zebra")]
     assert found["rougeL"] == pytest.approx(np.mean(scores))
     assert found["rougeL_low"] < found["rougeL"] < found["rougeL_high"]
+    assert found["rougeL_low"] == 0.0, "of two articles, one with a score of 0, the normal interval goes below"
 
 
 @pytest.mark.ci
