@@ -57,9 +57,16 @@ def test_a_vision_transformer_is_trained_and_swapped(vit, tmp_path):
     for ledger in (tmp_path / "there" / OPENINGS, vit.parents[1] / OPENINGS):
         assert json.loads(ledger.read_text().splitlines()[-1])["reason"] == "subquad swap"
     cli(["verify", str(vit)], tmp_path)
-    agf = cli(["swap", str(vit), "agf", "ortho_weight=0", "--samples", "4", "--json"], tmp_path)
-    assert "vit.blocks.0.mixer.u.weight" in json.loads(agf.stdout)["swaps"][0]["untrained"]
-    assert json.loads(agf.stdout)["samples"] == 4
+    of_agf = ["swap", str(vit), "agf", "ortho_weight=0", "--samples", "4", "--json"]
+    refused = cli(of_agf, tmp_path, check=2).stderr
+    assert "agf with ortho_weight 0: " in refused
+    assert "tensors have no weights of their name and shape in the original" in refused
+    assert "vit.blocks.0.mixer.u.weight" in refused
+    assert not (tmp_path / "swap-agf").exists()
+    agf = json.loads(cli([*of_agf, "--new-weights"], tmp_path).stdout)
+    assert "vit.blocks.0.mixer.u.weight" in agf["swaps"][0]["untrained"]
+    assert "vit.blocks.0.mixer.q.weight" in agf["swaps"][0]["left_out"]
+    assert agf["samples"] == 4
 
 
 @pytest.mark.ci

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from subquad.cli.swap import combinations, print_swaps
+from subquad.cli.swap import print_swaps
 from subquad.diagnose.draw import draw_swaps
 from subquad.diagnose.swap import output_errors
+from subquad.drivers.swap import combinations
 from subquad.nn import Backbone, ModelOutput, TokenMixer
 from subquad.registry import resolve
 
@@ -65,21 +66,30 @@ def test_errors_are_those_of_evaluation():
 
 def test_all_combinations_of_what_has_an_effect():
     asked = {"selection": ["step", "abs"], "force_class": ["always", "never"], "num_indices": 4}
-    assert combinations(resolve("mixer", "cur"), asked) == [
+    assert combinations(resolve("mixer", "cur").plugin.config, asked) == [
         {"selection": "step", "num_indices": 4},
         {"selection": "abs", "force_class": "always", "num_indices": 4},
         {"selection": "abs", "force_class": "never", "num_indices": 4},
     ]
-    assert combinations(resolve("mixer", "cur"), {}) == [{}]
+    assert combinations(resolve("mixer", "cur").plugin.config, {}) == [{}]
 
 
 def found(swaps):
     error = {"layer": "blocks.0.mixer", "absolute": 0.5, "relative": 0.25, "first_token": 0.125}
     rows = [
-        {"params": params, "metrics": {"accuracy": score}, "untrained": ["u.weight"], "errors": [error]}
+        {
+            "params": params,
+            "kept": {"function": "laplace", "rotary": True},
+            "lost": {"qk_norm": {"value": "rms", "reason": "there is no such setting"}},
+            "metrics": {"accuracy": score},
+            "untrained": ["u.weight"],
+            "left_out": [],
+            "errors": [error],
+        }
         for params, score in swaps
     ]
     told = {"mixer": "cur", "protocol": "validation part of TRAIN", "samples": 1234, "metric": "accuracy"}
+    told["staying"] = ["mixers[0], softmax in layers 1"]
     return {**told, "mode": "max", "original": {"accuracy": 0.9}, "swaps": rows}
 
 
@@ -93,7 +103,10 @@ def test_the_table_names_what_was_tried_and_the_layers_of_the_best(capsys):
         ["cur", "32", "0.5000", "0.2500", "0.1250", "0.5000"],
     ]
     assert "layers with m 32" in out
-    assert "1 tensors have no weights in the original (u.weight)" in out
+    assert out.count("kept: function laplace, rotary true\n") == 1
+    assert "not kept: qk_norm rms (there is no such setting)\n" in out
+    assert "not swapped: mixers[0], softmax in layers 1\n" in out
+    assert out.count("in the original, and are drawn anew (u.weight)") == 1
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from subquad.cli.tables import LocalPath, print_json, print_line, print_table
+from subquad.effect import as_written
 from subquad.errors import ConfigError
 from subquad.runs import OPENINGS, json_value, runs_root, write_json
 
 if TYPE_CHECKING:
     from subquad.data import Split
+    from subquad.drivers.swap import Swap
     from subquad.drivers.trained import Trained
-    from subquad.experiment import Run
     from subquad.nn import Batch
-    from subquad.registry import Resolved
 
 SWAP = "swap.json"
 
@@ -46,6 +45,7 @@ SWAP = "swap.json"
     show_default=True,
     help="Samples, evenly spaced too, that the errors of layers are measured on.",
 )
+@click.option("--new-weights", is_flag=True, help="Draw weights that the original lacks, rather than refuse.")
 @click.option("--out", type=LocalPath(path_type=Path), help="Folder of the files. Default: swap-MIXER.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
 def swap_command(
@@ -57,6 +57,7 @@ def swap_command(
     part: str,
     samples: int | None,
     layer_samples: int,
+    new_weights: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -64,8 +65,9 @@ def swap_command(
 
     MODEL is the folder of a run, or an experiment file or recipe, of which the first run is taken. KEY is a parameter
     of MIXER; [A,B] tries both values, and several such keys all combinations. A key stands at its default where
-    others leave it no effect. A KEY with a dot is of MODEL's experiment, such as another model of the same kind. The
-    folder gets swap.json, a picture of the errors of layers, and one of the scores.
+    others leave it no effect. Other parameters are MODEL's where MIXER has them too; what it cannot have is named. A
+    KEY with a dot is of MODEL's experiment, such as another model of the same kind. Layers and roles with an entry of
+    their own in `mixers` stay. The folder gets swap.json, a picture of the errors of layers, and one of the scores.
 
     \b
     subquad swap runs/pets/20260101-101500-ab12cd34 cur num_indices=[16,32,64] selection=[step,random,sum]
@@ -76,7 +78,7 @@ def swap_command(
 
     asked, own = _parted(settings)
     original = _original(model, weights, data, own)
-    runs = list(_runs(original.parts.run, mixer, asked))
+    swaps = _swaps(original, mixer, asked, new_weights)
     out = out or Path(f"swap-{Path(mixer).stem}")
     split, protocol = _opened(original, Path(model).is_dir(), part, out)
     split = _spaced(split, samples or len(split))
@@ -87,8 +89,9 @@ def swap_command(
         "samples": len(split),
         "metric": original.parts.run.goal.metric,
         "mode": original.parts.run.goal.mode,
+        "staying": list(swaps[0].staying),
         "original": original.scores(split),
-        "swaps": [_swap(original, params, run, split, layer_samples) for params, run in runs],
+        "swaps": [_swapped(original, swap, split, layer_samples) for swap in swaps],
     }
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / SWAP, json_value(found))
@@ -128,41 +131,30 @@ def _original(model: str, weights: str | None, data: str | None, settings: Seque
     return Trained.before(run, device)
 
 
-def _runs(original: Run, mixer: str, asked: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Run]]:
-    """Each combination of parameters, and the run with that mixer; projections are as the original has them.
+def _swaps(original: Trained, mixer: str, asked: Mapping[str, Any], new_weights: bool) -> list[Swap]:
+    """The swaps that are asked for; whether all tensors have weights is looked at before anything is evaluated.
 
     Raises:
-        ConfigError: a parameter is unknown or cannot be so.
-        PluginError: no such mixer.
+        ConfigError: a tensor has no weights of its name and shape, or a trained one has no place.
     """
-    from subquad.experiment import check, parse
-    from subquad.plugin import AttentionConfig
-    from subquad.registry import resolve
+    from subquad.drivers.swap import swaps_of
 
-    plugin = resolve("mixer", mixer)
-    both = AttentionConfig.model_fields.keys() & plugin.plugin.config.model_fields.keys()
-    kept = {key: value for key, value in original.mixer_config.model_dump().items() if key in both}
-    plain = original.experiment.model_dump(mode="json")
-    for params in combinations(plugin, asked):
-        yield params, check(parse({**plain, "mixer": {"name": mixer, "params": {**kept, **params}}}))
+    swaps = list(swaps_of(original.parts.run, mixer, asked))
+    for swap in () if new_weights else swaps:
+        _, imported = original.swapped(swap.run)
+        if told := _told_of_weights(imported.missing, imported.unused):
+            with_them = _said(swap.asked) or "its other defaults"
+            raise ConfigError(f"{swap.run.experiment.mixer.name} with {with_them}: {told}; --new-weights goes on")
+    return swaps
 
 
-def combinations(plugin: Resolved, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All combinations of the values asked for, each once; of keys that the others leave an effect."""
-    from subquad.effect import unmet_conditions
-    from subquad.registry import describe_config
-
-    rows = {row.name: row for row in describe_config(plugin.plugin.config)}
-    defaults = {name: row.default for name, row in rows.items()}
-    found: list[dict[str, Any]] = []
-    for values in product(*(value if isinstance(value, list) else [value] for value in asked.values())):
-        params = dict(zip(asked, values, strict=True))
-        at = {**defaults, **params}
-        idle = {key for key in params if key in rows and unmet_conditions(plugin.plugin.config, key, at)}
-        kept = {key: value for key, value in params.items() if key not in idle}
-        if kept not in found:
-            found.append(kept)
-    return found
+def _told_of_weights(untrained: Sequence[str], left_out: Sequence[str]) -> str:
+    """How the tensors of a swapped model differ from the original's; "" where they do not."""
+    kinds = {
+        "have no weights of their name and shape in the original, and are drawn anew": untrained,
+        "of the original have no place, and are left out": left_out,
+    }
+    return ", ".join(f"{len(names)} tensors {words} ({', '.join(names)})" for words, names in kinds.items() if names)
 
 
 def _opened(original: Trained, trained_here: bool, part: str, out: Path) -> tuple[Split, str]:
@@ -193,17 +185,24 @@ def _spaced(split: Split, count: int) -> Split:
     return split if count >= len(split) else Chosen(split, np.arange(count) * len(split) // count)
 
 
-def _swap(original: Trained, params: dict[str, Any], run: Run, split: Split, layer_samples: int) -> dict[str, Any]:
-    """What one swap does: scores, errors of layers, and which tensors the original had no weights for."""
+def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) -> dict[str, Any]:
+    """What one swap does: settings, scores, errors of layers, and the tensors that differ from the original's."""
     from subquad.diagnose.swap import output_errors
 
-    swapped, imported = original.swapped(run)
-    model = swapped.parts.bare_model
-    untrained = [name for name, _ in model.named_parameters() if name in imported.missing]
+    had = original.parts.run.mixer_config.model_dump(mode="json")
+    swapped, imported = original.swapped(swap.run)
     metrics = swapped.scores(split)
     batches = _batches(original, _spaced(split, layer_samples))
-    errors = output_errors(original.parts.bare_model, model, batches)
-    return {"params": params, "metrics": metrics, "untrained": untrained, "errors": [asdict(one) for one in errors]}
+    errors = output_errors(original.parts.bare_model, swapped.parts.bare_model, batches)
+    return {
+        "params": swap.asked,
+        "kept": swap.kept,
+        "lost": {key: {"value": had[key], "reason": why} for key, why in swap.lost.items()},
+        "metrics": metrics,
+        "untrained": imported.missing,
+        "left_out": imported.unused,
+        "errors": [asdict(error) for error in errors],
+    }
 
 
 def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
@@ -216,9 +215,13 @@ def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
 
 
 def print_swaps(found: Mapping[str, Any]) -> None:
-    """A row for the original and one for each swap; then the layers of the best one."""
+    """What was kept of the original, a row for it and one for each swap; then the layers of the best one."""
     metric, swaps = found["metric"], found["swaps"]
     print_line(f"{found['samples']:,} samples: {found['protocol']}; no training after the swap")
+    for line in dict.fromkeys(line for swap in swaps for line in _differences(swap)):
+        print_line(line)
+    for words in found["staying"]:
+        print_line(f"not swapped: {words}")
     keys = list(dict.fromkeys(key for one in swaps for key in one["params"]))
     rows: list[tuple[str, ...]] = [("original", *("" for _ in keys), f"{found['original'][metric]:.4f}", "", "", "")]
     for one in swaps:
@@ -232,12 +235,20 @@ def print_swaps(found: Mapping[str, Any]) -> None:
     print_line(f"layers with {_said(best['params']) or 'the defaults'}")
     layers = [(error["layer"], *(f"{error[name]:.4f}" for name in _ERRORS)) for error in best["errors"]]
     print_table(("layer", *_ERRORS.values()), layers)
-    if best["untrained"]:
-        print_line(f"{len(best['untrained'])} tensors have no weights in the original ({best['untrained'][0]})")
+
+
+def _differences(swap: Mapping[str, Any]) -> Iterator[str]:
+    """What a swap keeps of the original, and what it cannot."""
+    if swap["kept"]:
+        yield f"kept: {_said(swap['kept'])}"
+    for key, lost in swap["lost"].items():
+        yield f"not kept: {key} {as_written(lost['value'])} ({lost['reason']})"
+    if told := _told_of_weights(swap["untrained"], swap["left_out"]):
+        yield told
 
 
 _ERRORS = {"relative": "error / output", "first_token": "of the first token", "absolute": "mean error"}
 
 
 def _said(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in params.items())
+    return ", ".join(f"{key} {as_written(value)}" for key, value in params.items())

@@ -6,7 +6,7 @@ Letters: B batch, C classes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,17 @@ class Trained:
         return built
 
     def swapped(self, run: Run) -> tuple[Trained, Imported]:
-        """The model of a run that differs in its mixers, with these weights, and what became of them."""
+        """The model of a run that differs in its mixers, with these weights, and what became of them.
+
+        Buffers are left out of the account: those that the original lacks are the new mixer's own, drawn from the seed.
+        """
         built = Trained._built(run, self.parts.group.device, self.dataset)
-        return built, built.parts.bare_model.import_weights(self.parts.bare_model.state_dict())
+        before, after = self.parts.bare_model, built.parts.bare_model
+        found = after.import_weights(before.state_dict())
+        own, trained = dict(after.named_parameters()), dict(before.named_parameters())
+        missing = tuple(name for name in found.missing if name in own)
+        unused = tuple(name for name in found.unused if name in trained)
+        return built, replace(found, missing=missing, unused=unused)
 
     @staticmethod
     def _built(run: Run, device: torch.device, dataset: Dataset | None = None) -> Trained:
