@@ -1,6 +1,7 @@
-"""What the kernels load and store, counted: the figures of their docstrings and of docs/how-to/kernels.md.
+"""What the kernels load and store, counted: figures of their docstrings and docs/how-to/kernels.md.
 
-A tolerance stands for what the formulas leave out: the short side of thin attention, sums, taps, coefficients.
+A tolerance stands for what the formulas leave out: the short side of thin attention, sums, taps,
+coefficients.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ def drawn(*shape: int) -> torch.Tensor:
 def assert_counted(counted: tuple[int, int], expected: tuple[float, float], unit: int) -> None:
     """Loads and stores in units of so many numbers: as expected or up to 7 % more."""
     found = [count / (BYTES * unit) for count in counted]
-    assert all(want <= have <= 1.07 * want for have, want in zip(found, expected, strict=True)), (found, expected)
+    for have, want in zip(found, expected, strict=True):
+        assert want <= have <= 1.07 * want, (found, expected)
 
 
 @pytest.mark.parametrize("few", [32, 96])
 def test_thin_attention_reads_the_long_side_for_every_32_rows(
     monkeypatch: pytest.MonkeyPatch, traffic: Traffic, few: int
 ) -> None:
-    """In one part, as where samples and heads fill the GPU. `few` rows are not counted: L is long."""
+    """In one part, as where samples and heads fill the GPU; the few rows hardly count."""
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", 1)
     length = 2048
     width = 32
@@ -90,7 +92,11 @@ def test_sfpc_loads_a_token_for_every_tap(traffic: Traffic, taps: int) -> None:
 
 
 @pytest.mark.parametrize(("gated", "backward"), [(False, (3, 1)), (True, (4, 3))])
-def test_fusion_reads_and_writes_each_number_once(traffic: Traffic, gated: bool, backward: tuple[int, int]) -> None:
+def test_fusion_reads_and_writes_each_number_once(
+    traffic: Traffic,
+    gated: bool,
+    backward: tuple[int, int],
+) -> None:
     branches = [drawn(2, 64, 64) for _ in range(3)]
     if not gated:
         branches[2] = None
