@@ -22,6 +22,7 @@ from subquad_datasets.shards.index import find_shards
 from subquad_datasets.shards.reader import Shards
 from subquad_datasets.shards.source import chosen_classes, read_classes
 from subquad_datasets.shards.write import CLASSES
+from subquad_datasets.text.lines import find_file
 from subquad_datasets.text.source import fingerprint
 
 _WNID = re.compile(r"n\d{8}").fullmatch
@@ -114,8 +115,7 @@ class ImageNet(Dataset):
         return split if labelled else replace(split, labels=np.full(len(split), NO_LABEL))
 
     def files_read(self) -> tuple[str, ...]:
-        names = Path(self.config.path) / CLASSES
-        told = f"{len(self._known)} names" if names.exists() else "not there, so classes are called by their numbers"
+        told = f"{len(self._known)} names" if self._names else "not there, so classes are called by their numbers"
         return (f"{CLASSES}: {told}",)
 
     def reference_scores(self, split: Split) -> dict[str, float]:
@@ -140,11 +140,15 @@ class ImageNet(Dataset):
         return self._opened(self.config.train)
 
     @cached_property
+    def _names(self) -> Path | None:
+        """The file of names, where there is one."""
+        return find_file(Path(self.config.path), CLASSES, endings=("",))
+
+    @cached_property
     def _known(self) -> list[str]:
         """Names of the labels in the shards; their numbers, where there is no file of names."""
-        names = Path(self.config.path) / CLASSES
         numbers = range(int(self._shards.rows["label"].max()) + 1)
-        return read_classes(names) if names.exists() else [str(number) for number in numbers]
+        return read_classes(self._names) if self._names else [str(number) for number in numbers]
 
     @cached_property
     def _classes(self) -> tuple[str, ...]:

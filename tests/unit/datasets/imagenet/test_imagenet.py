@@ -335,3 +335,18 @@ def test_a_shard_can_be_predicted(folder):
 
 def test_the_plugin_is_for_pictures():
     assert (PLUGIN.inputs, PLUGIN.targets) == ("images", ("class",))
+
+
+def test_a_file_of_names_that_is_none_is_not_passed_over(folder, tmp_path):
+    home = tmp_path / "shards"
+    home.mkdir()
+    for path in folder.iterdir():
+        (home / path.name).symlink_to(path)
+    assert opened(home).files_read() == ("classes.txt: 3 names",)
+    (home / "classes.txt").unlink()
+    told = opened(home)
+    assert told.files_read() == ("classes.txt: not there, so classes are called by their numbers",)
+    assert told.describe().class_names == ("0", "1", "2")
+    (home / "classes.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"classes\.txt: is a link that leads nowhere"):
+        opened(home).describe()
