@@ -14,8 +14,9 @@ from command import cli
 from safetensors.torch import load_file
 from small_run import digests, only_run, run_here, stop_ranks_at, stopped_at
 
-from subquad.data import NO_LABEL, ArraySplit
+from subquad.data import NO_LABEL, ArraySplit, TestKey
 from subquad.drivers.folder import start
+from subquad.drivers.trained import Trained
 from subquad.engine import faults, loop
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
@@ -222,6 +223,16 @@ def test_a_first_step_that_is_skipped_on_the_device_leaves_nothing_behind(ticket
         assert read_result(run.folder)["skipped_steps"] == 1
         found.append(losses(run.folder))
     np.testing.assert_allclose(found[1][1:], found[0][1:], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("protocol", ["honest", "fixed"])
+def test_the_average_is_what_is_tested(ticket, protocol):
+    run = ticket(f"protocol={protocol}", "train.ema_decay=0.9", "train.epochs=1", "train.lr=0.02")
+    assert run_here(run) == "finished"
+    test = read_result(run.folder)["test"]
+    trained = Trained.of(run.folder, test["checkpoint"])
+    split = trained.dataset.split("test", TestKey("recall", "a test"))
+    assert trained.scores(split) == pytest.approx(test["metrics"], rel=1e-6)
 
 
 NORMED = """

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import states
+from odd import odd_mixer
 from states import losses
 
 from subquad.runs import read_result
@@ -23,36 +24,6 @@ KILLS = {
     "before the first save": ("kill@step:4",),
     "twice in a row": ("kill@step:17", "kill@step:4"),
 }
-ODD = """
-import torch
-from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig
-
-
-class Odd(TokenMixer):
-    Config = MixerConfig
-    facts = Facts(stateful=True)
-
-    def __init__(self, config, site):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(site.dim)
-        self.value = torch.nn.Linear(site.dim, site.dim)
-        self.again = torch.nn.Linear(site.dim, site.dim, bias=False)
-        self.again.weight = self.value.weight
-        self.frozen = torch.nn.Parameter(torch.eye(site.dim), requires_grad=False)
-        self.unused = torch.nn.Parameter(torch.zeros(2, 3))
-
-    def forward(self, x, *, keep=None, carry=None):
-        x = self.norm(x.transpose(1, 2)).transpose(1, 2)
-        return self.value(self.again(x) @ self.frozen).cumsum(1)
-"""
-
-
-@pytest.fixture
-def odd(tmp_path):
-    """A mixer with tied, frozen and unused weights, and buffers that differ over ranks."""
-    (tmp_path / "odd.py").write_text(ODD)
-    return f"mixer={tmp_path / 'odd.py'}:Odd"
 
 
 def on(run, workers, strategy):
@@ -89,8 +60,8 @@ def sharded(ticket, workers, *more):
 
 
 @pytest.mark.ci
-def test_a_sharded_run_goes_on_after_kills(ranks, ticket, odd):
-    settings = (odd, "train.ema_decay=0.9")
+def test_a_sharded_run_goes_on_after_kills(ranks, ticket, tmp_path):
+    settings = (f"mixer={odd_mixer(tmp_path)}", "train.ema_decay=0.9")
     whole = train(ranks, sharded(ticket, 2, *settings))
     kills = (*KILLS["after an evaluation"], "kill@step:4", "kill@step:2")  # of each process
     same(train(ranks, sharded(ticket, 2, *settings), kills), whole)

@@ -60,6 +60,7 @@ class Ranks:
     """Starts groups of processes, one after the other."""
 
     def __enter__(self) -> Ranks:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the local executor does
         context = forking_context()
         self._pipe, far = context.Pipe()
         self._process = context.Process(target=_serve, args=(far, dict(os.environ)))
@@ -114,7 +115,7 @@ def _train(rank: int, workers: int, scratch: str, plain: dict[str, Any], around:
 
 
 def _serve(pipe: Connection, environment: dict[str, str]) -> None:
-    settle({**environment, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"})
+    settle({**environment, "OMP_NUM_THREADS": "1"})
     torch.set_num_threads(1)
     for name in _IMPORTED:
         with suppress(ImportError):

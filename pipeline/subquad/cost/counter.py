@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.cost.operations import Rule, rule_of, tensors_in
+from subquad.errors import UserError
 from subquad.nn import Batch, as_output
 from subquad.nn.kernels import counted
 
@@ -152,11 +153,16 @@ def step_cost(
         objective: the loss of a batch, a scalar, by a pass through the model.
         example: makes a batch of so many samples, of full length.
         batch_size: samples of the global batch.
+
+    Raises:
+        UserError: a part of the model refuses its place, as no training step could be made either.
     """
     parameters = sum(one.numel() for one in model.parameters() if one.requires_grad)
     try:
         few = _pass(model, objective, example(min(_FEW, batch_size)))
         more = few if batch_size <= _FEW else _pass(model, objective, example(_FEW + 1))
+    except UserError:
+        raise
     except Exception as error:  # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Cost(parameters=parameters, uncounted=(why,))

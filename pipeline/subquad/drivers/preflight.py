@@ -93,7 +93,8 @@ def check_parts(study: Study) -> None:
         buckets = experiment.train.bucket_batches > 0
         decides = f"{experiment.protocol} {buckets} {experiment.train.max_bad}"
         data = f"{experiment.dataset.model_dump_json()} {decides}"
-        model = f"{data} {experiment.task} {experiment.backbone} {experiment.mixer}"
+        parts = f"{experiment.task} {experiment.backbone} {experiment.mixer} {experiment.mixers}"
+        model = f"{data} {parts} {experiment.init}"
         with naming(run, study):
             if data not in specs:
                 specs[data] = checked_dataset(run).describe()

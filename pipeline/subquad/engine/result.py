@@ -148,8 +148,9 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Calla
         if not progress.best:
             raise TrainingFailed(f"no evaluation gave a finite {run.goal.metric}: there is no best checkpoint to test")
         chosen, step = "best", progress.best["step"]
-        root = run.checkpoints
-        load_model(parts.bare_model, parts.group.together(lambda: checkpoint.read_weights(root, step, run.digest)))
+    # The last one, too: where an average is kept, the model in memory has the weights that go on training.
+    weights = parts.group.together(lambda: checkpoint.read_weights(run.checkpoints, step, run.digest))
+    load_model(parts.bare_model, weights)
     split, copies = parts.group.together(lambda: seal.open(f"final evaluation of the {chosen} checkpoint, step {step}"))
     if writes := isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
         parts.group.make_whole(parts.bare_model)

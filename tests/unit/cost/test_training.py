@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from subquad.cost import counting, step_cost
 from subquad.engine.parts import build_dataset, build_model, build_task, training_cost
+from subquad.errors import PluginError
 from subquad.experiment import load_study
 
 L, D, C = 8, 6, 3
@@ -93,3 +94,11 @@ def test_the_engine_counts_what_the_certificate_counts(name, tmp_path):
     assert cost.flops_per_step == pytest.approx(count.flops, rel=2e-6)
     assert cost.bytes_per_step == pytest.approx(count.moved, rel=1e-3)
     assert cost.flops_per_step > products.get_total_flops()
+
+
+def test_a_part_that_refuses_its_place_is_no_uncounted_operation():
+    def refusing(batch):
+        raise PluginError("use the same mixer in all layers")
+
+    with pytest.raises(PluginError, match="the same mixer"):
+        step_cost(nn.Linear(D, C), refusing, example, 2)
