@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -307,32 +308,31 @@ class Space:
         ]
         controller = Controller(factors, salt=str(seed), constraints=constraints)
         rows = [dict(row) for row in controller.make()]
-        rows = self._cheaper(rows)
-        random.Random(seed).shuffle(rows)
+        generator = random.Random(seed)
+        self._filled(rows, generator)
+        generator.shuffle(rows)
         return rows, controller.stats
 
-    def _cheaper(self, rows: list[dict[str, str]]) -> list[dict[str, str]]:
-        """The same pairs with dear choices in fewer rows."""
-        counts: dict[frozenset[tuple[str, str]], int] = {}
-        for row in rows:
-            for pair in combinations(row.items(), 2):
-                counts[frozenset(pair)] = counts.get(frozenset(pair), 0) + 1
-        for row in rows:
-            for dimension in DEAR:
-                cheap = next(iter(self.dimensions[dimension]))
-                others = [item for item in row.items() if item[0] != dimension]
-                held = [frozenset([(dimension, row[dimension]), item]) for item in others]
-                wanted = [frozenset([(dimension, cheap), item]) for item in others]
-                if row[dimension] == cheap or any(counts[pair] == 1 for pair in held):
-                    continue
-                if any(pair in self.forbidden for pair in wanted):
-                    continue
-                for pair in held:
-                    counts[pair] -= 1
-                for pair in wanted:
-                    counts[pair] = counts.get(pair, 0) + 1
-                row[dimension] = cheap
-        return rows
+    def _filled(self, rows: list[dict[str, str]], generator: random.Random) -> None:
+        """Change what no pair needs: a dear choice to the other one, and a first choice to any."""
+        counts = Counter(frozenset(pair) for row in rows for pair in combinations(row.items(), 2))
+        for row, dimension in product(rows, self.dimensions):
+            choices = list(self.dimensions[dimension])
+            others = [item for item in row.items() if item[0] != dimension]
+            held = [frozenset([(dimension, row[dimension]), item]) for item in others]
+            if any(counts[pair] == 1 for pair in held):
+                continue
+            if dimension in DEAR:
+                chosen = choices[0]
+            elif row[dimension] == choices[0]:
+                chosen = generator.choice(choices)
+            else:
+                continue
+            wanted = [frozenset([(dimension, chosen), item]) for item in others]
+            if not any(pair in self.forbidden for pair in wanted):
+                counts.subtract(held)
+                counts.update(wanted)
+                row[dimension] = chosen
 
     def uncovered(self, rows: Sequence[Row]) -> set[frozenset[tuple[str, str]]]:
         """Pairs that can be, and stand in no row."""
