@@ -1,0 +1,147 @@
+"""Guard: lists in the documentation have each plugin, setting and kernel, and no other."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+from pages import REPO
+from pydantic_core import PydanticUndefined
+from writing import causal_subjects
+
+from subquad.nn.kernels import OPERATIONS
+from subquad.registry import find_plugins, resolve
+
+pytestmark = pytest.mark.skipif(not (REPO / "docs").is_dir(), reason="runs beside the sources only")
+
+KINDS = {"mixer": "mixers", "dataset": "datasets"}
+"""Kinds of plugins with a folder of pages, and the folder."""
+
+
+@cache
+def text_of(page: str) -> str:
+    return (REPO / page).read_text(encoding="utf-8")
+
+
+def section(page: str, begin: str, end: str = "\n## ") -> str:
+    """From some words to others."""
+    return text_of(page).partition(begin)[2].partition(end)[0]
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([\w-]+)`", text)
+
+
+def built_in(kind: str) -> set[str]:
+    return {row.name for row in find_plugins(kind) if row.distribution == "subquad"}
+
+
+def first_cells(text: str) -> str:
+    """The first column of a table."""
+    return "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
+
+
+def test_readme_has_every_mixer_once() -> None:
+    table = section("README.md", "## Mixers")
+    assert sorted(quoted(first_cells(table))) == sorted(built_in("mixer"))
+
+
+def test_every_mixer_is_in_the_table_of_exports_once() -> None:
+    table = section("docs/how-to/predict.md", "| mixer | `onnx` |")
+    assert sorted(quoted(first_cells(table))) == sorted(built_in("mixer"))
+
+
+def test_the_decoder_names_every_causal_mixer() -> None:
+    text = section("docs/reference/decoder.md", "## Which mixers fit", "Others are refused")
+    causal = {subject.resolved.found.name for subject in causal_subjects()}
+    assert sorted(quoted(text)) == sorted(causal)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_plugin_has_its_page(kind: str) -> None:
+    folder = REPO / "docs/reference" / KINDS[kind]
+    assert {path.stem for path in folder.glob("*.md")} == built_in(kind)
+
+
+def test_the_triton_table_has_every_operation() -> None:
+    """An operation is there when its module is imported."""
+    for path in (REPO / "plugins").rglob("*.py"):
+        if " = Operation(" in path.read_text(encoding="utf-8"):
+            name = path.relative_to(REPO / "plugins").with_suffix("")
+            importlib.import_module(".".join(name.parts))
+    table = section("docs/how-to/kernels.md", "## Triton kernels", "\n\nBeyond the limits")
+    ours = {
+        operation.name
+        for operation in OPERATIONS.values()
+        if "triton" in {made.name for made in operation.implementations}
+    }
+    assert set(re.findall(r"`(\w+\.\w+)`", first_cells(table))) == ours
+
+
+def page_of(kind: str, name: str) -> str:
+    folder = f"{KINDS[kind]}/" if kind in KINDS else ""
+    return f"docs/reference/{folder}{name}.md"
+
+
+def rows_of(text: str) -> Iterator[tuple[str, str]]:
+    """Parameter and default of the tables whose head is `parameter` or `key`, with `default`."""
+    head = r"^\| (?:parameter|key) \| default \|.*?(?=\n\n|\Z)"
+    for table in re.findall(head, text, re.DOTALL | re.MULTILINE):
+        for line in table.splitlines()[2:]:
+            names, default = (cell.strip() for cell in line.split("|")[1:3])
+            found = quoted(names)
+            said = default.split(", ") if len(found) > 1 else [default]
+            yield from zip(found, said if len(said) > 1 else len(found) * said, strict=True)
+
+
+def is_default(said: str, default: Any) -> bool:
+    """Whether a cell says a default; one in words stands for null, an empty one says nothing."""
+    if default is PydanticUndefined or not said:
+        return said in ("", "–", "required")
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", said.strip("`"))
+    if re.fullmatch(r"\d+/\d+", plain):
+        return float(Fraction(plain)) == default
+    value = yaml.safe_load(plain)
+    value = tuple(value) if isinstance(value, list) else value
+    return value == default or (default is None and isinstance(value, str))
+
+
+PAGES = [
+    *(("dataset", name) for name in sorted(built_in("dataset"))),
+    *(("backbone", name) for name in ("decoder", "encoder", "encoder-decoder", "timm-vit")),
+    *(("mixer", name) for name in sorted(built_in("mixer"))),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), PAGES)
+def test_tables_of_parameters_have_those_that_there_are(kind: str, name: str) -> None:
+    fields = resolve(kind, name).plugin.config.model_fields  # pyright: ignore
+    rows = dict(rows_of(text_of(page_of(kind, name))))
+    assert [key for key in rows if key not in fields] == []
+    assert [key for key in rows if not is_default(rows[key], fields[key].default)] == []
+
+
+def test_a_wrong_default_is_found() -> None:
+    table = "| key | default | meaning |\n|---|---|---|\n| `order`, `bias` | 5, true | said |\n"
+    rows = dict(rows_of(table))
+    assert rows == {"order": "5", "bias": "true"}
+    assert is_default(rows["order"], 5)
+    assert not is_default(rows["order"], 4)
+    assert not is_default(rows["bias"], False)
+
+
+@pytest.mark.parametrize(("kind", "name"), PAGES)
+def test_every_parameter_is_on_the_page_or_on_one_that_it_links_to(kind: str, name: str) -> None:
+    page = REPO / page_of(kind, name)
+    links = re.findall(r"\]\(([\w./-]+\.md)", page.read_text(encoding="utf-8"))
+    there = [page, *(page.parent / link for link in links)]
+    text = "".join(path.read_text(encoding="utf-8") for path in there)
+    fields = resolve(kind, name).plugin.config.model_fields  # pyright: ignore
+    named = {*quoted(text), *re.findall(r"[{ ](\w+):", text)}
+    assert sorted(fields.keys() - named) == []
