@@ -232,23 +232,14 @@ def _read_csv(path: Path) -> Any:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    names, wrong = _header(path), list[Any]()
-    kept = arrow.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False)
-    try:
-        return arrow.read_csv(
-            path,
-            arrow.ReadOptions(use_threads=False, column_names=names, skip_rows=1),
-            arrow.ParseOptions(
-                ignore_empty_lines=False,
-                newlines_in_values=True,
-                invalid_row_handler=lambda row: wrong.append(row) or "error",
-            ),
-            kept,
-        )
-    except pa.ArrowInvalid:
-        if wrong:
-            _check_csv(path)
-        raise
+    names = _header(path)
+    texts = {name: pa.string() for name in names}
+    return arrow.read_csv(
+        path,
+        arrow.ReadOptions(use_threads=False, column_names=names, skip_rows=1),
+        arrow.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
+        arrow.ConvertOptions(column_types=texts, strings_can_be_null=False),
+    )
 
 
 def _header(path: Path) -> list[str]:

@@ -305,6 +305,12 @@ def test_text_that_is_not_utf8_is_named_by_its_line(make: Make, file: Path):
         make(test_fraction=0.3).describe()
 
 
+def test_a_row_of_another_length_that_is_not_utf8_is_one_line(make: Make, file: Path):
+    file.write_bytes(b"id,a,label\np,1,x\nq,2,caf\xe9,y\n")
+    with pytest.raises(DataError, match=r"walks\.csv:3: byte 0xe9 at column 8 is not UTF-8"):
+        make(test_fraction=0.3).describe()
+
+
 def test_line_ends_in_columns_that_are_not_read_keep_lines_right(make: Make, file: Path):
     rows = ['p,1,x,"one\ntwo"', "q,2,y,z", "r,no,y,z", "s,4,x,z"]
     file.write_text("id,a,label,note\n" + "\n".join(rows) + "\n")
