@@ -14,7 +14,7 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     cells/<label>/                 a study's runs
 
 Each JSON object and each JSON line has a `check`, a digest of its other values: what was damaged or edited is noticed.
-A result.json names the files it stands on with their sha256, so a file cannot be exchanged unnoticed either.
+A result.json has the manifest of the files that it stands on, so a file cannot be exchanged unnoticed either.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from pydantic import TypeAdapter
 from upath import UPath
 
 from subquad.errors import DiskError, RunError
+from subquad.manifest import manifest_of
 
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
@@ -49,6 +50,7 @@ OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
 _CHECK = "check"
 _BOUND = (EXPERIMENT, IDENTITY, TRIAL, METRICS, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
 _BOUND += ("environment*.json", "source/*")
+"""Of a run's folder: what its result stands on, its checkpoints aside."""
 
 RecordKind = Literal["train", "eval", "system", "event"]
 
@@ -250,7 +252,12 @@ def append_line(path: Path, data: Mapping[str, Any]) -> None:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a JSON file whole; see `json_value` for non-finite numbers."""
-    write_text(path, json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n")
+    write_text(path, json_text(data))
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """A JSON object with its check, as files have it."""
+    return json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n"
 
 
 def _line(data: Mapping[str, Any]) -> str:
@@ -268,7 +275,7 @@ def _check_of(values: Mapping[str, Any]) -> str:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object without its check; one that has none is taken as it is.
+    """A JSON object without its check.
 
     Raises:
         ValueError: it is no JSON object, or it has changed since it was written.
@@ -277,7 +284,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("no JSON object")
-        if data.pop(_CHECK, None) not in (None, _check_of(data)):
+        if data.pop(_CHECK, None) != _check_of(data):
             raise ValueError("it was damaged or edited: its `check` does not fit its values")
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -298,37 +305,22 @@ def read_result(run: Path) -> dict[str, Any] | None:
 
 
 def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
-    """End a run, with the SHA-256 of the files that its result stands on; of `more` in its checkpoints, too."""
-    bound = {path.relative_to(run).as_posix(): path for pattern in _BOUND for path in sorted(run.glob(pattern))}
-    bound |= {f"{CHECKPOINTS}/{path.parent.name}/{path.name}": path for path in more}
-    files = {name: _sha256(path) for name, path in bound.items() if path.is_file()}
+    """End a run, with the manifest of the files that its result stands on.
+
+    Args:
+        more: files of its checkpoints that belong to them.
+    """
+    paths = bound_files(run)
+    paths |= {f"{CHECKPOINTS}/{path.parent.name}/{path.name}": path for path in more}
+    with touching(run):
+        files = manifest_of(paths)
     write_json(run / RESULT, {**result, "files": files})
 
 
-def _sha256(path: Path) -> str:
-    with touching(path), path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def result_faults(run: Path, result: Mapping[str, Any], checkpoints: Path | None = None) -> list[str]:
-    """Why a result is not that of the files beside it, a line for each; weights that were deleted are no reason.
-
-    Args:
-        checkpoints: where the run's are, if not in its folder.
-    """
-    files = result.get("files")
-    if not isinstance(files, dict):
-        return [f"{RESULT} does not say which files it stands on: of an older version, or written by hand"]
-    prefix = f"{CHECKPOINTS}/"
-    weights = {name: (checkpoints or run / CHECKPOINTS) / name.removeprefix(prefix) for name in files if prefix in name}
-    kept = {name: sha256 for name, sha256 in files.items() if name not in weights or weights[name].exists()}
-    paths = {name: weights.get(name, run / name) for name in kept}
-    found = {name: _sha256(path) if path.is_file() else "" for name, path in paths.items()}
-    return [
-        f"{name} {'differs from what the result was made of' if found[name] else 'is missing'}"
-        for name, sha256 in kept.items()
-        if found[name] != sha256
-    ]
+def bound_files(run: Path) -> dict[str, Path]:
+    """The files of a run's folder that its result stands on, by name, its checkpoints aside."""
+    found = (path for pattern in _BOUND for path in sorted(run.glob(pattern)))
+    return {path.relative_to(run).as_posix(): path for path in found}
 
 
 def path_at(address: str) -> Path:

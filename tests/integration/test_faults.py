@@ -21,7 +21,7 @@ from subquad.cli.main import main
 from subquad.engine import checkpoint, faults
 from subquad.engine.optim import LossScaler
 from subquad.errors import CheckpointError, RunError
-from subquad.runs import read_records, read_result
+from subquad.runs import read_records, read_result, write_json
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def resigned(folder, name, change):
     content = save(change(dict(load_file(folder / name))))
     (folder / name).write_bytes(content)
     manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_json(folder / "manifest.json", manifest)
 
 
 @pytest.mark.parametrize(

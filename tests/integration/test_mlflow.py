@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -22,7 +21,7 @@ from mlflow import MlflowClient
 
 from subquad.cli.main import main
 from subquad.experiment.schema import Tracking
-from subquad.runs import METRICS, RESULT, TRACKING, Record, read_json
+from subquad.runs import METRICS, RESULT, TRACKING, Record, json_text, read_json, write_json
 from subquad.tracking.address import DATABASE, sqlite_uri
 from subquad.tracking.mlflow import connect, open_client
 from subquad.tracking.publisher import open_publisher, sync
@@ -88,7 +87,7 @@ class Folder:
     def result(self, status: str = "finished", **more):
         test = {"metrics": {"accuracy": 0.75}, "samples": 8, "checkpoint": "best", "step": 3}
         said = {"status": status, "protocol": "honest", "protocol_label": "chosen on validation", "metric": "accuracy"}
-        (self.path / RESULT).write_text(json.dumps({**said, "label": self.path.name, "test": test, **more}))
+        write_json(self.path / RESULT, {**said, "label": self.path.name, "test": test, **more})
 
 
 @pytest.fixture
@@ -158,7 +157,7 @@ def test_sending_again_changes_nothing(root: Path, run: Folder):
     run.result()
     first = deliver(upload_for(root, run.path))
     (run.path / TRACKING).write_text(
-        json.dumps({**read_json(run.path / TRACKING), "place": {}, "steps": {}, "closed": ""})
+        json_text({**read_json(run.path / TRACKING), "place": {}, "steps": {}, "closed": ""})
     )
     second = deliver(upload_for(root, run.path))
     store = client(root)
@@ -313,7 +312,7 @@ def test_a_creation_whose_answer_was_lost_makes_no_second_run(root: Path, run: F
     run.train(range(1, 3))
     first = deliver(upload_for(root, run.path))
     lost = {**read_json(run.path / TRACKING), "run_id": None, "place": {}, "closed": ""}
-    (run.path / TRACKING).write_text(json.dumps(lost))
+    write_json(run.path / TRACKING, lost)
     assert deliver(upload_for(root, run.path)).run_ids == first.run_ids
 
 

@@ -112,7 +112,7 @@ def end(run: Path, status: str = "finished", accuracy: float = 0.75, **more: Any
     best = {"step": 2, "metrics": {"accuracy": accuracy}}
     said = {"status": status, "metric": "accuracy", "steps": 2, "seconds": 0.5, "flops_per_step": 50, "best": best}
     label = "a trial of a search: test not opened"
-    (run / RESULT).write_text(json.dumps({**said, "test": None, "protocol_label": label, **more}))
+    write_json(run / RESULT, {**said, "test": None, "protocol_label": label, **more})
 
 
 @pytest.fixture

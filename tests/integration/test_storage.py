@@ -85,7 +85,7 @@ def test_a_study_in_storage_is_reported_verified_and_resumed(study, bucket, caps
     assert sum(one.numel() for one in load(f"{bucket.storage}/{Path(tested).parents[2]}").parameters()) > 0
     bucket.write(tested, b"damaged")
     assert main(["verify", study]) == 1
-    assert "model.safetensors: 7 bytes, the manifest says" in capsys.readouterr().out
+    assert "model.safetensors has changed: it has 7 bytes, its manifest says" in capsys.readouterr().out
     assert main(["resume", study, "--local"]) == 0
     assert "is used" in capsys.readouterr().err
 

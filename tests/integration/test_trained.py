@@ -16,6 +16,7 @@ import subquad
 from subquad.cli.main import main
 from subquad.drivers.trained import Trained
 from subquad.errors import CheckpointError, RunError
+from subquad.runs import write_json
 
 HEADER = "@problemName Toy\n@dimensions 2\n@classLabel true up down\n@data\n"
 TOY = """
@@ -106,8 +107,12 @@ def test_mistakes_are_one_line(place, capsys, tmp_path, small):
     copied = shutil.copytree(place / "run", tmp_path / "run")
     for weights in copied.glob("checkpoints/step-*/model.safetensors"):
         weights.write_bytes(weights.read_bytes()[:-1])
-    assert "checkpoint" in said(capsys, "predict", copied, place / "plain.ts", code=2)
+    assert "model.safetensors has changed" in said(capsys, "predict", copied, place / "plain.ts", code=2)
     shutil.rmtree(copied / "checkpoints")
+    told = said(capsys, "export", copied, tmp_path / "new", code=2)
+    assert "the best checkpoint is that of step 20" in told
+    assert "step-00000020: is not here" in told
+    (copied / "result.json").unlink()
     assert "no checkpoint yet" in said(capsys, "export", copied, tmp_path / "new", code=2)
     assert not (tmp_path / "new").exists()
     (folder,) = [Path(one["folder"]) for one in subquad.train(small, ["train.epochs=1"], root=tmp_path)]
@@ -142,7 +147,7 @@ def test_a_damaged_export_is_refused(exported):
     config, weights = exported / "config.json", exported / "model.safetensors"
     text = config.read_text()
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(CheckpointError, match=r"its sha256 is not the one in config\.json"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors has changed: its sha256 differs from its manifest"):
         subquad.load(exported)
     for wrong, reason in (
         ("{", "config.json: "),
@@ -151,7 +156,7 @@ def test_a_damaged_export_is_refused(exported):
         config.write_text(wrong)
         with pytest.raises(RunError, match=reason):
             subquad.load(exported)
-    config.write_text(json.dumps({"format": 2}))
+    write_json(config, {"format": 2})
     with pytest.raises(RunError, match=r"config\.json: format: input should be 1"):
         subquad.load(exported)
 

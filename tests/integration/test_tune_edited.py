@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from small_run import SMALL
 from wheels import MEAN
 
 from subquad.cli.main import main
-from subquad.runs import read_json
+from subquad.runs import read_json, write_json
 
 pytestmark = pytest.mark.ci
 LONG = "mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}\ntrain: {epochs: 3,"
@@ -82,7 +81,7 @@ def renamed(edit: Callable[[Path], None]) -> Callable[[Path], None]:
 
 def slowed(search: Path) -> None:
     path = trial(search, won=False) / "result.json"
-    path.write_text(json.dumps((read_json(path) or {}) | {"seconds": 1e6}))
+    write_json(path, (read_json(path) or {}) | {"seconds": 1e6})
 
 
 def unsealed(*, won: bool) -> Callable[[Path], None]:
@@ -92,7 +91,7 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
         shutil.rmtree(trial(search, won=won))
         summary = read_json(search / "search.json") or {}
         del summary["candidates"][0]["ended"]
-        (search / "search.json").write_text(json.dumps(summary))
+        write_json(search / "search.json", summary)
 
     return edit
 

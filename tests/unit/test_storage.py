@@ -226,5 +226,5 @@ def test_no_name_in_a_store_leads_out_of_a_folder(bucket, tmp_path):
 
 def test_a_checkpoint_that_is_not_there_is_no_error_of_the_store(bucket):
     root = storage.place_at(f"{bucket.storage}/runs/small/one/checkpoints")
-    with pytest.raises(CheckpointError, match=r"no readable manifest\.json"):
+    with pytest.raises(CheckpointError, match=r"step-00000003: is not here"):
         read_checkpoint(root, 3)

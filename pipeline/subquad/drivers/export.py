@@ -6,7 +6,6 @@ A program for other runtimes, `model.pt2` or `model.onnx`, may lie beside them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import warnings
@@ -28,6 +27,7 @@ from subquad.engine.parts import build_model
 from subquad.engine.tensors import load_model, model_tensors
 from subquad.errors import CheckpointError, ConfigError, RunError, plain
 from subquad.experiment import check, parse
+from subquad.manifest import change, manifest_of, sum_of
 from subquad.nn import Backbone, Decoder
 from subquad.runs import parse_object, touching, write_json
 
@@ -47,7 +47,7 @@ class _Exported(BaseModel):
     experiment: dict[str, Any]
     num_outputs: int
     spec: DataSpec
-    sha256: str
+    files: dict[str, dict[str, Any]]
 
 
 def load_exported(folder: Path) -> Backbone:
@@ -69,8 +69,8 @@ def load_exported(folder: Path) -> Backbone:
         content = (folder / _WEIGHTS).read_bytes()
     except OSError as error:
         raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != config.sha256:
-        raise CheckpointError(f"{folder / _WEIGHTS}: damaged: its sha256 is not the one in {EXPORTED}")
+    if said := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
+        raise CheckpointError(said)
     model = build_model(check(parse(config.experiment)), config.spec, config.num_outputs)
     load_model(model, load(content))
     return model.eval()
@@ -98,13 +98,13 @@ def export(trained: Trained, folder: Path, form: str) -> None:
         "experiment": experiment,
         "num_outputs": trained.parts.task.num_outputs,
         "spec": TypeAdapter(DataSpec).dump_python(spec, mode="json", exclude={"text"}),
-        "sha256": hashlib.sha256(weights).hexdigest(),
     }
     with _whole(folder) as part:
         if form != "safetensors":
             _write_program(model, trained.dataset.example(3), part, form)
         (part / _WEIGHTS).write_bytes(weights)
-        write_json(part / EXPORTED, config)
+        files = manifest_of({path.name: path for path in sorted(part.iterdir())})
+        write_json(part / EXPORTED, {**config, "files": files})
 
 
 @contextmanager

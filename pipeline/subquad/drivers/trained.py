@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subquad.data import NO_LABEL, Dataset, DataSpec, Split
-from subquad.drivers.folder import reopen_one
+from subquad.drivers.folder import changes, reopen_one
 from subquad.engine.checkpoint import trained_weights
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import CPU, Group
@@ -49,8 +49,8 @@ class Trained:
 
         Raises:
             ConfigError: a setting is none of the task.
-            RunError: there is no such run or checkpoint.
-            CheckpointError: the checkpoint is damaged.
+            RunError: there is no such run or checkpoint, or its experiment was edited.
+            CheckpointError: the weights of that checkpoint are damaged, or not here.
         """
         if which not in ("best", "last"):
             raise RunError(f"which: got {which!r}, must be 'best' or 'last'")
@@ -58,11 +58,15 @@ class Trained:
             raise ConfigError(
                 f"{wrong[0]}: only the task of a trained model can have other settings: {_OF_TASK}KEY=VALUE"
             )
-        run = reopen_one(folder, settings)
-        weights = trained_weights(run.checkpoints, best=which == "best")
+        run = reopen_one(folder)
+        if changed := changes(run):
+            said = ", ".join(changed[:9])
+            raise RunError(f"{run.folder}: changed since the run was started: {said}")
+        best = which == "best"
+        weights = trained_weights(run.checkpoints, run.result, best=best, digest=run.digest)
         if weights is None:
             raise RunError(f"{run.folder}: no checkpoint yet")
-        built = Trained._built(run, device)
+        built = Trained._built(reopen_one(folder, settings) if settings else run, device)
         load_model(built.parts.bare_model, weights)
         return built
 

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load
-from torch import Tensor
 
 from subquad.drivers.folder import changes, reopen_one
-from subquad.engine import checkpoint
 from subquad.engine.parts import build_dataset, build_task
-from subquad.errors import CheckpointError, RunError, UserError
+from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.axes import plain_label
-from subquad.nn import Task
+from subquad.integrity import Looked, look
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
     FINAL,
+    IDENTITY,
     PREDICTIONS,
     RESULT,
     SEARCH,
@@ -30,10 +29,6 @@ from subquad.runs import (
     WINNERS,
     is_run,
     is_study,
-    parse_object,
-    read_records,
-    result_faults,
-    touching,
 )
 
 _TOLERANCE = 1e-9
@@ -61,17 +56,26 @@ def verify(folder: Path) -> Iterator[Verified]:
         RunError: the folder is no run, study or search.
     """
     if (folder / SEARCH).exists():
-        trials = folder / TRIALS
-        for path in sorted((*trials.glob(f"*/*/{EXPERIMENT}"), *trials.glob(f"*/*/seed-*/{EXPERIMENT}"))):
-            yield _verified(path.parent)
+        for path in sorted(_trial_runs(folder / TRIALS)):
+            yield _verified(path)
         if is_study(folder / FINAL):
             yield from verify(folder / FINAL)
     elif is_study(folder):
         yield from _study(folder)
-    elif is_run(folder):
+    elif _was_run(folder):
         yield _verified(folder)
     else:
         raise RunError(f"{folder}: no run (no {EXPERIMENT}), study (no {STUDY}) or search (no {SEARCH})")
+
+
+def _trial_runs(trials: Path) -> set[Path]:
+    """The folders of all runs of all trials; what was refused never was one."""
+    return {path for path in (*trials.glob("*/*"), *trials.glob("*/*/seed-*")) if _was_run(path)}
+
+
+def _was_run(folder: Path) -> bool:
+    """Whether a folder is a run's, also where its experiment is gone."""
+    return is_run(folder) or (folder / IDENTITY).exists()
 
 
 def _study(folder: Path) -> Iterator[Verified]:
@@ -82,7 +86,7 @@ def _study(folder: Path) -> Iterator[Verified]:
         asked = dict[Path, Run]()
         yield Verified(str(folder / STUDY), (str(error),))
     for place in sorted({*asked, *(path for path in folder.glob(f"{CELLS}/*") if path.is_dir())}):
-        if not is_run(place):
+        if not _was_run(place):
             yield Verified(str(place), (f"{EXPERIMENT} is missing",))
         elif asked and place not in asked:
             yield Verified(str(place), (f"{STUDY} does not ask for this run",))
@@ -91,21 +95,24 @@ def _study(folder: Path) -> Iterator[Verified]:
 
 
 def _verified(folder: Path, run: Run | None = None) -> Verified:
+    looked = look(folder, far=True)
+    faults, scores = list(looked.faults), ""
     try:
-        run = run or reopen_one(folder)
-        faults = [f"{one}: changed since the run was started" for one in changes(run)]
-        for _ in read_records(folder):
-            pass  # a damaged one is told
-        path = folder / RESULT
-        with touching(path):
-            result = parse_object(path.read_bytes()) if path.exists() else None
-        more, words = _unfinished(run) if result is None else _finished(run, result)
-        faults += _of_another(run)
+        if is_run(folder):
+            run = run or reopen_one(folder)
+            faults += [f"{key}: changed since the run was started" for key in changes(run)]
+            faults += _of_another(run)
+            if looked.result is not None and not faults:
+                scores = _recomputed(run, looked.result, faults)
+        elif not faults:
+            faults.append(f"{EXPERIMENT} is missing")
+    except PluginError as error:
+        if faults or looked.result is None:
+            faults.append(str(error))
+        scores = f"scores not recomputed: its plugins are not here: {error}"
     except (UserError, ValueError, KeyError, TypeError) as error:
-        reason = str(error) if isinstance(error, UserError | ValueError) else repr(error)
-        said = reason if isinstance(error, UserError) else f"{RESULT} cannot be believed: {reason}"
-        return Verified(str(folder), (said,))
-    return Verified(str(folder), (*faults, *more), words)
+        faults.append(str(error) if isinstance(error, UserError) else f"{RESULT}: {error!r}")
+    return Verified(str(folder), tuple(faults), _words(looked, scores))
 
 
 def _of_another(run: Run) -> list[str]:
@@ -125,38 +132,37 @@ def _of_another(run: Run) -> list[str]:
     return [f"trained with other settings than the winner of {candidate}, {best}"]
 
 
-def _unfinished(run: Run) -> tuple[list[str], str]:
-    steps, faults = checkpoint.finished_steps(run.checkpoints), list[str]()
-    for step in steps:
-        try:
-            checkpoint.read_checkpoint(run.checkpoints, step)
-        except CheckpointError as error:
-            faults.append(str(error))
-    return faults, f"no result yet; {len(steps)} checkpoints are whole"
+def _words(looked: Looked, scores: str) -> str:
+    """What was looked at, and what was not here."""
+    if looked.result is None:
+        words = ["no result yet"]
+    else:
+        words = [str(looked.result.get("status")), "its files are whole"]
+    if looked.checkpoints:
+        words.append(f"whole checkpoints: {looked.checkpoints}")
+    words += [f"not here: {place}" for place in looked.absent]
+    return "; ".join([*words, scores] if scores else words)
 
 
-def _finished(run: Run, result: Mapping[str, Any]) -> tuple[list[str], str]:
-    faults, test = result_faults(run.folder, result, run.checkpoints), result["test"]
-    if result["experiment"] != run.digest:
-        faults.append(f"{RESULT} is of another experiment")
-    if faults or not test:
-        return faults, f"{result['status']}; its files are whole"
-    checkpoint.read_checkpoint(run.checkpoints, test["step"])
-    if test["checkpoint"] == "best" and test["step"] != result["best"]["step"]:
-        faults.append(f"{RESULT}: step {test['step']} was tested, the best one is {result['best']['step']}")
-    if not (run.folder / PREDICTIONS).exists():
-        return faults, "its files are whole; the task keeps no answers to recompute scores from"
+def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
+    """Scores of the kept answers by the task's own metrics, held against those in the result.
+
+    Args:
+        faults: gets a line for each score that differs.
+
+    Returns:
+        what was recomputed, or why nothing was.
+    """
+    test, path = result["test"], run.folder / PREDICTIONS
+    if not test:
+        return ""
+    if not path.exists():
+        return "the task keeps no answers to recompute scores from"
     try:
         task = build_task(run, build_dataset(run).describe())
-    except UserError as error:  # the data are on another machine
-        return faults, f"its files are whole; scores not recomputed: {error}"
-    return _rescored(task, load((run.folder / PREDICTIONS).read_bytes()), test, faults)
-
-
-def _rescored(
-    task: Task, kept: Mapping[str, Tensor], test: Mapping[str, Any], faults: list[str]
-) -> tuple[list[str], str]:
-    """Scores of the kept answers by the task's own metrics, beside those in the result."""
+    except UserError as error:
+        return f"scores not recomputed: the data are not here: {error}"
+    kept = load(path.read_bytes())
     scores, told = task.rescore(kept), {name: float(value) for name, value in test["metrics"].items()}
     faults += [
         f"{name} of the answers in {PREDICTIONS} is {value:.6g}, {RESULT} says {told.get(name)}"
@@ -166,4 +172,4 @@ def _rescored(
     if wrong := [name for name, rows in kept.items() if len(rows) != test["samples"]]:
         faults.append(f"{PREDICTIONS}: {wrong[0]} has {len(kept[wrong[0]])} rows of {test['samples']} samples")
     again = ", ".join(f"{name} {value:.6g}" for name, value in scores.items())
-    return faults, f"its files are whole; recomputed from {test['samples']} answers: {again or 'nothing'}"
+    return f"recomputed from {test['samples']} answers: {again or 'nothing'}"

@@ -5,17 +5,15 @@
         optimizer.safetensors   `<parameter>/<state>`; with `train.ema_decay` also `/<parameter>`, which go on training
         rng.safetensors         generator states, `<rank>/<generator>`
         state.json              position, counters, best metric, ...
-        manifest.json           size and sha256 of the files above: without a manifest that fits there is no checkpoint
+        manifest.json           size and sha256 of the files above, digest of the experiment, the best
+                                step so far: without a manifest that fits there is no checkpoint
 
 No rename, append or link is needed, and nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -29,13 +27,21 @@ from torch import Tensor
 
 from subquad.engine import faults
 from subquad.errors import CheckpointError, DiskError
-from subquad.runs import json_value, parse_object
-from subquad.storage import content_of, is_remote, listing, put, reason_of, remove_tree
-
-_FORMAT = 1
-MANIFEST = "manifest.json"
-_FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json")
-_FOLDER = re.compile(r"step-(\d{8,})")
+from subquad.integrity import (
+    FILES,
+    FORMAT,
+    GENERATORS,
+    MANIFEST,
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    checkpoint_folder,
+    manifest_at,
+    steps_of,
+)
+from subquad.manifest import change, sum_of
+from subquad.runs import json_text, parse_object
+from subquad.storage import content_of, is_remote, put, reason_of, remove_tree
 
 
 @dataclass(frozen=True)
@@ -53,28 +59,23 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def _folder_of(root: Path, step: int) -> Path:
-    return root / f"step-{step:08d}"
-
-
-def manifest_of(root: Path, step: int) -> Path:
-    """The file with the sha256 of a checkpoint's others."""
-    return _folder_of(root, step) / MANIFEST
-
-
 def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; when this returns it is on the disk, or in the object store, and committed.
 
     Raises:
         DiskError: it cannot be written; older checkpoints are untouched.
     """
-    folder = _folder_of(root, step)
+    folder = checkpoint_folder(root, step)
     tensors = (save(dict(one)) for one in (checkpoint.model, checkpoint.optimizer, checkpoint.rng))
-    contents: dict[str, bytes] = dict(zip(_FILES, (*tensors, _json(checkpoint.state)), strict=True))
+    state = json_text(checkpoint.state).encode()
+    contents: dict[str, bytes] = dict(zip(FILES, (*tensors, state), strict=True))
+    best = checkpoint.state["progress"].get("best")
     manifest = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "step": step,
-        "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in contents.items()},
+        "best": best["step"] if best else None,
+        "experiment": checkpoint.state.get("digest"),
+        "files": {name: sum_of(data) for name, data in contents.items()},
     }
     try:
         if not is_remote(root):
@@ -82,20 +83,12 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
             folder.mkdir(parents=True)
         _write(folder, contents)
         faults.point("save.manifest")
-        _write(folder, {MANIFEST: _json(manifest)})
+        _write(folder, {MANIFEST: json_text(manifest).encode()})
     except (OSError, DiskError) as error:
         if not is_remote(root):  # nothing finds one without its manifest, and a store that fails may take minutes
             remove_tree(folder)
         raise _no_room(folder, error, sum(map(len, contents.values()))) from error
     faults.point("save.done")
-
-
-def _json(data: Any) -> bytes:
-    return (json.dumps(json_value(data), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -132,17 +125,14 @@ def _no_room(folder: Path, error: OSError | DiskError, needed: int) -> DiskError
     return DiskError(f"cannot write checkpoint {folder}: {reason}; {room}; earlier checkpoints are intact")
 
 
-def _steps(root: Path) -> dict[int, bool]:
-    """Steps that have a folder, oldest first, and whether each is finished."""
-    names = listing(root)
-    tops = {name.partition("/")[0] for name in names}
-    steps = {int(match.group(1)): top for top in tops if (match := _FOLDER.fullmatch(top))}
-    return {step: f"{steps[step]}/{MANIFEST}" in names for step in sorted(steps)}
-
-
 def finished_steps(root: Path) -> list[int]:
     """Steps of finished checkpoints, damaged or not, oldest first."""
-    return [step for step, finished in _steps(root).items() if finished]
+    return [step for step, finished in steps_of(root).items() if finished]
+
+
+def manifests(root: Path) -> list[Path]:
+    """The manifests of all finished checkpoints."""
+    return [checkpoint_folder(root, step) / MANIFEST for step in finished_steps(root)]
 
 
 def read_checkpoint(root: Path, step: int) -> Checkpoint:
@@ -151,77 +141,60 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
     Raises:
         CheckpointError: it is not committed, damaged, or of another format.
     """
-    model, optimizer, rng = (_tensors(root, step, name) for name in _FILES[:3])
-    return Checkpoint(model, optimizer, rng, _state(root, step))
+    folder = checkpoint_folder(root, step)
+    files = manifest_at(folder)["files"]
+    return Checkpoint(
+        model=_tensors(folder / MODEL, files),
+        optimizer=_tensors(folder / OPTIMIZER, files),
+        rng=_tensors(folder / GENERATORS, files),
+        state=_state(folder / STATE, files, step),
+    )
 
 
 def read_weights(root: Path, step: int, digest: str | None) -> Mapping[str, Tensor]:
     """The model of one checkpoint; files that only training needs may be damaged.
 
+    Args:
+        digest: that of the experiment which the checkpoint must belong to.
+
     Raises:
-        CheckpointError: it is not committed, damaged, of another format, or of an experiment with another digest.
+        CheckpointError: it is not committed, damaged, of another format, or of another experiment.
     """
-    if _state(root, step).get("digest") != digest:
-        raise CheckpointError(f"{_folder_of(root, step)}: belongs to another experiment")
-    return _tensors(root, step, _FILES[0])
+    folder = checkpoint_folder(root, step)
+    manifest = manifest_at(folder)
+    if manifest["experiment"] != digest:
+        raise CheckpointError(f"{folder}: belongs to another experiment")
+    return _tensors(folder / MODEL, manifest["files"])
 
 
-def _state(root: Path, step: int) -> dict[str, Any]:
-    path = _folder_of(root, step) / _FILES[3]
+def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
     try:
-        state = parse_object(_verified(path, _manifest(path.parent, step)))
-        told, best = state["progress"]["step"], _best_step(state)
+        state = parse_object(_verified(path, files))
+        told = state["progress"]["step"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: unreadable: {error!r}") from error
-    if told != step or not 0 <= (best or 0) <= step:
-        raise CheckpointError(f"{path}: damaged: it speaks of step {told!r}, the best one {best!r}")
+    if told != step:
+        raise CheckpointError(f"{path}: damaged: it speaks of step {told!r}")
     return state
 
 
-def _best_step(state: Mapping[str, Any]) -> int | None:
-    """The step of the best evaluation so far, None where there is none."""
-    best = state["progress"].get("best")
-    return int(best["step"]) if best else None
-
-
-def _manifest(folder: Path, step: int) -> dict[str, Any]:
+def _tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
     try:
-        manifest = parse_object(content_of(folder / MANIFEST))
-    except (OSError, ValueError) as error:
-        why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
-        raise CheckpointError(f"{folder}: {why}") from error
-    if manifest.get("format") != _FORMAT:
-        raise CheckpointError(
-            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {_FORMAT}: "
-            "use the subquad version in the run's environment.json"
-        )
-    if manifest.get("step") != step:
-        raise CheckpointError(f"{folder / MANIFEST}: damaged: it speaks of step {manifest.get('step')!r}")
-    return manifest
-
-
-def _tensors(root: Path, step: int, name: str) -> Mapping[str, Tensor]:
-    path = _folder_of(root, step) / name
-    try:
-        return load(_verified(path, _manifest(path.parent, step)))
+        return load(_verified(path, files))
     except (SafetensorError, ValueError, KeyError, TypeError) as error:  # KeyError: a dtype that torch has not
         raise CheckpointError(f"{path}: unreadable: {error!r}") from error
 
 
-def _verified(path: Path, manifest: Mapping[str, Any]) -> bytes:
-    try:
-        expected = manifest["files"][path.name]
-        size, digest = expected["bytes"], expected["sha256"]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{path.parent / MANIFEST}: damaged: no entry for {path.name}") from error
+def _verified(path: Path, files: Mapping[str, Any]) -> bytes:
     try:
         data = content_of(path)
+    except FileNotFoundError:
+        data = None
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
-    if len(data) != size:
-        raise CheckpointError(f"{path}: {len(data)} bytes, the manifest says {size}: truncated or overwritten")
-    if _sha256(data) != digest:
-        raise CheckpointError(f"{path}: sha256 differs from the manifest: the file is damaged")
+    said = change(str(path), files[path.name], None if data is None else sum_of(data))
+    if data is None or said:
+        raise CheckpointError(said)
     return data
 
 
@@ -238,12 +211,13 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
         CheckpointError: there are finished checkpoints, and every one is damaged.
     """
     damaged: list[str] = []
-    steps = _steps(root)
+    steps = steps_of(root)
     for step in reversed(steps):
         try:
             found = read_checkpoint(root, step)
-            if (best := _best_step(found.state)) not in (None, step):
-                read_weights(root, best, found.state.get("digest"))
+            manifest = manifest_at(checkpoint_folder(root, step))
+            if (best := manifest["best"]) not in (None, step):
+                read_weights(root, best, manifest["experiment"])
             return found
         except CheckpointError as error:
             warn(f"passed over a bad checkpoint: {error}")
@@ -257,17 +231,47 @@ def newest_good(root: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def trained_weights(root: Path, *, best: bool = True) -> Mapping[str, Tensor] | None:
-    """A run's best weights, or the newest where it has none or they are asked for; None without a checkpoint.
+def trained_weights(
+    root: Path, result: Mapping[str, Any] | None, *, best: bool = True, digest: str | None = None
+) -> Mapping[str, Tensor] | None:
+    """A run's best weights, or its last ones; None before the first checkpoint.
+
+    Where no evaluation chose, the last ones are the best. Only the model of that step is read: files
+    that training needs may be damaged.
+
+    Args:
+        root: the run's checkpoints folder.
+        result: the run's, None where it has none.
+        digest: of the experiment that the weights must belong to; None: whatever the run says.
 
     Raises:
-        CheckpointError: they are damaged.
+        CheckpointError: these weights are damaged, or not here.
     """
-    found = newest_good(root, lambda text: None)
-    if found is None:
+    chosen = _chosen(root, result or {}, best)
+    if chosen is None:
         return None
-    chosen = _best_step(found.state) if best else None
-    return found.model if chosen is None else read_weights(root, chosen, found.state.get("digest"))
+    step, told = chosen
+    try:
+        return read_weights(root, step, digest or told)
+    except CheckpointError as error:
+        which = "best" if best else "last"
+        said = f"the {which} checkpoint is that of step {step}: {error}"
+        raise CheckpointError(said) from error
+
+
+def _chosen(root: Path, result: Mapping[str, Any], best: bool) -> tuple[int, str] | None:
+    """The step of the best or last weights, and their experiment.
+
+    The result of a run that has ended says it, and the newest checkpoint of any other.
+    """
+    if result.get("steps"):
+        step = (result.get("best") or {}).get("step") if best else None
+        return step or result["steps"], result["experiment"]
+    steps = finished_steps(root)
+    if not steps:
+        return None
+    newest = manifest_at(checkpoint_folder(root, steps[-1]))
+    return (newest["best"] if best else None) or newest["step"], newest["experiment"]
 
 
 def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
@@ -276,8 +280,8 @@ def prune(root: Path, newest: int, keep: int, also: Iterable[int]) -> None:
     Later steps are a future that was given up; unfinished folders are of no use; of the finished ones the newest
     `keep` stay, and the steps in `also`.
     """
-    steps = _steps(root)
+    steps = steps_of(root)
     finished = [step for step, is_finished in steps.items() if is_finished and step <= newest]
     for step in steps.keys() - set(finished[-keep:]) - (set(also) & set(finished)):
         # Uncommit first: a kill half-way leaves an unfinished checkpoint, which nobody reads.
-        remove_tree(_folder_of(root, step), MANIFEST)
+        remove_tree(checkpoint_folder(root, step), MANIFEST)

@@ -101,12 +101,11 @@ def _begin(parts: Parts, progress: Progress) -> None:
 
 def _end(run: Run, group: Group, result: dict[str, Any]) -> None:
     if group.first:
-        root, test = run.checkpoints, result["test"]
-        tested = [checkpoint.manifest_of(root, test["step"])] if test else []
-        write_result(run.folder, result, *tested)
+        kept = [] if run.is_trial else checkpoint.manifests(run.checkpoints)
+        write_result(run.folder, result, *kept)
         run.mirror()
         if run.is_trial:  # the winner is trained anew, so hundreds of trials need not keep their weights
-            remove_tree(root)
+            remove_tree(run.checkpoints)
 
 
 def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:

@@ -18,6 +18,7 @@ from subquad.engine import checkpoint
 from subquad.errors import ConfigError
 from subquad.experiment.schema import Experiment
 from subquad.nn import Backbone
+from subquad.runs import read_result
 from subquad.storage import checkpoints_of, place_at, reaching
 
 
@@ -53,7 +54,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
     if source.startswith("timm:"):
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
-        found = checkpoint.trained_weights(checkpoints_of(path))
+        found = checkpoint.trained_weights(checkpoints_of(path), read_result(path))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")
         tensors = found

@@ -120,8 +120,9 @@ class TableRow:
 
     def _state(self, run: ReportedRun) -> tuple[str, str | None]:
         """The state and its reason."""
-        if run.status == "finished" and run.faults:
-            return "not verified", "; ".join(run.faults)
+        if run.faults:
+            state = "not verified" if run.status == "finished" else run.status
+            return state, "; ".join(filter(None, (run.reason, *run.faults)))
         if run.status != "finished" or any(run is one for one in self.counted):
             return run.status, run.reason
         if run.score(run.compared.metric) is None:

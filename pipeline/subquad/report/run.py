@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from subquad.errors import RunError
 from subquad.experiment.schema import decides_numbers
 from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.integrity import look
 from subquad.report.text import DASH, duration, printable
 from subquad.report.tuning import Tuning, tuning_of
 from subquad.runs import (
@@ -24,9 +25,7 @@ from subquad.runs import (
     RESULT,
     STUDY,
     flatten,
-    parse_object,
     read_json,
-    result_faults,
     runs_below,
 )
 
@@ -307,13 +306,15 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
     leaves, begun = _begun(run)
     name = printable(run.resolve().relative_to(root).as_posix())
     own = {"folder": run, "name": name, "leaves": leaves, "environment": _machine(run), "tuning": tuning}
-    state = {"status": "unfinished"}
-    if (run / RESULT).exists():
+    looked = look(run)
+    own["faults"] = looked.faults
+    state = {"status": "damaged" if (run / RESULT).exists() else "unfinished"}
+    if looked.result is not None:
+        _same_format(run / RESULT, looked.result)
         try:
-            result = _result(run / RESULT)
-            return ReportedRun.read({**result, **own, "faults": result_faults(run, result)})
-        except (OSError, ValueError) as error:
-            state = {"status": "damaged", "reason": f"{RESULT}: {error}"}
+            return ReportedRun.read({**looked.result, **own})
+        except ValueError as error:
+            state["reason"] = f"{RESULT}: {error}"
     try:
         return ReportedRun.read({**begun, **own, **state})
     except ValueError as error:
@@ -359,9 +360,7 @@ def _machine(run: Path) -> _Machine:
         return _Machine()
 
 
-def _result(path: Path) -> dict[str, Any]:
-    data = parse_object(path.read_bytes())
-    found = data.get("format")
+def _same_format(path: Path, result: Mapping[str, Any]) -> None:
+    found = result.get("format")
     if isinstance(found, int) and found != _FORMAT:
         raise RunError(f"{path}: result format {found!r}, this subquad reads format {_FORMAT}")
-    return data

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
+from subquad.integrity import look
 from subquad.runs import (
     ATTEMPTS,
     FINAL,
@@ -35,7 +36,6 @@ from subquad.runs import (
     Record,
     read_json,
     read_records,
-    result_faults,
     write_json,
 )
 from subquad.search.trial import ENDED, Curve, Evaluation, Goal, State, Trial
@@ -158,7 +158,7 @@ def _result(folder: Path) -> dict[str, Any]:
     data = _object(path)
     if data.get("status") not in ENDED:
         raise _damaged(path, "does not say how the trial ended")
-    if faults := result_faults(folder, data):
+    if faults := look(folder).faults:
         raise _damaged(path, faults[0])
     return data
 

@@ -1,6 +1,5 @@
 """Checkpoints: whole or not there, damage always found, walking back, pruning."""
 
-import json
 import random
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import torch
 from subquad.engine import checkpoint
 from subquad.engine.checkpoint import (
     Checkpoint,
-    _steps,
     finished_steps,
     newest_good,
     prune,
@@ -20,6 +18,8 @@ from subquad.engine.checkpoint import (
     write,
 )
 from subquad.errors import CheckpointError, DiskError
+from subquad.integrity import checkpoint_folder, steps_of
+from subquad.runs import json_text, parse_object
 
 FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json", "manifest.json")
 
@@ -51,7 +51,7 @@ def test_two_hundred_damages_are_all_found(tmp_path, kind):
     generator = random.Random(0)
     put(tmp_path, 1, 1.0)
     put(tmp_path, 2, 2.0)
-    folder = checkpoint._folder_of(tmp_path, 2)
+    folder = checkpoint_folder(tmp_path, 2)
     for _ in range(200):
         path = folder / generator.choice(FILES)
         whole = path.read_bytes()
@@ -73,26 +73,26 @@ def test_those_whose_best_one_is_bad_are_passed_over(tmp_path):
     put(tmp_path, 1, 1.0)
     put(tmp_path, 2, 2.0)
     put(tmp_path, 3, 3.0, best=2)
-    (checkpoint._folder_of(tmp_path, 2) / "optimizer.safetensors").unlink()
+    (checkpoint_folder(tmp_path, 2) / "optimizer.safetensors").unlink()
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 3.0
-    assert trained_weights(tmp_path)["layer.weight"][0, 0] == 2.0
+    assert trained_weights(tmp_path, None)["layer.weight"][0, 0] == 2.0
     put(tmp_path, 2, 2.0, digest="of another experiment")
     told: list[str] = []
     assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 2.0
     assert told == [f"passed over a bad checkpoint: {tmp_path}/step-00000002: belongs to another experiment"]
-    (checkpoint._folder_of(tmp_path, 2) / "model.safetensors").unlink()
+    (checkpoint_folder(tmp_path, 2) / "model.safetensors").unlink()
     assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 1.0
 
 
 def test_junk_is_walked_over_and_cleared_away(tmp_path):
     put(tmp_path, 1)
-    checkpoint._folder_of(tmp_path, 2).write_text("a file")
-    (checkpoint._folder_of(tmp_path, 3) / "manifest.json").mkdir(parents=True)
+    checkpoint_folder(tmp_path, 2).write_text("a file")
+    (checkpoint_folder(tmp_path, 3) / "manifest.json").mkdir(parents=True)
     put(tmp_path, 4)
-    (checkpoint._folder_of(tmp_path, 4) / "manifest.json").write_text("[" * 100_000)
+    (checkpoint_folder(tmp_path, 4) / "manifest.json").write_text("[" * 100_000)
     put(tmp_path, 5)
-    (checkpoint._folder_of(tmp_path, 5) / "model.safetensors").unlink()
-    (checkpoint._folder_of(tmp_path, 5) / "model.safetensors").mkdir()
+    (checkpoint_folder(tmp_path, 5) / "model.safetensors").unlink()
+    (checkpoint_folder(tmp_path, 5) / "model.safetensors").mkdir()
     told: list[str] = []
     assert newest_good(tmp_path, told.append).state["progress"]["step"] == 1
     assert len(told) == 4
@@ -100,13 +100,13 @@ def test_junk_is_walked_over_and_cleared_away(tmp_path):
         put(tmp_path, step, float(step))
     assert newest_good(tmp_path, told.append).model["layer.weight"][0, 0] == 3.0
     prune(tmp_path, 3, 1, [])
-    assert list(_steps(tmp_path)) == [3]
+    assert list(steps_of(tmp_path)) == [3]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_found(tmp_path, name):
     put(tmp_path, 1)
-    (checkpoint._folder_of(tmp_path, 1) / name).unlink()
+    (checkpoint_folder(tmp_path, 1) / name).unlink()
     with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
         read_checkpoint(tmp_path, 1)
 
@@ -114,23 +114,26 @@ def test_a_missing_file_is_found(tmp_path, name):
 def test_all_damaged_is_an_error_that_lists_each(tmp_path):
     for step in (1, 2):
         put(tmp_path, step)
-        (checkpoint._folder_of(tmp_path, step) / "state.json").write_text("{}")
+        (checkpoint_folder(tmp_path, step) / "state.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"all 2 checkpoints are damaged: .*step-00000002.*step-00000001"):
         newest_good(tmp_path, lambda text: None)
 
 
 def test_unfinished_ones_are_no_damage(tmp_path):
-    checkpoint._folder_of(tmp_path, 5).mkdir(parents=True)
+    checkpoint_folder(tmp_path, 5).mkdir(parents=True)
     told: list[str] = []
     assert newest_good(tmp_path, told.append) is None
-    assert "never finished" in told[0]
+    assert "step-00000005: is not here" in told[0]
+    (checkpoint_folder(tmp_path, 5) / "model.safetensors").write_bytes(b"")
+    assert newest_good(tmp_path, told.append) is None
+    assert "never finished" in told[1]
     assert newest_good(tmp_path / "nothing", told.append) is None
 
 
 def test_another_format_says_so(tmp_path):
     put(tmp_path, 1)
-    path = checkpoint._folder_of(tmp_path, 1) / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    path = checkpoint_folder(tmp_path, 1) / "manifest.json"
+    path.write_text(json_text({**parse_object(path.read_text()), "format": 99}))
     with pytest.raises(CheckpointError, match="checkpoint format 99, this subquad reads format 1"):
         read_checkpoint(tmp_path, 1)
 
@@ -139,18 +142,18 @@ def test_pruning_keeps_the_newest_and_the_named(tmp_path):
     for step in range(1, 7):
         put(tmp_path, step)
     prune(tmp_path, 6, 2, [1])
-    assert list(_steps(tmp_path)) == [1, 5, 6]
+    assert list(steps_of(tmp_path)) == [1, 5, 6]
 
 
 def test_pruning_takes_a_given_up_future_and_unfinished_folders(tmp_path):
     for step in (13, 26, 28, 30):
         put(tmp_path, step)
-    checkpoint._folder_of(tmp_path, 27).mkdir()
-    checkpoint._folder_of(tmp_path, 29).mkdir()
+    checkpoint_folder(tmp_path, 27).mkdir()
+    checkpoint_folder(tmp_path, 29).mkdir()
     prune(tmp_path, 28, 2, [13, 29])
-    assert list(_steps(tmp_path)) == [13, 26, 28]
+    assert list(steps_of(tmp_path)) == [13, 26, 28]
     prune(tmp_path, 28, 1, [])
-    assert list(_steps(tmp_path)) == [28]
+    assert list(steps_of(tmp_path)) == [28]
 
 
 def test_newest_is_by_step_not_by_time(tmp_path):
@@ -168,7 +171,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_write", full)
     with pytest.raises(DiskError, match=r"No space left on device; it needs .* MB, .* MB are free"):
         put(tmp_path, 2)
-    assert list(_steps(tmp_path)) == [1]
+    assert list(steps_of(tmp_path)) == [1]
     assert newest_good(tmp_path, pytest.fail).model["layer.weight"][0, 0] == 1.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ class RunFactory:
         known = {**DEFAULTS, **facts}
         put(path / EXPERIMENT, yaml.safe_dump(experiment(known)))
         write_json(path / ENVIRONMENT, MACHINE)
-        put(path / IDENTITY, json.dumps({"axes": axes(known), "dataset": known["dataset"]}))
+        write_json(path / IDENTITY, {"axes": axes(known), "dataset": known["dataset"]})
         put(path / METRICS, "".join(record.line() for record in records(known)))
         kept = known["kept"] if known["correct"] is None else predictions(known["correct"])
         if kept and known["status"] == "finished":

@@ -177,7 +177,7 @@ def test_other_predictions_than_those_of_the_result_are_not_used(factory, answer
     )
     assert [row.status() for row in report.rows] == [
         "1 finished",
-        "1 not verified (predictions.safetensors differs from what the result was made of)",
+        "1 not verified (predictions.safetensors has changed: its sha256 differs from its manifest)",
     ]
 
 

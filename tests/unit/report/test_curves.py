@@ -16,7 +16,7 @@ from subquad.report import document_of, print_document, read_report, write_docum
 from subquad.report.charts import curve_chart
 from subquad.report.curves import Curve, _expected_range
 from subquad.report.published import printed_values, published_beside
-from subquad.runs import EXPERIMENT, IDENTITY, write_result
+from subquad.runs import EXPERIMENT, IDENTITY, write_json, write_result
 
 ORDER = "mixer.params.order"
 AGF = {"order": 5, "ortho_weight": 0.1, "jacobi_a": 1.5, "jacobi_b": 1.0}
@@ -283,7 +283,7 @@ def test_unfinished_runs_keep_their_place(listops):
     (run,) = listops.glob("cells/*-0-order7")
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
-    (run / IDENTITY).write_text(json.dumps({"digest": "x", "axes": result["axes"], "dataset": result["dataset"]}))
+    write_json(run / IDENTITY, {"digest": "x", "axes": result["axes"], "dataset": result["dataset"]})
     one = only(read_report([listops]))
     row = one.rows[2]
     assert (one.value(row), row.seeds, len(row.runs)) == ("7", (1, 2), 3)

@@ -8,7 +8,7 @@ import pytest
 
 from subquad.errors import ConfigError, RunError
 from subquad.report import read_report
-from subquad.runs import parse_object, write_json
+from subquad.runs import json_text, parse_object, write_json
 
 
 def test_a_folder_that_is_no_run(tmp_path):
@@ -32,10 +32,11 @@ def test_a_result_of_another_format(factory):
         (lambda text: "{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         (lambda text: "[1]", "no JSON object"),
         (lambda text: "[" * 100_000, "nested too deeply"),
-        (lambda text: "{}", "status: field required"),
+        (lambda text: json_text({"files": {}}), "status: field required"),
+        (lambda text: "{}", "it was damaged or edited: its `check` does not fit its values"),
         (lambda text: text.replace("0.9", "0.8"), "it was damaged or edited: its `check` does not fit its values"),
         (
-            lambda text: json.dumps(
+            lambda text: json_text(
                 {**parse_object(text), "reference_scores": {"samples": 5, "scores": {"accuracy": {"a": 1.5}}}}
             ),
             "reference_scores.scores: value error, an accuracy must be a number from 0 to 1",
@@ -55,10 +56,11 @@ def test_a_result_that_cannot_be_believed_is_damaged_and_counts_for_nothing(fact
 @pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl", "environment.json", "predictions.safetensors"])
 def test_a_row_beside_whose_result_a_file_changed_is_not_verified(factory, answers, name: str):
     run = factory.run("one", correct=answers(40, 9))
+    size = (run / name).stat().st_size
     with (run / name).open("a") as stream:
         stream.write("\n")
     (row,) = read_report([run]).rows
-    assert row.status() == f"1 not verified ({name} differs from what the result was made of)"
+    assert row.status() == f"1 not verified ({name} has changed: it has {size + 1} bytes, its manifest says {size})"
     assert "not verified" in row.first.provenance()
     (run / name).unlink()
     if name != "experiment.yaml":

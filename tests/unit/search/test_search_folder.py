@@ -5,7 +5,7 @@ import math
 import pytest
 
 from subquad.errors import RunError
-from subquad.runs import METRICS, Record, write_result, write_text
+from subquad.runs import METRICS, Record, json_text, write_result, write_text
 from subquad.search.folder import Trials, place_of, trial_folder
 from subquad.search.trial import Goal, Trial
 
@@ -101,9 +101,9 @@ def test_trials_are_told_by_number(tmp_path):
     ("name", "text", "message"),
     [
         ("trial.json", "{", r"agf/00000/trial\.json: is no JSON object; put it back"),
-        ("trial.json", "{}", r"agf/00000/trial\.json: candidate: Field required; put it back"),
+        ("trial.json", json_text({}), r"agf/00000/trial\.json: candidate: Field required; put it back"),
         ("result.json", "[]", r"agf/00000/result\.json: is no JSON object"),
-        ("result.json", "{}", r"agf/00000/result\.json: does not say how the trial ended"),
+        ("result.json", json_text({}), r"agf/00000/result\.json: does not say how the trial ended"),
         ("metrics.jsonl", "gone\n", r"agf/00000/metrics\.jsonl:1: damaged: no record; put it back"),
     ],
 )

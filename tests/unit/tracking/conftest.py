@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from subquad.runs import METRICS, RESULT, Record
+from subquad.runs import METRICS, RESULT, Record, write_json
 
 
 class RunFolder:
@@ -61,7 +60,7 @@ class RunFolder:
             "steps": 20,
             "test": {"metrics": {"accuracy": 0.75, "loss": 0.5}, "samples": 8, "checkpoint": "best", "step": 15},
         }
-        (self.path / RESULT).write_text(json.dumps({**data, **more}))
+        write_json(self.path / RESULT, {**data, **more})
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from subquad.cli.main import main
 from subquad.cli.tracking import sync_command
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
+from subquad.runs import write_json
 from subquad.tracking import publisher as publisher_module
 from subquad.tracking.folders import parts_of
 from subquad.tracking.publisher import _upload_of, open_publisher, sync
@@ -170,7 +170,7 @@ def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run):
 def test_a_password_comes_from_the_user_again(run_folder, known: str, monkeypatch: pytest.MonkeyPatch):
     secret = "https://me:hunter2@host"
     saved = {"uri": "https://***@host", "experiment": "e", "label": "l", "key": "k"}
-    (run_folder.path / "mlflow.json").write_text(json.dumps(saved))
+    write_json(run_folder.path / "mlflow.json", saved)
     with pytest.raises(
         ConfigError,
         match=r"^https://\*\*\*@host: this address had a user and a password, .* give --uri or set MLFLOW_",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from subquad.runs import Record
+from subquad.runs import Record, write_json
 from subquad.tracking.folders import Ending, mirror
 from subquad.tracking.values import Point, nonfinite_tags, points_of, points_under
 
@@ -77,10 +77,9 @@ def test_a_study_ends_when_its_last_cell_does(tmp_path, make_run):
 
 
 def test_commit_and_plugins_become_tags(run_folder):
-    (run_folder.path / "environment.json").write_text(
-        '{"git": {"commit": "abc", "dirty": true},'
-        '"plugins": [{"kind": "mixer", "distribution": "subquad", "version": "1"}]}'
-    )
+    plugin = {"kind": "mixer", "distribution": "subquad", "version": "1"}
+    said = {"git": {"commit": "abc", "dirty": True}, "plugins": [plugin]}
+    write_json(run_folder.path / "environment.json", said)
     assert ending(run_folder.path, final=True).tags == {
         "mlflow.source.git.commit": "abc",
         "git.dirty": "True",
@@ -98,7 +97,7 @@ def test_a_run_alone_has_its_experiments_name_and_one_in_a_study_its_folders(run
 
 
 def test_what_a_run_says_of_itself_comes_from_its_files(run_folder):
-    (run_folder.path / "identity.json").write_text('{"digest": "d"}')
+    write_json(run_folder.path / "identity.json", {"digest": "d"})
     shown = mirror(run_folder.path, final=False)
     assert shown.params == {"name": "demo", "task.name": "classification", "mixer.name": "agf"}
     assert {name: tag for name, tag in shown.tags.items() if tag} == {"subquad.mixer": "agf", "subquad.experiment": "d"}

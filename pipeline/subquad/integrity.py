@@ -1,0 +1,228 @@
+"""Whether the files of a run's folder are those that its result and its checkpoints were made of.
+
+Two manifests tell: `files` of result.json, of all that the result stands on, and manifest.json of each checkpoint. What
+is not here at all (a copy without its checkpoints, a store that cannot be reached) is no damage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from subquad.errors import CheckpointError, UserError
+from subquad.manifest import change, sum_at, sum_of
+from subquad.runs import CHECKPOINTS, IDENTITY, RESULT, bound_files, parse_object, read_json
+from subquad.storage import checkpoints_of, content_of, is_remote, listing
+
+MANIFEST, FORMAT = "manifest.json", 1
+"""Of a checkpoint: the file that is written last, and the version of all its files."""
+MODEL, OPTIMIZER, GENERATORS = "model.safetensors", "optimizer.safetensors", "rng.safetensors"
+STATE = "state.json"
+FILES = (MODEL, OPTIMIZER, GENERATORS, STATE)
+"""The other files of a checkpoint."""
+_FOLDER = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the sums of a run's folder tell.
+
+    Attributes:
+        result: what result.json says; None while there is none, or where it cannot be believed.
+        faults: which files are missing or have changed, a line for each.
+        absent: what is not here, and so was not looked at.
+        checkpoints: how many are whole.
+    """
+
+    result: dict[str, Any] | None
+    faults: tuple[str, ...]
+    absent: tuple[str, ...] = ()
+    checkpoints: int = 0
+
+
+def look(run: Path, *, far: bool = False) -> Looked:
+    """Hold the files of a run's folder against their manifests. No plugin is needed, and nothing is changed.
+
+    Args:
+        run: the folder.
+        far: look at checkpoints in an object store too, which brings them here.
+    """
+    result, faults = _result(run)
+    told = (result or {}).get("files")
+    told = told if isinstance(told, dict) else {}
+    above = f"{CHECKPOINTS}/"
+    manifests = {name.removeprefix(above): entry for name, entry in told.items() if name.startswith(above)}
+    bound = {name: entry for name, entry in told.items() if not name.startswith(above)}
+    if result is None:
+        faults += _unreadable(run)
+    else:
+        faults += [*_changed(run, bound), *_contradictions(run, result)]
+    try:
+        root = checkpoints_of(run)
+        if is_remote(root) and not far:
+            return Looked(result, tuple(faults), (f"checkpoints, which are in {root}",))
+        damaged, absent, whole = _of_checkpoints(root, manifests)
+    except UserError as error:  # a copy that lies elsewhere, or a store that cannot be reached
+        return Looked(result, tuple(faults), (f"checkpoints: {error}",))
+    return Looked(result, (*faults, *damaged), tuple(absent), whole)
+
+
+def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
+    """What result.json says, and what is wrong with it."""
+    path = run / RESULT
+    try:
+        result = parse_object(path.read_bytes()) if path.exists() else None
+    except (OSError, ValueError) as error:
+        return None, [f"{RESULT}: {getattr(error, 'strerror', None) or error}"]
+    if result is not None and not isinstance(result.get("files"), dict):
+        return result, [f"{RESULT} does not say which files it stands on: it was written by hand"]
+    return result, []
+
+
+def _unreadable(run: Path) -> Iterator[str]:
+    """Of a run without a result: files that do not fit the check that each of them has."""
+    for name, path in bound_files(run).items():
+        try:
+            _read_all(path)
+        except (OSError, ValueError) as error:
+            yield f"{name} has changed: {error}"
+
+
+def _read_all(path: Path) -> None:
+    """Read a JSON file, or all whole lines of one of JSON lines; what has no check is left."""
+    if path.suffix == ".json":
+        parse_object(path.read_bytes())
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+            try:
+                if line.endswith(b"\n"):  # else it was being written
+                    parse_object(line)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+
+
+def _changed(run: Path, told: Mapping[str, Any]) -> Iterator[str]:
+    """Of a run with a result: files that are not what it was made of."""
+    for name, entry in told.items():
+        path = PurePosixPath(name)
+        if ".." in path.parts or path.is_absolute():
+            yield f"{name}: {RESULT} names a file that is none of the run's"
+        elif said := _said(name, entry, run / name):
+            yield said
+
+
+def _said(name: str, entry: Any, path: Path) -> str:
+    """What has become of a file here or in a store, in one line; "" where nothing has.
+
+    Raises:
+        DiskError: the store cannot be reached.
+    """
+    try:
+        found = sum_of(content_of(path)) if is_remote(path) else sum_at(path)
+    except FileNotFoundError:
+        found = None
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"
+    return change(name, entry, found)
+
+
+def _contradictions(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
+    """What a result says of itself that cannot be."""
+    identity, of = read_json(run / IDENTITY) or {}, result.get("experiment")
+    if of and identity.get("digest", of) != of:
+        yield f"{RESULT} is of another experiment"
+    test, best = result.get("test") or {}, result.get("best") or {}
+    if test.get("checkpoint") == "best" and test.get("step") != best.get("step"):
+        yield f"{RESULT}: step {test.get('step')} was tested, the best one is {best.get('step')}"
+
+
+def _of_checkpoints(root: Path, told: Mapping[str, Any]) -> tuple[list[str], list[str], int]:
+    """What is wrong with the checkpoints that are there, which are not here, and how many are whole.
+
+    Args:
+        told: size and sha256 of manifests, by their names below `root`.
+    """
+    names = listing(root)
+    here = {name.partition("/")[0] for name in names if "/" in name}
+    wanted = {PurePosixPath(name).parent.as_posix() for name in told}
+    if wanted and not here:
+        return [], [CHECKPOINTS], 0
+    faults, absent, whole = list[str](), list[str](), 0
+    for folder in sorted(here | wanted):
+        name = f"{folder}/{MANIFEST}"
+        if folder not in here:
+            absent.append(f"{CHECKPOINTS}/{folder}")
+        elif name in told or (name in names and _FOLDER.fullmatch(folder)):  # others were never finished
+            found = list(_of_checkpoint(root / folder, told.get(name)))
+            faults += found
+            whole += not found
+    return faults, absent, whole
+
+
+def _of_checkpoint(folder: Path, told: Any) -> Iterator[str]:
+    """Files of one checkpoint that are not what its manifest says.
+
+    Args:
+        told: size and sha256 of the manifest; None where nothing tells.
+    """
+    above = f"{CHECKPOINTS}/{folder.name}"
+    if told is not None and (said := _said(f"{above}/{MANIFEST}", told, folder / MANIFEST)):
+        yield said
+        return
+    try:
+        manifest = manifest_at(folder)
+    except CheckpointError as error:
+        yield str(error)
+        return
+    for name, entry in manifest["files"].items():
+        if said := _said(f"{above}/{name}", entry, folder / name):
+            yield said
+
+
+def steps_of(root: Path) -> dict[int, bool]:
+    """Steps that have a folder, oldest first, and whether their checkpoint was finished."""
+    names = listing(root)
+    tops = {name.partition("/")[0] for name in names}
+    steps = {int(match.group(1)): top for top in tops if (match := _FOLDER.fullmatch(top))}
+    return {step: f"{steps[step]}/{MANIFEST}" in names for step in sorted(steps)}
+
+
+def checkpoint_folder(root: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return root / f"step-{step:08d}"
+
+
+def manifest_at(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint: `step`, `best`, `experiment` and `files`.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = parse_object(content_of(path))
+    except (OSError, ValueError) as error:
+        why = f"no readable {MANIFEST}: the checkpoint was never finished or is damaged"
+        raise CheckpointError(f"{folder}: {why if _has_files(folder) else 'is not here'}") from error
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{folder}: checkpoint format {manifest.get('format')!r}, this subquad reads format {FORMAT}: "
+            "use the subquad version in the run's environment.json"
+        )
+    step, best, files = manifest.get("step"), manifest.get("best"), manifest.get("files")
+    if not isinstance(step, int) or folder != checkpoint_folder(folder.parent, step):
+        raise CheckpointError(f"{path}: damaged: it speaks of step {step!r}")
+    if not isinstance(best, int | None) or not 0 <= (best or 0) <= step:
+        raise CheckpointError(f"{path}: damaged: it speaks of the best step {best!r}")
+    if "experiment" not in manifest:
+        raise CheckpointError(f"{path}: damaged: it does not say of which experiment it is")
+    if not isinstance(files, dict) or files.keys() != set(FILES):
+        raise CheckpointError(f"{path}: damaged: it must speak of the files {', '.join(FILES)}")
+    return manifest
+
+
+def _has_files(folder: Path) -> bool:
+    return any(name.startswith(f"{folder.name}/") for name in listing(folder.parent))

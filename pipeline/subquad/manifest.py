@@ -1,0 +1,63 @@
+"""What files hold, by size and sha256, and what has become of them since.
+
+A manifest is a mapping of names to `{"bytes": N, "sha256": HEX}`. It is the key `files` of the JSON file
+that is written last in its folder: manifest.json of a checkpoint, result.json of a run, search.json of a
+search, config.json of an exported model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def sum_of(content: bytes) -> dict[str, Any]:
+    """Size and sha256 of a file's content."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def sum_at(path: Path) -> dict[str, Any] | None:
+    """Size and sha256 of a file, which is not held in memory; None where there is no file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        return {"bytes": stream.tell(), "sha256": sha256}
+
+
+def manifest_of(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """The manifest of those files that are there.
+
+    Args:
+        paths: where each file is, by its name in the manifest.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    found = {name: sum_at(path) for name, path in paths.items()}
+    return {name: told for name, told in found.items() if told is not None}
+
+
+def change(name: str, told: Any, found: Mapping[str, Any] | None) -> str:
+    """What has become of a file, in one line; "" where it is what it was.
+
+    Args:
+        name: what the line calls it.
+        told: what its manifest says, which may be damaged.
+        found: its size and sha256 now, None where it is not there.
+    """
+    if not isinstance(told, Mapping) or not {"bytes", "sha256"} <= told.keys():
+        return f"{name} has no size and sha256 in its manifest"
+    if found is None:
+        return f"{name} is missing"
+    if found["bytes"] != told["bytes"]:
+        return f"{name} has changed: it has {found['bytes']} bytes, its manifest says {told['bytes']}"
+    if found["sha256"] != told["sha256"]:
+        return f"{name} has changed: its sha256 differs from its manifest"
+    return ""
