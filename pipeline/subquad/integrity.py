@@ -14,7 +14,16 @@ from typing import Any
 
 from subquad.errors import CheckpointError, UserError
 from subquad.manifest import change, sum_at, sum_of
-from subquad.runs import CHECKPOINTS, IDENTITY, RESULT, bound_files, parse_object, read_json
+from subquad.runs import (
+    CHECKPOINTS,
+    IDENTITY,
+    RESULT,
+    SUMMARY,
+    TRIALS,
+    bound_files,
+    parse_object,
+    read_json,
+)
 from subquad.storage import checkpoints_of, content_of, is_remote, listing
 
 MANIFEST, FORMAT = "manifest.json", 1
@@ -105,11 +114,11 @@ def _read_all(path: Path) -> None:
 
 
 def _changed(run: Path, told: Mapping[str, Any]) -> Iterator[str]:
-    """Of a run with a result: files that are not what it was made of."""
+    """Files of a folder that are not what its manifest says."""
     for name, entry in told.items():
         path = PurePosixPath(name)
         if ".." in path.parts or path.is_absolute():
-            yield f"{name}: {RESULT} names a file that is none of the run's"
+            yield f"{name} is no file of the folder, and yet its manifest names it"
         elif said := _said(name, entry, run / name):
             yield said
 
@@ -180,6 +189,28 @@ def _of_checkpoint(folder: Path, told: Any) -> Iterator[str]:
     for name, entry in manifest["files"].items():
         if said := _said(f"{above}/{name}", entry, folder / name):
             yield said
+
+
+def look_at_trials(search: Path) -> Iterator[str]:
+    """Trials of a search that are not what its search.json was made of."""
+    path = search / SUMMARY
+    if not path.exists():
+        return
+    try:
+        candidates = parse_object(path.read_bytes())["candidates"]
+        ended = [
+            (PurePosixPath(TRIALS, one["label"], f"{int(number):05d}"), manifest)
+            for one in candidates
+            for number, manifest in one["ended"].items()
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        yield f"{SUMMARY}: {error}"
+        return
+    for place, manifest in ended:
+        tried_again = any((search / place).glob("failed-*"))
+        if not tried_again:
+            named = {f"{place}/{name}": entry for name, entry in manifest.items()}
+            yield from _changed(search, named)
 
 
 def steps_of(root: Path) -> dict[int, bool]:

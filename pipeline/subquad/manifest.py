@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+Manifest = dict[str, dict[str, Any]]
+"""Size and sha256 of files, by name."""
+
 
 def sum_of(content: bytes) -> dict[str, Any]:
     """Size and sha256 of a file's content."""
@@ -31,7 +34,7 @@ def sum_at(path: Path) -> dict[str, Any] | None:
         return {"bytes": stream.tell(), "sha256": sha256}
 
 
-def manifest_of(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+def manifest_of(paths: Mapping[str, Path]) -> Manifest:
     """The manifest of those files that are there.
 
     Args:

@@ -25,6 +25,7 @@ from upath import UPath
 
 from subquad.addresses import has_secret
 from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
+from subquad.manifest import manifest_of
 from subquad.runs import (
     CHECKPOINTS,
     ERROR,
@@ -306,18 +307,18 @@ def store_copy(folder: Path, storage: str | None, seen: dict[str, Any]) -> None:
     """Bring the small files of a run's, study's or search's folder to storage, those that changed; runs in it are left.
 
     Args:
-        seen: what the last call with it found, which this one keeps up to date. Empty at first.
+        seen: the manifest of what the last call with it found, which this one keeps up to date;
+            empty at first.
 
     Raises:
         DiskError: they cannot be written there.
     """
     if storage is None or (target := kept_at(folder, storage)) == folder:
         return
-    now: dict[str, Any] = {}
-    for path in _small_files(folder):
-        about = path.stat()
-        now[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime)
-    changed = [name for name, about in now.items() if seen.get(name) != about]
+    with touching(folder):
+        files = _small_files(folder)
+        now = manifest_of({path.relative_to(folder).as_posix(): path for path in files})
+    changed = [name for name, told in now.items() if seen.get(name) != told]
     for last in (False, True):  # a result stands on the other files
         with touching(folder):
             put({target / name: (folder / name).read_bytes() for name in changed if (name == RESULT) is last})

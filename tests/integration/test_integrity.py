@@ -205,10 +205,25 @@ def test_another_experiment_is_not_evaluated_with_the_weights(copy, tmp_path):
     assert "changed since the run was started: mixer.params.order" in said.err
 
 
+@pytest.mark.ci
+def test_trials_of_a_search_are_looked_at(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole = make_folders(tmp_path / "whole", ("search",))["finished search"]
+    assert call("verify", str(whole)).code == 0
+    trial = whole.joinpath("trials", "small", "00001")
+    for seed, path in enumerate((trial / "trial.json", trial / "result.json", whole / "search.json")):
+        for kind in ("flipped", "cut"):
+            copy = copied(whole, tmp_path)
+            damage(copy / path.relative_to(whole), kind, random.Random(seed))
+            said = call("verify", str(copy))
+            assert (said.code, path.name in said.out) == (1, True), (path.name, kind, said)
+
+
 @pytest.mark.extended
 def test_drawn_damages_of_every_kind_of_folder(tmp_path, guard_seed, guard_rows):
     """Each file that has a sum, each kind of damage, at drawn places; then those that need the model."""
     rng, found = random.Random(guard_seed), list[str]()
+    (tmp_path / "whole").mkdir()
     whole = make_folders(tmp_path / "whole", ("run", "study"))
     runs = [run for folder in whole.values() for run in (folder, *folder.glob("cells/*"))]
     runs = [run for run in runs if (run / "result.json").exists()]

@@ -15,7 +15,7 @@ from subquad.engine.parts import build_dataset, build_task
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.axes import plain_label
-from subquad.integrity import Looked, look
+from subquad.integrity import Looked, look, look_at_trials
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
@@ -56,6 +56,8 @@ def verify(folder: Path) -> Iterator[Verified]:
         RunError: the folder is no run, study or search.
     """
     if (folder / SEARCH).exists():
+        if faults := tuple(look_at_trials(folder)):
+            yield Verified(str(folder), faults)
         for path in sorted(_trial_runs(folder / TRIALS)):
             yield _verified(path)
         if is_study(folder / FINAL):

@@ -13,7 +13,6 @@ runs/<name>-search/<stamp>-<hash>/
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 from subquad.errors import RunError
 from subquad.experiment.settings import dotted
 from subquad.integrity import look
+from subquad.manifest import Manifest, manifest_of
 from subquad.runs import (
     ATTEMPTS,
     FINAL,
@@ -211,7 +211,7 @@ class Trials:
     search: Path
     goals: Mapping[str, Goal]
     _ended: dict[tuple[str, int], Trial] = field(default_factory=dict, repr=False, compare=False)
-    _digests: dict[tuple[str, int], str] = field(default_factory=dict, repr=False, compare=False)
+    _manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, candidate: str) -> list[Trial]:
         """A candidate's trials by number. A folder that a kill left without its trial.json is none.
@@ -232,17 +232,18 @@ class Trials:
             self._ended[key] = trial
         return trial
 
-    def digests(self, candidate: str) -> dict[str, str]:
-        """SHA-256 of what each ended trial was and came to, by number."""
-        return {str(one.number): self._digest(one) for one in self.of(candidate) if one.ended}
+    def manifests(self, candidate: str) -> dict[str, Manifest]:
+        """Of each ended trial the manifest of what it was and came to, by number."""
+        return {str(one.number): self._manifest(one) for one in self.of(candidate) if one.ended}
 
-    def _digest(self, trial: Trial) -> str:
+    def _manifest(self, trial: Trial) -> Manifest:
         key = (trial.candidate, trial.number)
-        if key not in self._digests:
-            files = [trial_folder(self.search, *key) / TRIAL, *(run / RESULT for run in self.runs(trial))]
-            told = b"".join(path.read_bytes() for path in files if path.exists())
-            self._digests[key] = hashlib.sha256(told).hexdigest()
-        return self._digests[key]
+        if key not in self._manifests:
+            folder = trial_folder(self.search, *key)
+            files = [folder / TRIAL, *(run / RESULT for run in self.runs(trial))]
+            named = {path.relative_to(folder).as_posix(): path for path in files}
+            self._manifests[key] = manifest_of(named)
+        return self._manifests[key]
 
     def check(self) -> None:
         """Refuse a folder in which a trial that search.json says has ended is gone or another one.
@@ -251,12 +252,13 @@ class Trials:
             RunError: which one, and how.
         """
         for candidate in (read_json(self.search / SUMMARY) or {}).get("candidates", ()):
-            for number, digest in candidate.get("ended", {}).items():
+            for number, manifest in candidate.get("ended", {}).items():
                 folder = trial_folder(self.search, candidate["label"], int(number))
                 trial = self.one(candidate["label"], int(number))
                 if trial is None:
                     raise _damaged(folder, "a trial that had ended is gone")
-                if self._digest(trial) != digest if trial.ended else not any(folder.glob("failed-*")):  # to be retried
+                to_be_retried = not trial.ended and any(folder.glob("failed-*"))
+                if not to_be_retried and self._manifest(trial) != manifest:
                     raise _damaged(folder, "a trial was changed after it had ended")
 
     def runs(self, trial: Trial) -> list[Path]:
@@ -281,5 +283,5 @@ class Trials:
             if path.name != TRIAL and not path.name.startswith("failed-"):
                 path.rename(aside / path.name)
         write_json(folder / TRIAL, data)
-        for known in (self._ended, self._digests):
+        for known in (self._ended, self._manifests):
             known.pop((trial.candidate, trial.number), None)

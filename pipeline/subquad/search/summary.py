@@ -35,7 +35,7 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> dict[
         "candidates": [
             _candidate(one, trials.of(one.label))
             | {"final": final_labels(one, search.settings.final_seeds)}
-            | {"over": over.get(one.label, ""), "ended": trials.digests(one.label)}
+            | {"over": over.get(one.label, ""), "ended": trials.manifests(one.label)}
             for one in search.candidates
         ],
     }

@@ -17,6 +17,7 @@ import yaml
 
 from subquad import runs
 from subquad.addresses import mask
+from subquad.manifest import manifest_of
 from subquad.runs import read_json, read_result
 from subquad.tracking.plots import draw_run, draw_study
 from subquad.tracking.values import TAG_LIMIT, Point, points_under
@@ -157,7 +158,7 @@ def _end_of_run(folder: Path, final: bool) -> Ending | None:
         tags = {**environment, "subquad.status": "killed"}
         return Ending("KILLED", changed.stat().st_mtime, "killed", tags) if final else None
     path = folder / runs.RESULT
-    time, digest = path.stat().st_mtime, _digest([hashlib.sha256(path.read_bytes()).hexdigest(), *_written(folder)])
+    time, digest = path.stat().st_mtime, _digest(_sums(folder, (runs.RESULT, *_REPORTS)))
     keys = ("status", "protocol", "protocol_label", "reason", "dataset")
     said = {f"subquad.{key}": mask(str(result[key]))[:TAG_LIMIT] for key in keys if result.get(key)}
     test, time_ms = result.get("test") or {}, int(time * 1000)
@@ -212,7 +213,7 @@ def _study(folder: Path, final: bool) -> Mirror:
         statuses = {one.status for one in ends} or {"KILLED"}
         status = next((name for name in ("KILLED", "FAILED") if name in statuses), "FINISHED")
         time = max((one.time for one in ends), default=began)
-        digest = _digest([*(one.digest for one in ends), *_written(folder)])
+        digest = _digest([*(one.digest for one in ends), *_sums(folder, _REPORTS)])
         points = [point for run in below for point in _tested(run, int(time * 1000))]
         end = Ending(status, time, digest, {"subquad.status": status.lower()}, points)
     tags = {**_in_search(folder, "study"), "subquad.kind": "study"}
@@ -226,10 +227,10 @@ def _tested(run: Path, time_ms: int) -> list[Point]:
     return points_under(f"{run.name}/test", test.get("metrics") or {}, time_ms, int(test.get("step") or 0))
 
 
-def _written(folder: Path) -> list[str]:
-    """What tells the reports that a folder has now from those it had."""
-    files = [path.stat() for name in _REPORTS if (path := folder / name).is_file()]
-    return [f"{file.st_size} {file.st_mtime_ns}" for file in files]
+def _sums(folder: Path, names: Iterable[str]) -> list[str]:
+    """What tells the files that a folder has now from those it had."""
+    told = manifest_of({name: folder / name for name in names})
+    return [f"{name} {one['sha256']}" for name, one in told.items()]
 
 
 def _search(folder: Path, final: bool) -> Mirror:
@@ -242,11 +243,12 @@ def _search(folder: Path, final: bool) -> Mirror:
     plots = sorted(folder.glob("plots/*.png"))
     written = [folder / runs.SUMMARY, folder / f"{runs.FINAL}.yaml", *sorted(folder.glob("best/*.yaml"))]
     files = [path.stat() for path in (*written, *plots) if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in (*written, *plots)]
     time = max((file.st_mtime for file in files), default=folder.stat().st_mtime)
     end = Ending(
         status,
         time,
-        _digest([status, *(f"{file.st_size} {file.st_mtime_ns}" for file in files)]),
+        _digest([status, *_sums(folder, names)]),
         {
             "subquad.status": status.lower(),
             **{f"subquad.winner.{one['label']}": _winner(one) for one in candidates if one["best"]},
