@@ -160,7 +160,7 @@ def test_whoever_needs_the_model_needs_its_file_only(copy, tmp_path):
         assert all(torch.equal(state[name], after[name]) for name in state)
     assert call("export", str(copy), str(tmp_path / "model")).code == 0
     assert call("diagnose", str(copy), "--out", str(tmp_path / "passport")).code == 0
-    assert call("swap", str(copy), "identity", "--out", str(tmp_path / "swap")).code == 0
+    assert call("swap", str(copy), "identity", "--new-weights", "--out", str(tmp_path / "swap")).code == 0
     (tmp_path / "new.yaml").write_text(SMALL)
     given = (f"init.from={copy}", "train.epochs=1", "--local", "--root", str(tmp_path / "new"))
     assert call("train", str(tmp_path / "new.yaml"), *given).code == 0

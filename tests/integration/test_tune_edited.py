@@ -105,7 +105,7 @@ def unsealed(*, won: bool) -> Callable[[Path], None]:
         (renamed(replaced("search.yaml", "measured: {}\n", "")), "renamed/search.yaml: damaged: KeyError: 'measured'"),
         (renamed(halved), "renamed/search.yaml:"),
         (lambda search: (trial(search, won=True) / "trial.json").write_text("{"), "trial.json: is no JSON object"),
-        (lambda search: (trial(search, won=False) / "trial.json").write_text("{}"), "trial.json: candidate: Field req"),
+        (lambda search: write_json(trial(search, won=False) / "trial.json", {}), "trial.json: candidate: Field req"),
         (lambda search: shutil.rmtree(trial(search, won=False)), ": a trial that had ended is gone; put it back as it"),
         (lambda search: (trial(search, won=False) / "result.json").unlink(), "a trial was changed after it had ended;"),
         (slowed, ": a trial was changed after it had ended; put it back as it was, or start a new search"),
