@@ -133,7 +133,7 @@ class Columns:
             return np.unique(column.to_numpy(), return_inverse=True)[1], "dates"
         if (fast := _fast_times(column)) is not None:
             return fast, "numbers"
-        words = self.words(name)
+        words = self.words(name).tolist()
         try:
             return ordered(words)
         except OddTime as odd:

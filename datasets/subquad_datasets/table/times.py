@@ -45,7 +45,6 @@ def ordered(words: Sequence[str]) -> tuple[np.ndarray, str]:
     Raises:
         OddTime: a cell is of another kind than most, is missing or not finite; or texts do not sort by time.
     """
-    words = [str(word) for word in words]
     numbers = _integers(words)
     if numbers is not None:
         return numbers, "numbers"
