@@ -98,7 +98,6 @@ def named_files(own: str) -> dict[str, str]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
     return tmp_path
 
 
@@ -171,6 +170,8 @@ def parsed(words: Sequence[str], *, alone: bool) -> tuple[str, dict[str, Any]]:
     for parameter in command.params:
         raw = given.get(str(parameter.name))
         there = isinstance(raw, str | tuple | list | bool) and raw != ()
+        if there and isinstance(parameter.type, click.Path):
+            continue  # a file of the reader's is not here
         if there:
             parameter.type_cast_value(context, raw)
         elif parameter.required and not alone and "help" not in given:
