@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from command import cli
+from odd import odd_mixer
 from safetensors.torch import load_file, save_file
-from small_run import SMALL, only_run
+from small_run import SMALL, only_run, run_here
 
 HYBRID = "mixers:\n  - {name: softmax, layers: [-1]}\n"
 
@@ -52,3 +53,13 @@ def test_two_mixers_in_one_model(tmp_path: Path):
     assert result(run)["status"] == "finished"
     refused = cli([*train, "mixers.0.role=cross", "mixers.0.layers=default"], tmp_path, check=2)
     assert "mixers[0]: no mixer of this model has its layers and role; leave it out" in refused.stderr
+
+
+def test_weights_that_a_mixer_ties_come_once_and_are_all_there(ticket, tmp_path: Path):
+    settings = (f"mixer={odd_mixer(tmp_path)}", "train.epochs=1")
+    first = ticket(*settings)
+    assert run_here(first) == "finished"
+    second = ticket(*settings, f"init.from={first.folder}")
+    assert run_here(second) == "finished"
+    said = result(second.folder)["init"]
+    assert (said["missing"], said["unused"]) == ([], [])

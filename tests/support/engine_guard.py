@@ -21,11 +21,11 @@ from ranks import Ended, Ranks
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
-from subquad.data import TestKey
+from subquad.data import NO_LABEL, TestKey
 from subquad.drivers.folder import start
 from subquad.drivers.trained import Trained
 from subquad.drivers.verify import verify
-from subquad.engine import attempts, checkpoint, loop, state
+from subquad.engine import attempts, checkpoint, feed, loop, state
 from subquad.engine.tensors import model_tensors
 from subquad.errors import SubquadError, UserError
 from subquad.experiment import Run, load_study
@@ -171,8 +171,13 @@ def _on(run: Run, resources: Settings) -> Run:
 
 
 def _begin(folder: Path, number: int, plant: Callable[[], None] | None) -> None:
-    """In a rank: write down which samples each step sees, and compile without waiting for a C++ compiler."""
+    """In a rank: write down which samples each step sees.
+
+    Compiled code waits for no C++ compiler, and loader processes are forks: else each row would take minutes. What the
+    compiler makes and how loaders are spawned have tests of their own.
+    """
     torch.compile = partial(torch.compile, backend="aot_eager")  # pyright: ignore[reportPrivateImportUsage]
+    feed.DataLoader = partial(_forking_loader, feed.DataLoader)
     batches = loop.training_batches
 
     def noted(parts: Any, begin: int, workers: int) -> Any:
@@ -187,6 +192,10 @@ def _begin(folder: Path, number: int, plant: Callable[[], None] | None) -> None:
     loop.training_batches = noted
     if plant:
         plant()
+
+
+def _forking_loader(loader: Any, *arguments: Any, **more: Any) -> Any:
+    return loader(*arguments, **{**more, "multiprocessing_context": "fork"})
 
 
 def _samples(batch: Any) -> list[str]:
@@ -309,7 +318,8 @@ def _same_classes(predicted: np.ndarray, answers: list[Any]) -> None:
     if isinstance(answers[0], list):
         answers = [name for row in answers for name in row]
         predicted = predicted.reshape(-1)
-    pairs = set(zip(predicted.tolist(), answers, strict=True))
+    named = zip(predicted.tolist(), answers, strict=True)
+    pairs = {(number, answer) for number, answer in named if number != NO_LABEL}
     if len(pairs) != len({number for number, _ in pairs}):
         raise Wrong("predict: other classes than were recorded")
 

@@ -82,7 +82,7 @@ class Ranks:
         arguments: Sequence[Any] = (),
         count: int = 1,
         fault: str = "",
-        limit: float = 120,
+        limit: float = 300,
     ) -> list[Ended]:
         """Call `act(rank, *arguments)` in `count` processes, and wait for all of them.
 

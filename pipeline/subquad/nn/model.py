@@ -111,14 +111,15 @@ class Backbone(nn.Module, ABC):
         A backbone that knows other names renames them and calls this one. Softmax attention's projections have the
         names of those around any attention core, so a softmax model's weights go into a model with any of them.
         """
-        own = self.state_dict()
+        own = self.state_dict(keep_vars=True)
         used = [name for name, tensor in own.items() if name in tensors and tensors[name].shape == tensor.shape]
         with torch.no_grad():
             for name in used:
                 own[name].copy_(tensors[name])
+        filled = {id(own[name]) for name in used}  # tied weights have several names, and a checkpoint one of them
         return Imported(
             used=tuple(used),
-            missing=tuple(name for name in own if name not in used),
+            missing=tuple(name for name, tensor in own.items() if id(tensor) not in filled),
             unused=tuple(name for name in tensors if name not in used),
         )
 
