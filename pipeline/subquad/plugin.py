@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from subquad.effect import Not as Not
 from subquad.effect import When as When
 from subquad.effect import as_written, conditions_of, default_of, effect_of, same, unmet_conditions
+from subquad.metric import Metric, Mode, metric_of
 
 API_VERSION = 2
 """Version of the plugin contract. A plugin states the one it was written for; another one is refused by name."""
@@ -335,21 +336,52 @@ class TaskPlugin(Plugin):
 
     Attributes:
         targets: what it can make a loss of: any of these that data set and backbone share.
-        metric: the metric that selects checkpoints, and
-        mode: whether the "max" or the "min" of it is best.
-        tested: metrics of the test split that tables compare (the first) and show besides, each with its mode, where
-            they are others than `metric`.
+        reports: its metrics by name, and how each is printed. Tables show those of the test split in this order, and
+            compare the first.
+        selects: the metric of the validation split that selects checkpoints; "" for the one that is compared.
     """
 
     targets: tuple[str, ...]
-    metric: str
-    mode: Literal["max", "min"] = "max"
-    tested: Mapping[str, Literal["max", "min"]] = field(default_factory=dict)
+    reports: Mapping[str, Metric]
+    selects: str = ""
+
+    def __post_init__(self) -> None:
+        if fault := _reports_fault(self.reports, self.selects):
+            raise TypeError(fault)
 
     @property
-    def shown(self) -> Mapping[str, Literal["max", "min"]]:
-        """Metrics of the test split in tables, with their modes; the first is compared."""
-        return self.tested or {self.metric: self.mode}
+    def tested(self) -> tuple[str, ...]:
+        """Names of the metrics of the test split in tables; the first is compared."""
+        return tuple(name for name, metric in self.reports.items() if metric.in_tables)
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric that selects checkpoints."""
+        return self.selects or self.tested[0]
+
+    @property
+    def mode(self) -> Mode:
+        """Whether the "max" or the "min" of it is best."""
+        return self.reports[self.metric].mode
+
+    def shown(self, name: str) -> Metric:
+        """How a metric is printed."""
+        return metric_of(self.reports, name)
+
+
+def _reports_fault(reports: Any, selects: str) -> str:
+    """Why a task's metrics cannot be these; "" where they can."""
+    example = """such as {"accuracy": Metric(unit="%")}"""
+    if not isinstance(reports, Mapping) or not all(isinstance(one, Metric) for one in reports.values()):
+        return f"reports: must be a mapping of names to subquad.plugin.Metric, {example}"
+    tables = [metric_of(reports, name).with_unit for name, one in reports.items() if one.in_tables]
+    if not tables:
+        return f"reports: tables need one at least, {example}"
+    if len(set(tables)) < len(tables):
+        return f"reports: two have one label in tables: {', '.join(tables)}"
+    if selects and selects not in reports:
+        return f"selects: got {selects!r}, must be one of reports: {', '.join(reports)}"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)

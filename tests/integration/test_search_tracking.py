@@ -239,7 +239,7 @@ def test_the_parent_has_winners_consumption_and_files(search: Folder):
     parent, store = runs_by_name(search)[PARENT], client(search)
     assert (summary.delivered, parent.info.status, parent.info.run_id) == (True, "FINISHED", summary.parent_run_id)
     assert parent.data.params == {"name": "demo", **{key: str(value) for key, value in SETTINGS.items()}}
-    assert parent.data.tags["subquad.winner.agf"] == "trial 0: accuracy 0.75 at step 2; train.lr=0.1"
+    assert parent.data.tags["subquad.winner.agf"] == "trial 0: accuracy 75.00 % at step 2; train.lr=0.1"
     expected = {"agf/steps": 6, "agf/flops": 300, "agf/seconds": 1.5, "agf/dimensions": 1, "agf/objective": 0.75}
     assert expected.items() <= parent.data.metrics.items()
     assert parent.data.metrics["agf/trials_finished"] == 1

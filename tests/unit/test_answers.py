@@ -16,7 +16,7 @@ from subquad.engine.parts import build_model
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import check, parse
 from subquad.nn import Backbone, ModelOutput
-from subquad.registry import find_plugins
+from subquad.registry import find_plugins, resolve
 from subquad.report.text import metric_lines
 from subquad.runs import write_text
 
@@ -93,7 +93,8 @@ def test_every_mixer_is_a_program_for_any_number_of_padded_samples(name, tmp_pat
 
 def test_scores_with_their_intervals():
     scores = {"rougeL": 0.2231, "rougeL_low": 0.21, "rougeL_high": 0.235, "loss": 2.5, "loss_low": 1.0}
-    assert metric_lines(scores) == ["ROUGE-L 22.31 [21.0, 23.5]", "loss 2.5", "loss_low 1"]
+    reports = resolve("task", "summarization").plugin.reports
+    assert metric_lines(scores, reports) == ["ROUGE-L 22.31 [21.0, 23.5]", "loss 2.5", "loss_low 1"]
 
 
 def test_answers_go_into_a_pipe_which_stays_one(tmp_path: Path):

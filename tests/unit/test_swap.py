@@ -90,7 +90,7 @@ def found(swaps):
     ]
     told = {"mixer": "cur", "protocol": "validation part of TRAIN", "samples": 1234, "metric": "accuracy"}
     told["staying"] = ["mixers[0], softmax in layers 1"]
-    return {**told, "mode": "max", "original": {"accuracy": 0.9}, "swaps": rows}
+    return {**told, "metrics": {"accuracy": {"unit": "%"}}, "original": {"accuracy": 0.9}, "swaps": rows}
 
 
 def test_the_table_names_what_was_tried_and_the_layers_of_the_best(capsys):
@@ -98,9 +98,9 @@ def test_the_table_names_what_was_tried_and_the_layers_of_the_best(capsys):
     out = capsys.readouterr().out
     assert "1,234 samples: validation part of TRAIN; no training after the swap" in out
     assert [line.split() for line in out.splitlines() if line.startswith(("original", "cur"))] == [
-        ["original", "0.9000"],
-        ["cur", "16", "0.2500", "0.2500", "0.1250", "0.5000"],
-        ["cur", "32", "0.5000", "0.2500", "0.1250", "0.5000"],
+        ["original", "90.00"],
+        ["cur", "16", "25.00", "0.2500", "0.1250", "0.5000"],
+        ["cur", "32", "50.00", "0.2500", "0.1250", "0.5000"],
     ]
     assert "layers with m 32" in out
     assert out.count("kept: function laplace, rotary true\n") == 1

@@ -31,7 +31,7 @@ from subquad.experiment import Run
 from subquad.experiment.schema import Component, Experiment, Train
 from subquad.nn import Backbone, Batch, ModelOutput, Task
 from subquad.plan import Permutation, PlanSettings
-from subquad.plugin import Config, TaskPlugin
+from subquad.plugin import Config, Metric, TaskPlugin
 from subquad.registry import Found, Resolved
 
 _FEATURES, _CLASSES, _SAMPLES, _BATCH = 64, 10, 4096, 32
@@ -119,7 +119,7 @@ def _parts(steps: int) -> Parts:
 def _run(settings: Train) -> Run:
     """A run without a folder, whose plugins only have names."""
     kinds = ("dataset", "task", "backbone", "mixer")
-    task = TaskPlugin(config=Config, build=_Task, summary="", targets=(), metric="accuracy")
+    task = TaskPlugin(config=Config, build=_Task, summary="", targets=(), reports={"accuracy": Metric(unit="%")})
     plugin = Resolved(task, Found("task", "small", "subquad", "", ""))
     plugins: dict[str, Any] = dict.fromkeys(kinds, plugin) | {f"{kind}_config": Config() for kind in kinds}
     return Run(

@@ -12,6 +12,7 @@ import click
 from subquad.cli.tables import LocalPath, print_json, print_line, print_table
 from subquad.effect import as_written
 from subquad.errors import ConfigError
+from subquad.metric import metric_of, read_metrics
 from subquad.runs import OPENINGS, json_value, runs_root, write_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def swap_command(
         "protocol": protocol,
         "samples": len(split),
         "metric": original.parts.run.goal.metric,
-        "mode": original.parts.run.goal.mode,
+        "metrics": {name: asdict(one) for name, one in original.parts.run.goal.reports.items()},
         "staying": list(swaps[0].staying),
         "original": original.scores(split),
         "swaps": [_swapped(original, swap, split, layer_samples) for swap in swaps],
@@ -217,19 +218,22 @@ def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
 def print_swaps(found: Mapping[str, Any]) -> None:
     """What was kept of the original, a row for it and one for each swap; then the layers of the best one."""
     metric, swaps = found["metric"], found["swaps"]
+    shown = metric_of(read_metrics(found["metrics"]), metric)
     print_line(f"{found['samples']:,} samples: {found['protocol']}; no training after the swap")
     for line in dict.fromkeys(line for swap in swaps for line in _differences(swap)):
         print_line(line)
     for words in found["staying"]:
         print_line(f"not swapped: {words}")
     keys = list(dict.fromkeys(key for one in swaps for key in one["params"]))
-    rows: list[tuple[str, ...]] = [("original", *("" for _ in keys), f"{found['original'][metric]:.4f}", "", "", "")]
+    rows: list[tuple[str, ...]] = [
+        ("original", *("" for _ in keys), shown.number(found["original"][metric]), "", "", "")
+    ]
     for one in swaps:
         means = [sum(error[name] for error in one["errors"]) / len(one["errors"]) for name in _ERRORS]
         params = (one["params"].get(key, "") for key in keys)
-        rows.append((found["mixer"], *params, f"{one['metrics'][metric]:.4f}", *(f"{mean:.4f}" for mean in means)))
-    print_table(("mixer", *keys, metric, *_ERRORS.values()), rows)
-    choose = max if found["mode"] == "max" else min
+        rows.append((found["mixer"], *params, shown.number(one["metrics"][metric]), *(f"{mean:.4f}" for mean in means)))
+    print_table(("mixer", *keys, shown.with_unit, *_ERRORS.values()), rows)
+    choose = max if shown.mode == "max" else min
     best = choose(swaps, key=lambda one: one["metrics"][metric])
     print_line()
     print_line(f"layers with {_said(best['params']) or 'the defaults'}")

@@ -81,7 +81,7 @@ def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as
     print_line(
         f"{len(split):,} samples of {file}, {which} checkpoint of {run}; a score of this file, no result of the run"
     )
-    for line in metric_lines(scores):
+    for line in metric_lines(scores, trained.parts.run.goal.reports):
         print_line(line)
 
 

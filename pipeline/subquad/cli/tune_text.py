@@ -164,7 +164,7 @@ def _trial_line(search: Search, trial: Trial, told: dict[tuple[str, str], int]) 
         return _infeasible_line(trial, told)
     goal = next(one.goal for one in search.candidates if one.label == trial.candidate)
     best = trial.best(goal.mode)
-    value = f"validation {goal.metric} {best.value:.4g} at step {best.step}" if best else ""
+    value = f"validation {goal.text(best.value)} at step {best.step}" if best else ""
     cost = f"{trial.steps} steps, {trial.seconds:.1f} s"
     parts = [trial.state, value, cost, point_text(trial.point), trial.reason]
     return f"{trial.candidate} {trial.number}: " + "; ".join(part for part in parts if part)

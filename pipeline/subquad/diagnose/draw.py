@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.diagnose.measure import Operator, Passport
+from subquad.metric import metric_of, read_metrics
 
 _PANEL, _DPI, _COLUMNS, _NAMED = (4.2, 3.4), 120, 3, 30
 
@@ -94,14 +95,16 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
     number = next((key for key in varied if type(swaps[0]["params"][key]) in (int, float)), None)
     if number is None:
         return written
+    shown = metric_of(read_metrics(found["metrics"]), found["metric"])
     curves = dict[str, list[tuple[float, float]]]()
     for one in swaps:
         if number in one["params"]:
             rest = _settings({key: value for key, value in one["params"].items() if key != number})
-            curves.setdefault(rest, []).append((one["params"][number], one["metrics"][found["metric"]]))
+            score = shown.scaled(one["metrics"][found["metric"]])
+            curves.setdefault(rest, []).append((one["params"][number], score))
     lines = [([x for x, _ in points], [y for _, y in points], name) for name, points in curves.items()]
-    level = found["original"][found["metric"]]
-    return [*written, _lines(lines, out / "scores.png", number, found["metric"], level)]
+    level = shown.scaled(found["original"][found["metric"]])
+    return [*written, _lines(lines, out / "scores.png", number, shown.with_unit, level)]
 
 
 def _settings(params: Mapping[str, Any]) -> str:

@@ -66,11 +66,11 @@ class Display:
             self._lines(run, records, bar)
             if records:
                 plan = read_json(run.folder / PLAN) or {}
-                description = f"{escape(run.label)}  {_values(records[-1])}"
+                description = f"{escape(run.label)}  {_values(run, records[-1])}"
                 bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
             if (result := run.result) is not None:
                 ended.add(run.folder)
-                _print(bar.console, _result_line(run.label, result))
+                _print(bar.console, _result_line(run, result))
 
     def _new(self, folder: Path) -> list[Record]:
         """Records since the last look; of a file that was cut those of a later attempt."""
@@ -85,23 +85,26 @@ class Display:
                 _print(bar.console, f"{run.label}: {record.text}")
             elif record.kind == "eval" and not bar.console.is_terminal and time.monotonic() >= self._line_due:
                 self._line_due = time.monotonic() + _LINE_SECONDS
-                _print(bar.console, f"{run.label}  epoch {record.epoch:g}  {record.split} {_values(record)}")
+                _print(bar.console, f"{run.label}  epoch {record.epoch:g}  {record.split} {_values(run, record)}")
 
 
 def _print(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _values(record: Record) -> str:
-    return "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items() if record.kind != "system")
+def _values(run: Run, record: Record) -> str:
+    """What was measured in a step of training or an evaluation."""
+    found = record.metrics.items() if record.kind != "system" else ()
+    return "  ".join(run.goal.shown(name).text(value) for name, value in found)
 
 
-def _result_line(label: str, result: dict) -> str:
+def _result_line(run: Run, result: dict) -> str:
     if result["status"] == "failed":
-        return f"{label}: failed: {result['reason']}"
+        return f"{run.label}: failed: {result['reason']}"
     test = result["test"]
-    metric = result["tested"][0]["metric"]
+    compared = run.goal.tested[0]
+    score = run.goal.shown(compared).text(float(test["metrics"][compared]))
     return (
-        f"{label}: test {metric} {float(test['metrics'][metric]):.4f} on {test['samples']} samples "
+        f"{run.label}: test {score} on {test['samples']} samples "
         f"({test['checkpoint']} checkpoint, step {test['step']}; {result['seconds']:.1f} s)"
     )

@@ -167,11 +167,12 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     kept = load(path.read_bytes())
     scores, told = task.rescore(kept), {name: float(value) for name, value in test["metrics"].items()}
     faults += [
-        f"{name} of the answers in {PREDICTIONS} is {value:.6g}, {RESULT} says {told.get(name)}"
+        f"{run.goal.shown(name).exactly(value)} by the answers in {PREDICTIONS}, "
+        f"{RESULT} says {run.goal.shown(name).exactly(told.get(name, math.nan))}"
         for name, value in scores.items()
         if not math.isclose(value, told.get(name, math.nan), rel_tol=_TOLERANCE)
     ]
     if wrong := [name for name, rows in kept.items() if len(rows) != test["samples"]]:
         faults.append(f"{PREDICTIONS}: {wrong[0]} has {len(kept[wrong[0]])} rows of {test['samples']} samples")
-    again = ", ".join(f"{name} {value:.6g}" for name, value in scores.items())
+    again = ", ".join(run.goal.shown(name).exactly(value) for name, value in scores.items())
     return f"recomputed from {test['samples']} answers: {again or 'nothing'}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from subquad.engine.tensors import load_model
 from subquad.errors import DiskError, TrainingFailed, plain
 from subquad.experiment import Run
 from subquad.nn import Decoder
+from subquad.plugin import Metric, TaskPlugin
 from subquad.runs import OPENINGS, PREDICTIONS, append_line, parse_object, touching, write_result
 
 _FORMAT = 1
@@ -99,20 +100,23 @@ def _lines(ledger: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _reference_scores(dataset: Dataset, split: Split) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """What guesses that need no trained model score on an open split.
+def _reference_scores(
+    goal: TaskPlugin, dataset: Dataset, split: Split
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """What guesses that need no trained model score on an open split; a plain number is a share of right answers.
 
     Returns:
         by metric and the guess's name; and notes: what guesses say of themselves, and what went wrong,
         so that the run keeps its result.
     """
     scores, notes = dict[str, dict[str, float]](), list[str]()
+    share = next((name for name, metric in goal.reports.items() if metric.answers), "accuracy")
     try:
         for name, given in dict(dataset.reference_scores(split)).items():
-            for metric, value in (given if isinstance(given, Mapping) else {"accuracy": given}).items():
+            for metric, value in (given if isinstance(given, Mapping) else {share: given}).items():
                 if metric == "note" and isinstance(value, str):
                     notes.append(f"reference score {name}: {value}")
-                elif _is_name(name) and _is_name(metric) and _is_score(metric, value):
+                elif _is_name(name) and _is_name(metric) and _is_score(goal.shown(metric), value):
                     scores.setdefault(metric, {})[name] = float(value)
                 else:
                     notes.append(f"reference score {name!r} left out: {value!r} is no {metric}")
@@ -130,8 +134,8 @@ def _is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name.strip())
 
 
-def _is_score(metric: str, value: Any) -> bool:
-    low, high = (0.0, 1.0) if metric == "accuracy" else (-_LARGEST, _LARGEST)
+def _is_score(metric: Metric, value: Any) -> bool:
+    low, high = (0.0, 1.0) if metric.is_fraction else (-_LARGEST, _LARGEST)
     return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(low <= value <= high)
 
 
@@ -160,7 +164,7 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Calla
         path, kept = run.folder / PREDICTIONS, {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
         with touching(path):
             path.write_bytes(save(kept))
-    scores, wrong = _reference_scores(seal.dataset, split) if first else ({}, [])
+    scores, wrong = _reference_scores(run.goal, seal.dataset, split) if first else ({}, [])
     openings = seal.openings()
     twice = openings > 1 and run.experiment.protocol != "paper"
     again = [f"the test split was opened {openings} times for this run, see {OPENINGS}"] if twice else []
@@ -249,7 +253,7 @@ def names_of(run: Run) -> dict[str, Any]:
         "protocol_label": _label_of(run),
         "seed": experiment.train.seed,
         "metric": run.goal.metric,
-        "mode": run.goal.mode,
-        "tested": [{"metric": name, "mode": mode} for name, mode in run.goal.shown.items()],
+        "tested": list(run.goal.tested),
+        "metrics": {name: asdict(metric) for name, metric in run.goal.reports.items()},
         "workers": experiment.resources.workers,
     }

@@ -100,7 +100,7 @@ _OWN_FIELDS: dict[Kind, dict[str, str]] = {
     "task": {
         "Config": "a subquad.plugin.Config",
         "targets": 'such as ("class",)',
-        "metric": "the name of the one that selects checkpoints",
+        "reports": 'such as {"accuracy": Metric(unit="%")}',
     },
     "dataset": {
         "Config": "a subquad.plugin.DatasetConfig",

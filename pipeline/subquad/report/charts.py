@@ -17,6 +17,7 @@ from itertools import cycle, pairwise
 from typing import Any, Literal
 
 from subquad.errors import RunError
+from subquad.metric import Metric
 from subquad.report.compare import score_estimates
 from subquad.report.curves import Curve
 from subquad.report.published import printed_values, published_beside
@@ -24,7 +25,7 @@ from subquad.report.ranks import Ranking
 from subquad.report.report import Report
 from subquad.report.rows import TableRow, in_order
 from subquad.report.run import ReportedRun
-from subquad.report.text import Metric, Spread
+from subquad.report.text import Spread
 from subquad.runs import Record, read_records
 
 MAX_POINTS = 240
@@ -247,24 +248,22 @@ class RankChart(Chart):
 def score_charts(report: Report) -> list[ScoreChart]:
     """For each data set and protocol with a score its rows, then its references."""
     colours, estimates = _colours(report), score_estimates(report.rows)
-    found: dict[tuple[str, str, str], list[_Bar]] = {}
+    found: dict[tuple[str, str, Metric], list[_Bar]] = {}
     for row, one in zip(report.rows, estimates, strict=True):
         if row.score:
-            metric, mean = Metric(row.metric), row.score.mean
+            metric, mean = row.compared, row.score.mean
             low, high = (one.low, one.high) if one else row.interval(row.metric) or (mean, mean)
             low, high = (max(0.0, low), min(1.0, high)) if metric.is_fraction else (low, high)
             mean, low, high = map(metric.scaled, (mean, low, high))
             bar = _Bar(row.name, colours[row.name], mean, low, high, len(row.seeds) > 1)
-            found.setdefault((*row.family, row.metric), []).append(bar)
+            found.setdefault((*row.family, metric), []).append(bar)
     for guess in report.references:
-        mean, low, high = map(Metric(guess.metric).scaled, (guess.value, *guess.reach))
+        mean, low, high = map(guess.compared.scaled, (guess.value, *guess.reach))
         bar = _Bar(guess.name, _BASELINE_COLOUR, mean, low, high, is_full=False)
-        own = found.get((*guess.family, guess.metric), [])
+        own = found.get((*guess.family, guess.compared), [])
         own += [bar] if _is_near(bar, own) else []
     return [
-        ScoreChart(
-            f"{dataset} ({protocol}): test {Metric(metric).word}", f"test {Metric(metric).with_unit}", tuple(bars)
-        )
+        ScoreChart(f"{dataset} ({protocol}): test {metric.label}", f"test {metric.with_unit}", tuple(bars))
         for (dataset, protocol, metric), bars in found.items()
     ]
 
@@ -281,7 +280,7 @@ def training_charts(report: Report) -> list[LineChart]:
     for dataset in dict.fromkeys(row.dataset for row in report.rows):
         rows = [row for row in report.rows if row.dataset == dataset]
         scores, losses = _training_lines(rows, colours)
-        metric = Metric(rows[0].first.metric).with_unit
+        metric = rows[0].shown(rows[0].first.metric).with_unit
         dashed = " (dashed: on the test split)" if any(line.style == "dashed" for line in scores) else ""
         charts.append(LineChart(f"{dataset}: {metric} by epoch{dashed}", "epoch", metric, scores))
         charts.append(LineChart(f"{dataset}: training loss by step", "step", "loss", losses))
@@ -300,7 +299,7 @@ def _training_lines(
             by_split, loss = dict[str, list[_Point]](), list[_Point]()
             for record in _records(run):
                 if record.kind == "eval" and run.metric in record.metrics:
-                    score = Metric(run.metric).scaled(record.metrics[run.metric])
+                    score = run.shown(run.metric).scaled(record.metrics[run.metric])
                     by_split.setdefault(record.split, []).append((record.epoch, score))
                 elif record.kind == "train" and "loss" in record.metrics:
                     loss.append((float(record.step), record.metrics["loss"]))

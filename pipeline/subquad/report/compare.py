@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from subquad.report import stats
 from subquad.report.rows import TableRow, varying, with_alternative
 from subquad.report.run import ReportedRun
-from subquad.report.text import DASH, Metric
+from subquad.report.text import DASH
 from subquad.report.tuning import unequal
 from subquad.runs import PREDICTIONS, RESULT
 
@@ -66,7 +66,7 @@ class Comparison:
         """Difference and interval: `27.3`, `[24.1, 30.5]`."""
         if self.estimate is None:
             return DASH, DASH
-        metric = Metric(self.first.metric)
+        metric = self.first.compared
         return metric.points(self.estimate.difference), metric.interval(self.estimate.low, self.estimate.high)
 
 
@@ -174,8 +174,8 @@ def _compare(one: _Answers, other: _Answers, variance: tuple[float, float], know
 
 
 def _resolution(row: TableRow, seeds: int) -> float:
-    """What one answer changes of an accuracy; 0 where that is not known."""
-    return 1 / (row.samples * seeds) if row.samples and row.metric == "accuracy" else 0.0
+    """What one answer changes of a share of answers; 0 where that is not known."""
+    return 1 / (row.samples * seeds) if row.samples and row.compared.answers else 0.0
 
 
 def _by_sample(row: TableRow) -> tuple[np.ndarray, np.ndarray]:
@@ -194,7 +194,7 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
     """
     arrays = _predictions(run)
     scores, label, predicted = (arrays.get(name) for name in (metric, "label", "predicted"))
-    if metric == "accuracy" and scores is None:
+    if run.shown(metric).answers and scores is None:
         if predicted is None or label is None or predicted.shape != label.shape:
             raise _Unpaired(f"{PREDICTIONS} of {run.name} has no arrays `predicted` and `label` of one length")
         scores = predicted == label

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from subquad.metric import Metric
 from subquad.report.compare import Comparison, compare_values
 from subquad.report.rows import Setting, TableRow, in_order, short_setting, varying, with_alternative
-from subquad.report.text import Metric, Spread
+from subquad.report.text import Spread
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look better than it is: to choose one, "
@@ -45,12 +46,12 @@ class Curve:
 
     @property
     def metric(self) -> Metric:
-        return Metric(self.rows[0].metric)
+        return self.rows[0].compared
 
     @property
     def selection(self) -> Metric:
         """What selects checkpoints, and is known of the validation split."""
-        return Metric(self.rows[0].first.metric)
+        return self.rows[0].shown(self.rows[0].first.metric)
 
     @property
     def title(self) -> str:
@@ -76,8 +77,8 @@ class Curve:
         means = [(score.mean, self.value(row)) for score, row in scored]
         (low, lowest), (high, highest) = (find(means, key=lambda one: one[0]) for find in (min, max))
         if low == high:
-            return f"all {len(means)} means are {self.metric.score(low)}"
-        said = f"means from {self.metric.score(low)} ({lowest}) to {self.metric.score(high)} ({highest})"
+            return f"all {len(means)} means are {self.metric.number(low)}"
+        said = f"means from {self.metric.number(low)} ({lowest}) to {self.metric.number(high)} ({highest})"
         alone = _range_by_seeds([score for score, _ in scored])
         seeds = (
             ""
@@ -108,11 +109,11 @@ class Curve:
         means = [row.validation.mean for _, row in scored if row.validation]
         if len(means) < len(scored):
             return ""
-        top = max(means) if scored[0][1].first.mode == "max" else min(means)
+        top = max(means) if self.selection.mode == "max" else min(means)
         ties = [one for mean, one in zip(means, scored, strict=True) if mean == top]
         if len(ties) > 1:
             return f"validation does not choose between {', '.join(self.value(row) for _, row in ties)}"
-        return f"validation would choose {self.value(ties[0][1])}, test {self.metric.score(ties[0][0].mean)}"
+        return f"validation would choose {self.value(ties[0][1])}, test {self.metric.number(ties[0][0].mean)}"
 
 
 def make_curves(rows: Sequence[TableRow]) -> list[Curve]:

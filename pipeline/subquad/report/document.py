@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from subquad.metric import Metric
 from subquad.report.charts import Chart, RankChart, curve_chart, score_charts, training_charts
 from subquad.report.compare import METHOD, Comparison
 from subquad.report.curves import CURVE_NOTE, Curve
@@ -16,7 +17,7 @@ from subquad.report.references import REFERENCE_MEANING, Reference
 from subquad.report.report import ExampleTexts, Report
 from subquad.report.rows import TableRow
 from subquad.report.run import ReportedRun
-from subquad.report.text import DASH, SPREAD_NOTE, Metric, Spread, duration
+from subquad.report.text import DASH, SPREAD_NOTE, Spread, duration, score_text
 from subquad.report.values import report_values
 
 SCORE_NOTE = (
@@ -169,9 +170,9 @@ def _sections(report: Report) -> Iterator[Section]:
 
 def _results(report: Report) -> Section:
     """The table of rows, after those of a data set and protocol their reference scores."""
-    metrics = {row.metric for row in report.rows}
+    metrics = {row.compared.with_unit for row in report.rows}
     named, besides = len(metrics) > 1, tuple(dict.fromkeys(name for row in report.rows for name in row.besides))
-    score = "test score" if named else f"test {Metric(metrics.pop()).with_unit}"
+    score = "test score" if named else f"test {metrics.pop()}"
     cells, italic = list[dict[str, str]](), set[int]()
     for family in dict.fromkeys(row.family for row in report.rows):
         own = [row for row in report.rows if row.family == family]
@@ -182,7 +183,7 @@ def _results(report: Report) -> Section:
         italic |= set(range(len(cells), len(cells) + len(guesses)))
         cells += guesses
     plain = all(row.status() == f"{len(row.counted)} finished" for row in report.rows)
-    others = [Metric(name).with_unit for name in besides]
+    others = list(dict.fromkeys(row.shown(name).with_unit for row in report.rows for name in row.besides))
     numeric = ("seeds", score, "last epoch", *others, "parameters", "training", "tokens/s", "FLOPs/step", "best epoch")
     ranks = dict.fromkeys(others, 4) | {"published": NEVER, "status": 7 if plain else 1, "parameters": 3, "training": 2}
     told = [(row, row.status()) for row in report.rows]
@@ -204,8 +205,11 @@ def _row_cells(row: TableRow, score: str, named: bool, besides: Sequence[str]) -
         **_named(row),
         "seeds": str(len(row.counted)),
         score: _score(row, named),
-        "last epoch": Metric(row.metric).score(row.last_score),
-        **{Metric(name).with_unit: _ended(name, row.besides.get(name), row.interval(name)) for name in besides},
+        "last epoch": score_text(row.compared, row.last_score),
+        **{
+            row.shown(name).with_unit: _ended(row.shown(name), row.besides.get(name), row.interval(name))
+            for name in besides
+        },
         "published": DASH,
         "tuning": row.tuning.words if row.tuning else DASH,
         "status": row.status(reasons=False),
@@ -222,25 +226,25 @@ def _named(row: TableRow | Reference) -> dict[str, str]:
 
 
 def _reference_cells(one: Reference, score: str, named: bool, besides: Sequence[str]) -> dict[str, str]:
-    metric, shown = Metric(one.metric), _ended(one.metric, one.value, one.interval)
+    metric, shown = one.compared, _ended(one.compared, one.value, one.interval)
     return {
         **_named(one),
         score: f"{shown} {metric.with_unit}" if named else shown,
-        **{Metric(name).with_unit: _ended(name, one.score(name), one.given(name)) for name in besides},
+        **{one.shown(name).with_unit: _ended(one.shown(name), one.score(name), one.given(name)) for name in besides},
         "status": f"n = {one.samples:,}",
     }
 
 
 def _score(row: TableRow, named: bool = False) -> str:
-    metric = Metric(row.metric)
+    metric = row.compared
     label = f" {metric.with_unit}" if named else ""
     best = " best on test" if row.protocol == "paper" else ""
-    return _ended(row.metric, row.score, row.interval(row.metric)) + (f"{label}{best}" if row.score else "")
+    return _ended(metric, row.score, row.interval(row.metric)) + (f"{label}{best}" if row.score else "")
 
 
-def _ended(metric: str, value: Spread | float | None, ends: tuple[float, float] | None) -> str:
+def _ended(metric: Metric, value: Spread | float | None, ends: tuple[float, float] | None) -> str:
     """`22.31 ± 0.20 [21.4, 23.1]`, with the ends of an interval over the test samples where they are known."""
-    return Metric(metric).score(value) + (f" {Metric(metric).interval(*ends)}" if ends else "")
+    return score_text(metric, value) + (f" {metric.interval(*ends)}" if ends else "")
 
 
 def _in_short(beside: Iterable[Beside]) -> str:
@@ -255,13 +259,12 @@ def _notes(report: Report) -> Iterator[str]:
         if len(sizes) > 1:
             yield f"{family[0]}: equal size, within {max(sizes) / min(sizes) - 1:.1%} (match: {report.match})"
     if report.references:
-        whose = {
-            one.metric: ", Wilson's" if one.metric == "accuracy" else "" for one in report.references if one.interval
-        }
-        told = [f"{Metric(name).word} [95 % interval over the test samples{end}]" for name, end in whose.items()]
+        compared = [one.compared for one in report.references if one.interval]
+        whose = {one.label: ", Wilson's" if one.answers else "" for one in compared}
+        told = [f"{name} [95 % interval over the test samples{end}]" for name, end in whose.items()]
         yield ": ".join((f"reference: {REFERENCE_MEANING}", *filter(None, [", ".join(told)])))
-    for name in dict.fromkeys(row.metric for row in report.rows if row.interval(row.metric)):
-        yield f"{Metric(name).word} of a mixer [95 % interval over the test samples, mean over the seeds]"
+    for name in dict.fromkeys(row.compared.label for row in report.rows if row.interval(row.metric)):
+        yield f"{name} of a mixer [95 % interval over the test samples, mean over the seeds]"
     found: dict[tuple[str, str], list[str]] = {}
     for row in report.rows:
         for note in row.notes:
@@ -300,20 +303,20 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def _means(report: Report) -> Section:
-    metrics = {one.metric for one in report.means}
+    metrics = {one.compared.with_unit for one in report.means}
     ranks = {
         (one.protocol, one.metric, mixer): f"{rank:.2f}"
         for one in report.rankings
         for mixer, rank in zip(one.mixers, one.ranks, strict=True)
     }
-    score = f"mean test {Metric(metrics.pop()).with_unit}" if len(metrics) == 1 else "mean test score"
+    score = f"mean test {metrics.pop()}" if len(metrics) == 1 else "mean test score"
     cells = [
         {
             "data sets": one.over,
             "mixer": one.name,
             "protocol": one.protocol,
             "seeds": str(one.score.count or DASH),
-            score: Metric(one.metric).score(one.score),
+            score: score_text(one.compared, one.score),
             "mean rank": DASH
             if one.others or one.is_reference
             else ranks.get((one.protocol, one.metric, one.name), DASH),
@@ -335,7 +338,7 @@ def _curve_table(one: Curve) -> Table:
     cells = [
         {
             one.name: f"{one.value(row)}{' (base)' if row.is_base else ''}",
-            validation: one.selection.score(row.validation),
+            validation: score_text(one.selection, row.validation),
             test: _score(row),
             "seeds": str(len(row.counted)),
             "published": _in_short(published_beside(row, one.key)),

@@ -13,9 +13,10 @@ from typing import Literal
 
 import numpy as np
 
+from subquad.metric import Metric
 from subquad.report import stats
 from subquad.report.references import Mean
-from subquad.report.text import DASH, Metric
+from subquad.report.text import DASH
 from subquad.report.tuning import unequal
 
 _ALPHA = 0.05
@@ -54,6 +55,7 @@ class Ranking:
     """Mixers that have a score on every data set of a protocol.
 
     Attributes:
+        compared: how the metric is called and printed.
         mixers: the best mean rank first.
         ranks: mean rank of each; 1 is best.
         friedman: chance of no difference between them, None for two mixers, which are a pair.
@@ -62,6 +64,7 @@ class Ranking:
 
     protocol: str
     metric: str
+    compared: Metric
     datasets: tuple[str, ...]
     mixers: tuple[str, ...]
     ranks: tuple[float, ...]
@@ -72,7 +75,7 @@ class Ranking:
     @property
     def title(self) -> str:
         """`Mean ranks over 5 data sets (honest): accuracy`."""
-        return f"Mean ranks over {len(self.datasets)} data sets ({self.protocol}): {Metric(self.metric).word}"
+        return f"Mean ranks over {len(self.datasets)} data sets ({self.protocol}): {self.compared.label}"
 
     @property
     def least(self) -> tuple[float, float]:
@@ -146,13 +149,14 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
     from scipy.stats import rankdata
 
     scores = np.array([one.by_dataset for one in members]).T
-    good = scores if members[0].mode == "max" else -scores
+    good = scores if members[0].compared.mode == "max" else -scores
     ranks = rankdata(-good.round(9), axis=1)
     mean, datasets = ranks.mean(axis=0), members[0].datasets
     order = np.argsort(mean, kind="stable")
     return Ranking(
         protocol=members[0].protocol,
         metric=members[0].metric,
+        compared=members[0].compared,
         datasets=datasets,
         mixers=tuple(members[place].name for place in order),
         ranks=tuple(float(mean[place]) for place in order),
@@ -190,7 +194,7 @@ def _tuned_unequally(first: Mean, second: Mean) -> Iterator[str]:
 
 def rank_cells(ranking: Ranking, one: RankedPair) -> dict[str, str]:
     """A line of the table of pairs."""
-    metric = Metric(ranking.metric)
+    metric = ranking.compared
     return {
         "pair": f"{one.first} − {one.second}",
         "protocol": ranking.protocol,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
 
+from subquad.metric import Metric
 from subquad.report import stats
 from subquad.report.rows import TableRow, short_setting, varying
 from subquad.report.run import ReportedRun
@@ -46,6 +47,15 @@ class Reference:
         return self.dataset, self.protocol
 
     @property
+    def compared(self) -> Metric:
+        """How what is compared is called and printed."""
+        return self.shown(self.metric)
+
+    def shown(self, metric: str) -> Metric:
+        """How a metric is called and printed."""
+        return self.runs[0].shown(metric)
+
+    @property
     def words(self) -> str:
         """`root operator`."""
         return printable(self.key.replace("_", " ")) + (f" ({self.which})" if self.which else "")
@@ -57,8 +67,8 @@ class Reference:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval over the test samples: of an accuracy Wilson's, of another metric what the data set gives."""
-        return stats.wilson(self.value, self.samples) if self.metric == "accuracy" else self.given(self.metric)
+        """95 % interval over the test samples: of a share of answers Wilson's, of others what the data set gives."""
+        return stats.wilson(self.value, self.samples) if self.compared.answers else self.given(self.metric)
 
     def given(self, metric: str) -> tuple[float, float] | None:
         """The interval of a metric that the data set gives."""
@@ -87,7 +97,7 @@ class Mean:
         score: mean and spread over seeds of the mean over data sets; where data sets have other seeds than each other,
             and for references, the mean alone, of 0 seeds.
         is_reference: whether it is a guess without a model.
-        mode: whether the metric's "max" or "min" is best.
+        compared: how the metric is called and printed.
         by_dataset: the mean on each data set.
         tunings: what was spent on its settings on each data set; none of a reference.
     """
@@ -99,7 +109,7 @@ class Mean:
     others: tuple[str, ...]
     score: Spread
     is_reference: bool
-    mode: str
+    compared: Metric
     by_dataset: tuple[float, ...]
     tunings: tuple[Tuning | None, ...] = ()
 
@@ -115,7 +125,7 @@ class Mean:
 
 def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
     """Those of each data set and protocol, of what is compared there, in the order of the rows, the worst first."""
-    for family, metric, mode in dict.fromkeys((row.family, row.metric, row.mode) for row in rows):
+    for family, metric, mode in dict.fromkeys((row.family, row.metric, row.compared.mode) for row in rows):
         found: dict[tuple[float, str, int], list[ReportedRun]] = {}
         runs = [run for row in rows if (row.family, row.metric) == (family, metric) for run in row.counted]
         for run in runs:
@@ -171,7 +181,7 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
                     others=tuple(one for one in names if one not in datasets),
                     score=score,
                     is_reference=isinstance(own[0], Reference),
-                    mode=members[0].mode,
+                    compared=members[0].compared,
                     by_dataset=_by_dataset(own),
                     tunings=tuple(row.tuning for row in own if isinstance(row, TableRow)),
                 )

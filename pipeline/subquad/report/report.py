@@ -17,7 +17,7 @@ from subquad.report.ranks import Ranking, make_rankings
 from subquad.report.references import Mean, Reference, make_means, make_references
 from subquad.report.rows import TableRow, make_rows, short_setting
 from subquad.report.run import ReportedRun, reported_runs
-from subquad.report.text import Metric, Spread, printable
+from subquad.report.text import Spread, printable
 from subquad.runs import STUDY
 
 
@@ -184,8 +184,8 @@ def _why_alike(pairs: Sequence[Comparison]) -> str:
 def _clear(one: Comparison, baseline: str, controls: int) -> str:
     """`fast beats the baseline plain by 61.2 points [58.9, 63.3]`."""
     assert one.estimate is not None
-    estimate, metric = one.estimate, Metric(one.first.metric)
-    verb = "beats" if (estimate.difference > 0) == (one.first.mode == "max") else "falls behind"
+    estimate, metric = one.estimate, one.first.compared
+    verb = "beats" if (estimate.difference > 0) == (metric.mode == "max") else "falls behind"
     which = f" ({short_setting(one.second.setting)})" if controls > 1 and one.second.setting else ""
     low, high = sorted(map(abs, (estimate.low, estimate.high)))  # both ends have the sign of the difference
     gap = f"{metric.points(abs(estimate.difference))} {metric.points_word} {metric.interval(low, high)}"
@@ -194,7 +194,7 @@ def _clear(one: Comparison, baseline: str, controls: int) -> str:
 
 def _possible(pairs: Sequence[Comparison]) -> str:
     """`differences of -1.8 to 2.3 points`: what stays possible, so that no evidence is not read as equality."""
-    found, metric = [one.estimate for one in pairs if one.estimate], Metric(pairs[0].first.metric)
+    found, metric = [one.estimate for one in pairs if one.estimate], pairs[0].first.compared
     low, high = min(one.low for one in found), max(one.high for one in found)
     return f"differences of {metric.points(low)} to {metric.points(high)} {metric.points_word}"
 
@@ -208,8 +208,8 @@ def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference
 
     Judged are metrics of which more is better, where the intervals over the test samples are known on both sides.
     """
-    known = [row for row in rows if row.metric == "accuracy" or row.interval(row.metric)]
-    judged = [row for row in known if row.score is not None and row.mode == "max"]
+    known = [row for row in rows if row.compared.answers or row.interval(row.metric)]
+    judged = [row for row in known if row.score is not None and row.compared.mode == "max"]
     pairs = [(row, _best_of(row, references)) for row in judged]
     parts = [_against(one, own) for one in references if (own := [row for row, found in pairs if found is one])]
     parts += [_below(one, own) for one in references if (own := _not_above(one, pairs))]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from subquad.experiment.settings import ALTERNATIVES
+from subquad.metric import Metric
 from subquad.report.run import ReportedRun
 from subquad.report.text import Spread, printable
 from subquad.report.tuning import Tuning, common
@@ -30,7 +31,6 @@ class TableRow:
         setting: what tells this row from others of the same data set, mixer and protocol: keys with their values.
         settings: all that the score may depend on, by dotted key.
         metric: of the test split, what is compared. What selects checkpoints may be another: `first.metric`.
-        mode: whether its "max" or its "min" is best.
         runs: all runs, whatever became of them.
         counted: the finished runs behind the means, one a seed.
         score: the metric on the test split.
@@ -53,7 +53,6 @@ class TableRow:
     setting: Setting
     settings: Mapping[str, str]
     metric: str
-    mode: str
     runs: tuple[ReportedRun, ...]
     counted: tuple[ReportedRun, ...]
     seeds: tuple[int, ...]
@@ -95,6 +94,15 @@ class TableRow:
         """The run that speaks for all."""
         return (self.counted or self.runs)[0]
 
+    def shown(self, metric: str) -> Metric:
+        """How a metric of the runs is called and printed."""
+        return self.first.shown(metric)
+
+    @property
+    def compared(self) -> Metric:
+        """How what is compared is called and printed."""
+        return self.shown(self.metric)
+
     def interval(self, metric: str) -> tuple[float, float] | None:
         """Ends of a metric's 95 % interval over the test samples as the runs give them, means over the seeds."""
         low, high = (Spread.of(run.score(f"{metric}_{end}") for run in self.counted) for end in ("low", "high"))
@@ -125,7 +133,7 @@ class TableRow:
             return state, "; ".join(filter(None, (run.reason, *run.faults)))
         if run.status != "finished" or any(run is one for one in self.counted):
             return run.status, run.reason
-        if run.score(run.compared.metric) is None:
+        if run.score(run.compared) is None:
             return "finished without a test score", None
         return "finished again", "a newer run of the seed counts"
 
@@ -175,7 +183,7 @@ def _changes(one: Setting, base: Setting) -> Setting:
 
 def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
     first = next((run for run in runs if run.has_result), runs[0])
-    metric, counted = first.compared.metric, _one_per_seed(runs)
+    metric, counted = first.compared, _one_per_seed(runs)
     validation = Spread.of(run.validation_score(first.metric) for run in counted)
     return TableRow(
         dataset=first.data_label,
@@ -186,14 +194,13 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         setting=setting,
         settings=runs[0].settings,
         metric=metric,
-        mode=first.compared.mode,
         runs=tuple(runs),
         counted=counted,
         seeds=tuple(run.seed for run in counted),
         score=Spread.of(run.score(metric) for run in counted),
         last_score=Spread.of(run.last_score(metric) for run in counted) if first.protocol == "paper" else None,
         validation=validation if validation and validation.count == len(counted) else None,
-        besides={one.metric: Spread.of(run.score(one.metric) for run in counted) for one in first.tested[1:]},
+        besides={name: Spread.of(run.score(name) for run in counted) for name in first.tested[1:]},
         seconds=Spread.of(run.seconds for run in counted),
         tokens_per_second=Spread.of(run.tokens_per_second for run in counted),
         best_epochs=tuple(run.best.epoch for run in counted if run.best),
@@ -208,7 +215,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
 def _one_per_seed(runs: Sequence[ReportedRun]) -> tuple[ReportedRun, ...]:
     """Finished runs by seed; of several with one seed the newest, because folders are named by their time."""
     by_age = sorted(runs, key=lambda run: run.folder.name)
-    newest = {run.seed: run for run in by_age if run.score(run.compared.metric) is not None}
+    newest = {run.seed: run for run in by_age if run.score(run.compared) is not None}
     return tuple(newest[seed] for seed in sorted(newest))
 
 

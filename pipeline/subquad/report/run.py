@@ -6,16 +6,18 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from subquad.errors import RunError
 from subquad.experiment.schema import decides_numbers
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.integrity import look
+from subquad.metric import Metric, metric_of
 from subquad.report.text import DASH, duration, printable
 from subquad.report.tuning import Tuning, tuning_of
 from subquad.runs import (
@@ -36,11 +38,19 @@ _PROTOCOLS = {
     "paper": "best test accuracy over epochs, chosen on the test split",
 }
 
-_CALLED = ("axes", "protocol_label", "metric", "mode", "tested")
+_CALLED = ("axes", "protocol_label", "metric", "tested", "metrics")
 """What identity.json says of a run beside its names."""
 
 _Text = Annotated[str, AfterValidator(printable)]
 _Prose = Annotated[str, AfterValidator(lambda text: printable(" ".join(text.split())))]
+
+
+def _printable(metrics: dict[str, Metric]) -> dict[str, Metric]:
+    """Declarations whose texts may be shown."""
+    return {
+        name: replace(metric, label=printable(metric.label), unit=printable(metric.unit))
+        for name, metric in metrics.items()
+    }
 
 
 class FilePart(BaseModel):
@@ -59,7 +69,9 @@ class FilePart(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+            where = ".".join(map(str, first["loc"]))
+            said = first["msg"].removeprefix("Value error, ") if not where else first["msg"].lower()
+            raise ValueError(f"{where}: {said}" if where else said) from None
 
 
 class _Evaluation(FilePart):
@@ -78,25 +90,11 @@ class _Test(FilePart):
     checkpoint: str = ""
 
 
-class _Tested(FilePart):
-    """A metric of the test split that tables show, and whether its "max" or its "min" is best."""
-
-    metric: str
-    mode: Literal["max", "min"]
-
-
 class _ReferenceScores(FilePart):
     """By metric and name: what guesses that need no trained model score on the test split."""
 
     samples: int = Field(ge=1)
     scores: dict[str, dict[str, FiniteFloat]]
-
-    @field_validator("scores")
-    @classmethod
-    def _accuracies(cls, scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-        if any(not 0 <= value <= 1 for value in scores.get("accuracy", {}).values()):
-            raise ValueError("an accuracy must be a number from 0 to 1")
-        return scores
 
 
 class ReportedExample(FilePart):
@@ -151,9 +149,9 @@ class ReportedRun(FilePart):
         axes: its coordinates in its study; a choice of several settings is a mapping.
         mixer: the plugin's name.
         dataset: the data set's problem or plugin.
-        metric: what selects its checkpoints, and
-        mode: whether the "max" or the "min" of it is best.
+        metric: what selects its checkpoints.
         tested: what tables compare, the first, and show besides; none: `metric`.
+        metrics: how each is called and printed, as its task says.
         openings: how often the test split was opened for it.
         tuning: what was spent on its settings; None where it is not of a search.
         digest: the experiment's hash.
@@ -174,8 +172,8 @@ class ReportedRun(FilePart):
     protocol_label: _Text = ""
     seed: int
     metric: str = "accuracy"
-    mode: Literal["max", "min"] = "max"
-    tested: tuple[_Tested, ...] = ()
+    tested: tuple[str, ...] = ()
+    metrics: Annotated[dict[str, Metric], AfterValidator(_printable)] = {}
     parameters: int | None = None
     flops_per_step: int | None = None
     steps: int | None = None
@@ -198,10 +196,22 @@ class ReportedRun(FilePart):
     def has_result(self) -> bool:
         return self.status not in ("unfinished", "damaged")
 
+    @model_validator(mode="after")
+    def _fractions(self) -> Self:
+        scores = self.reference_scores.scores if self.reference_scores else {}
+        for name, guesses in scores.items():
+            if self.shown(name).is_fraction and any(not 0 <= value <= 1 for value in guesses.values()):
+                raise ValueError(f"reference_scores: {name} must be a number from 0 to 1")
+        return self
+
     @property
-    def compared(self) -> _Tested:
-        """What tables compare."""
-        return self.tested[0] if self.tested else _Tested(metric=self.metric, mode=self.mode)
+    def compared(self) -> str:
+        """The metric that tables compare."""
+        return self.tested[0] if self.tested else self.metric
+
+    def shown(self, name: str) -> Metric:
+        """How a metric is called and printed."""
+        return metric_of(self.metrics, name)
 
     @property
     def label(self) -> str:

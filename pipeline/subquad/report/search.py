@@ -9,10 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
+from subquad.metric import metric_of, read_metrics
 from subquad.report.document import NEVER, ReportDocument, Section, Table, document_of
 from subquad.report.formats import print_document
 from subquad.report.report import read_report
-from subquad.report.text import DASH, Metric, printable
+from subquad.report.text import DASH, printable
 from subquad.runs import FINAL, is_study, runs_below
 
 _TOLD = ("finished", "pruned", "failed", "infeasible")
@@ -147,8 +148,13 @@ def _candidates(summary: Mapping[str, Any]) -> Section:
 
 
 def _best(one: Mapping[str, Any]) -> str:
-    metric = Metric(one["metric"])
-    return f"{printable(metric.name)} {metric.score(one['best']['value'])}{' %' if metric.is_percent else ''}"
+    return _said(one, one["best"]["value"])
+
+
+def _said(candidate: Mapping[str, Any], value: float) -> str:
+    """`accuracy 91.23 %`: a value of what a candidate's trials are judged by."""
+    metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
+    return printable(metric.text(value))
 
 
 def point_text(point: Mapping[str, Any]) -> str:
@@ -159,13 +165,13 @@ def point_text(point: Mapping[str, Any]) -> str:
 
 def _lines(candidate: Mapping[str, Any]) -> Iterator[str]:
     """The best trial, the front of two objectives, why trials did not run, and why there were no more."""
-    best, metric = candidate["best"], candidate["metric"]
+    best = candidate["best"]
     if best:
-        where = f"best trial {best['number']}, validation {metric} {best['value']:.4g} at step {best['step']}"
+        where = f"best trial {best['number']}, validation {_said(candidate, best['value'])} at step {best['step']}"
         yield f"{where}: {point_text(best['point'])}"
     for one in candidate["front"] or ():
         cost = f"{one['cost']:.4g} {_UNITS[candidate['cost']]}"
-        yield f"front: trial {one['number']}, {metric} {one['value']:.4g} for {cost}: {point_text(one['point'])}"
+        yield f"front: trial {one['number']}, {_said(candidate, one['value'])} for {cost}: {point_text(one['point'])}"
     if candidate["front"] == []:
         yield "front: no finished trial has both a value and a cost"
     yield from candidate["reasons"]

@@ -42,6 +42,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "format": _FORMAT,
         "baseline": report.baseline,
         "headlines": list(report.headlines),
+        "metrics": {name: asdict(row.shown(name)) for row in report.rows for name in (row.metric, *row.besides)},
         "rows": [{**_row(row), "published": _beside(report.published(row))} for row in report.rows],
         "references": [_reference(one) for one in report.references],
         "means": means,

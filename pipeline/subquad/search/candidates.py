@@ -78,7 +78,7 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         if label.lower() in {candidate.label.lower() for candidate in candidates}:
             raise ConfigError(f"two candidates have the label {label}; give their values other labels")
         axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
-        candidates.append(Candidate(label, axes, run, Goal(run.goal.metric, run.goal.mode, cost)))
+        candidates.append(Candidate(label, axes, run, _goal(run, cost)))
     return tuple(candidates)
 
 
@@ -122,3 +122,8 @@ def _refuse_rules_of_seeds(study: Study) -> None:
             raise ConfigError(
                 f"{key}: names seeds, and a search trains its winners with seeds of its own; leave the rule out"
             )
+
+
+def _goal(run: Run, cost: CostBy) -> Goal:
+    task = run.goal
+    return Goal(task.metric, task.mode, cost, task.shown(task.metric))

@@ -100,7 +100,7 @@ def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
     studies = [study for one in candidates if (study := _study(one, least=0)).trials]
     if not studies:
         raise _NotDrawn("no finished trial has a value")
-    metric = candidates[0].goal.metric
+    metric = candidates[0].goal.label
     axes = charts.plot_optimization_history(studies, target=_metric_of, target_name=f"validation {metric}")
     return _sized(axes, (9.0, 4.8), "finished trials, and the best of them so far")
 
@@ -111,10 +111,10 @@ def _curves(one: Pictured, charts: Any) -> Any:
     if not known:
         raise _NotDrawn("no trial was evaluated")
     for trial in known:
-        learned = {each.step: each.value for each in trial.curve if math.isfinite(each.value)}
+        learned = {each.step: one.goal.scaled(each.value) for each in trial.curve if math.isfinite(each.value)}
         study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.PRUNED, intermediate_values=learned))
     axes = charts.plot_intermediate_values(study)
-    axes.set_ylabel(f"validation {one.goal.metric}")
+    axes.set_ylabel(f"validation {one.goal.label}")
     if len(known) > _IN_LEGEND:
         axes.get_legend().remove()  # nobody could read it, and drawing it takes longer than all the rest
     return _sized(axes, (7.2, 4.4), f"{one.label}: learning curves")
@@ -122,13 +122,13 @@ def _curves(one: Pictured, charts: Any) -> Any:
 
 def _parallel(one: Pictured, charts: Any) -> Any:
     names = _searched(study := _study(one))
-    axes = charts.plot_parallel_coordinate(study, params=names, target=_metric_of, target_name=one.goal.metric)
+    axes = charts.plot_parallel_coordinate(study, params=names, target=_metric_of, target_name=one.goal.label)
     return _sized(axes, (1.5 * len(names) + 4, 4.8), f"{one.label}: settings of finished trials")
 
 
 def _slice(one: Pictured, charts: Any) -> Any:
     names = _searched(study := _study(one))
-    found = charts.plot_slice(study, params=names, target=_metric_of, target_name=f"validation {one.goal.metric}")
+    found = charts.plot_slice(study, params=names, target=_metric_of, target_name=f"validation {one.goal.label}")
     return _sized(np.ravel(np.asarray(found, dtype=object))[0], (2.6 * len(names) + 2, 3.6), "")
 
 
@@ -146,14 +146,14 @@ def _importances(one: Pictured, charts: Any) -> Any:
         evaluator=PedAnovaImportanceEvaluator(),
         params=varied,
         target=_metric_of if one.goal.cost != "none" else None,
-        target_name=one.goal.metric,
+        target_name=one.goal.label,
     )
     return _sized(axes, (7.2, 1.6 + 0.4 * len(varied)), f"{one.label}: what tells the best trials from the rest")
 
 
 def _front(one: Pictured, charts: Any) -> Any:
-    axes = charts.plot_pareto_front(_study(one, least=1), target_names=[f"validation {one.goal.metric}", one.goal.cost])
-    return _sized(axes, (7.2, 4.4), f"{one.label}: {one.goal.metric} against {one.goal.cost}")
+    axes = charts.plot_pareto_front(_study(one, least=1), target_names=[f"validation {one.goal.label}", one.goal.cost])
+    return _sized(axes, (7.2, 4.4), f"{one.label}: {one.goal.label} against {one.goal.cost}")
 
 
 def _metric_of(trial: optuna.trial.FrozenTrial) -> float:
@@ -170,7 +170,7 @@ def _study(one: Pictured, *, least: int = 2) -> optuna.Study:
     names = _short_names([dim.path for dim in one.space.dims])
     for trial in one.trials:
         found = trial.best(one.goal.mode) if trial.state == "finished" and one.space.holds(trial.point) else None
-        told = [None, None] if found is None else [found.value, trial.cost(one.goal)]
+        told = [None, None] if found is None else [one.goal.scaled(found.value), trial.cost(one.goal)]
         values = [value for value in told[: len(one.goal.directions)] if value is not None and math.isfinite(value)]
         if len(values) < len(one.goal.directions):
             continue

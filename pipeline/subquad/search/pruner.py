@@ -65,7 +65,7 @@ class Pruner:
         with quiet():
             if not self._prunes(trial, known):
                 return ""
-        return f"{self.name}: {self.goal.metric} {newest.value:.5g} at step {newest.step} of {total}"
+        return f"{self.name}: {self.goal.text(newest.value)} at step {newest.step} of {total}"
 
     def _prunes(self, trial: Trial, known: Sequence[Trial]) -> bool:
         storage, pruner = InMemoryStorage(), PRUNERS[self.name].make(**self._arguments)

@@ -55,7 +55,8 @@ def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         "label": candidate.label,
         "axes": candidate.axes,
-        **asdict(goal),
+        **{"metric": goal.metric, "mode": goal.mode, "cost": goal.cost},
+        "metrics": {goal.metric: asdict(goal.shown)},
         "dimensions": candidate.space.dimensions,
         "trials": {state: states[state] for state in get_args(State)},
         "steps": sum(trial.steps for trial in trials),

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
+from subquad.metric import Metric, Mode, metric_of
 from subquad.space import Point
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "infeasible"]
 ENDED: tuple[State, ...] = ("finished", "pruned", "failed", "infeasible")
 
-Mode = Literal["max", "min"]
 CostBy = Literal["none", "seconds", "flops"]
 
 
@@ -25,12 +25,27 @@ class Goal:
     Attributes:
         metric: of the task, on the validation split.
         mode: whether more or less of it is better.
+        shown: how the metric is called and printed.
         cost: a second objective, less of it is better: training seconds or counted FLOPs of a trial.
     """
 
     metric: str
     mode: Mode
     cost: CostBy = "none"
+    shown: Metric = field(default_factory=Metric)
+
+    def text(self, value: float) -> str:
+        """`accuracy 91.23 %`."""
+        return metric_of({self.metric: self.shown}, self.metric).text(value)
+
+    @property
+    def label(self) -> str:
+        """`accuracy (%)`."""
+        return metric_of({self.metric: self.shown}, self.metric).with_unit
+
+    def scaled(self, value: float) -> float:
+        """A value in the unit of print."""
+        return self.shown.scaled(value)
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:

@@ -18,6 +18,7 @@ import yaml
 from subquad import runs
 from subquad.addresses import mask
 from subquad.manifest import manifest_of
+from subquad.metric import metric_of, read_metrics
 from subquad.runs import read_json, read_result
 from subquad.tracking.plots import draw_run, draw_study
 from subquad.tracking.values import TAG_LIMIT, Point, points_under
@@ -273,7 +274,8 @@ def _unfinished(candidate: Mapping[str, Any]) -> int:
 def _winner(candidate: Mapping[str, Any]) -> str:
     best = candidate["best"]
     point = " ".join(f"{key}={value}" for key, value in best["point"].items())
-    return f"trial {best['number']}: {candidate['metric']} {best['value']} at step {best['step']}; {point}"
+    metric = metric_of(read_metrics(candidate.get("metrics")), candidate["metric"])
+    return f"trial {best['number']}: {metric.text(best['value'])} at step {best['step']}; {point}"
 
 
 def _consumed(candidate: Mapping[str, Any], time_ms: int) -> list[Point]:

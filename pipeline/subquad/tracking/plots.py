@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from subquad.metric import Metric, metric_of, read_metrics
 from subquad.runs import Place, read_new, read_result
 
 _Curve = tuple[list[int], list[float]]
@@ -18,11 +19,12 @@ def draw_run(run: Path, out: Path) -> list[Path]:
     """Loss, evaluation metric and learning rate of a run over steps; a plot without any value is left out."""
     result, curves = read_result(run) or {}, _curves_of(run)
     metric = result.get("metric") or _main_metric(curves)
+    shown = metric_of(read_metrics(result.get("metrics")), metric)
     title = str(result.get("label") or run.name)
     name = "".join(character if character.isalnum() or character in "-_" else "_" for character in metric)
     plots = {  # where the metric is the loss, both are one plot
         "loss": ("loss", {}),
-        name: (metric, _of_splits(curves, metric)),
+        name: (shown.with_unit, _scaled(shown, _of_splits(curves, metric))),
         "learning_rate": ("learning rate", {"learning rate": curves.get("train/lr")}),
     }
     plots["loss"] = ("loss", {"train": curves.get("train/loss"), **_of_splits(curves, "loss")})
@@ -34,12 +36,17 @@ def draw_study(runs: Sequence[Path], title: str, out: Path) -> list[Path]:
     """The evaluation metric of all runs over steps in one plot, one line a run."""
     drawn: dict[str, _Curve | None] = {}
     metric = ""
+    shown = Metric()
     for run in runs:
         curves, result = _curves_of(run), read_result(run) or {}
         metric = metric or result.get("metric") or _main_metric(curves)
+        if result:
+            shown = metric_of(read_metrics(result.get("metrics")), metric)
         splits = _of_splits(curves, metric)
         drawn[str(result.get("label") or run.name)] = splits.get("validation") or next(iter(splits.values()), None)
-    made = _draw(out / "overview.png", title, metric, drawn)
+    shown = metric_of({metric: shown}, metric)
+    present = {label: curve for label, curve in drawn.items() if curve}
+    made = _draw(out / "overview.png", title, shown.with_unit, _scaled(shown, present))
     return [made] if made else []
 
 
@@ -60,6 +67,11 @@ def _of_splits(curves: Mapping[str, _Curve], metric: str) -> dict[str, _Curve]:
     """A metric's curves by evaluated split."""
     named = ((key.split("/", 1), curve) for key, curve in curves.items())
     return {split: curve for (split, name), curve in named if name == metric and split != "train"}
+
+
+def _scaled(metric: Metric, curves: Mapping[str, _Curve]) -> dict[str, _Curve]:
+    """Curves in the unit of print."""
+    return {label: (steps, list(map(metric.scaled, values))) for label, (steps, values) in curves.items()}
 
 
 def _main_metric(curves: Mapping[str, _Curve]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from subquad.plugin import Config as PluginConfig
-from subquad.plugin import TaskPlugin, param
+from subquad.plugin import Metric, TaskPlugin, param
 
 
 class Config(PluginConfig):
@@ -19,6 +19,10 @@ PLUGIN = TaskPlugin(
     build="subquad_plugins.classification.task:Classification",
     summary="cross entropy; accuracy, macro F1, loss and, of more than 20 classes, top-5 accuracy",
     targets=("class", "positions", "pair"),
-    metric="accuracy",
-    tested={"accuracy": "max", "macro_f1": "max", "top5_accuracy": "max"},
+    reports={
+        "accuracy": Metric(unit="%", answers=True),
+        "macro_f1": Metric(label="macro-F1", unit="%"),
+        "top5_accuracy": Metric(label="top-5 accuracy", unit="%", answers=True),
+        "loss": Metric(mode="min", in_tables=False),
+    },
 )

@@ -6,7 +6,7 @@ What all tasks on tokens share is in this folder too: their loss and sums, and t
 from __future__ import annotations
 
 from subquad.plugin import Config as PluginConfig
-from subquad.plugin import Not, TaskPlugin, param
+from subquad.plugin import Metric, Not, TaskPlugin, param
 
 
 class TokenConfig(PluginConfig):
@@ -44,7 +44,10 @@ PLUGIN = TaskPlugin(
     build="subquad_plugins.language_modeling.task:LanguageModeling",
     summary="cross entropy of the next token; perplexity, bits per byte, token accuracy and loss",
     targets=("next-token",),
-    metric="perplexity",
-    mode="min",
-    tested={"perplexity": "min", "bits_per_byte": "min"},
+    reports={
+        "perplexity": Metric(mode="min", digits=2),
+        "bits_per_byte": Metric(label="bits per byte", mode="min", digits=3),
+        "token_accuracy": Metric(label="token accuracy", unit="%", in_tables=False),
+        "loss": Metric(mode="min", in_tables=False),
+    },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from subquad.plugin import Config as PluginConfig
-from subquad.plugin import Range, TaskPlugin, param
+from subquad.plugin import Metric, Range, TaskPlugin, param
 
 
 class Config(PluginConfig):
@@ -23,7 +23,12 @@ PLUGIN = TaskPlugin(
     build="subquad_plugins.multilabel.task:Multilabel",
     summary="binary cross entropy of each class; mean average precision, F1 and exact match",
     targets=("multilabel",),
-    metric="loss",
-    mode="min",
-    tested={"mean_average_precision": "max", "macro_f1": "max", "micro_f1": "max", "exact_match": "max"},
+    reports={
+        "mean_average_precision": Metric(label="mAP", unit="%"),
+        "macro_f1": Metric(label="macro-F1", unit="%"),
+        "micro_f1": Metric(label="micro-F1", unit="%"),
+        "exact_match": Metric(label="exact match", unit="%"),
+        "loss": Metric(mode="min", in_tables=False),
+    },
+    selects="loss",
 )

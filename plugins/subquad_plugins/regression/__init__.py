@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from subquad.plugin import Config as PluginConfig
-from subquad.plugin import TaskPlugin, param
+from subquad.plugin import Metric, TaskPlugin, param
 
 
 class Config(PluginConfig):
@@ -25,7 +25,11 @@ PLUGIN = TaskPlugin(
     summary="squared, absolute or Huber loss; MAE, RMSE and R2 in the units of the labels",
     paper="Huber, 1964, Robust estimation of a location parameter (the Huber loss)",
     targets=("values",),
-    metric="loss",
-    mode="min",
-    tested={"mae": "min", "rmse": "min", "r2": "max"},
+    reports={
+        "mae": Metric(label="MAE", mode="min"),
+        "rmse": Metric(label="RMSE", mode="min"),
+        "r2": Metric(label="R²"),
+        "loss": Metric(mode="min", in_tables=False),
+    },
+    selects="loss",
 )

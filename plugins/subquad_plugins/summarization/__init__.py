@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from subquad.plugin import TaskPlugin, param
+from subquad.plugin import Metric, TaskPlugin, param
 from subquad_plugins.language_modeling import TokenConfig
 
 
@@ -21,15 +21,15 @@ PLUGIN = TaskPlugin(
     summary="teacher forcing; beam search, ROUGE with intervals, diversity and repetition on the test split",
     paper="Lin 2004, ROUGE: a package for automatic evaluation of summaries; Koehn 2004 (intervals)",
     targets=("sequence",),
-    metric="loss",
-    mode="min",
-    tested={
-        "rougeL": "max",
-        "rouge1": "max",
-        "rouge2": "max",
-        "distinct1": "max",
-        "distinct2": "max",
-        "repetition": "min",
-        "length_ratio": "max",
+    reports={
+        "rougeL": Metric(label="ROUGE-L", unit="points"),
+        "rouge1": Metric(label="ROUGE-1", unit="points"),
+        "rouge2": Metric(label="ROUGE-2", unit="points"),
+        "distinct1": Metric(label="distinct-1", digits=3),
+        "distinct2": Metric(label="distinct-2", digits=3),
+        "repetition": Metric(mode="min", digits=3),
+        "length_ratio": Metric(label="length ratio", digits=3),
+        "loss": Metric(mode="min", in_tables=False),
     },
+    selects="loss",
 )

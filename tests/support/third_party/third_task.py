@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from subquad.nn import Task
-from subquad.plugin import Config, TaskPlugin
+from subquad.plugin import Config, Metric, TaskPlugin
 
 
 class NextToken(Task):
@@ -35,5 +35,9 @@ class NextToken(Task):
 
 
 PLUGIN = TaskPlugin(
-    config=Config, build=NextToken, summary="next token", targets=("next-token",), metric="perplexity", mode="min"
+    config=Config,
+    build=NextToken,
+    summary="next token",
+    targets=("next-token",),
+    reports={"perplexity": Metric(mode="min", digits=2)},
 )

@@ -14,8 +14,10 @@ import pytest
 from subquad.data import ArraySplit, Dataset, DataSpec, Split, SplitName
 from subquad.engine.result import _reference_scores
 from subquad.plugin import Config
+from subquad.registry import resolve
 
 SPLIT = ArraySplit({"labels": np.zeros(40, np.int64)})
+GOAL = resolve("task", "classification").plugin
 
 
 class Plain(Dataset):
@@ -38,18 +40,18 @@ class Guessing(Plain):
 
 
 def test_a_data_set_without_guesses_has_none():
-    assert _reference_scores(Plain(Config(), Path()), SPLIT) == ({}, [])
+    assert _reference_scores(GOAL, Plain(Config(), Path()), SPLIT) == ({}, [])
 
 
 def test_accuracies_are_kept_and_are_plain_json():
-    found, notes = _reference_scores(Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
+    found, notes = _reference_scores(GOAL, Guessing({"majority": np.float32(0.25), "all": 1}), SPLIT)
     assert json.loads(json.dumps(found)) == {"accuracy": {"majority": 0.25, "all": 1.0}}
     assert notes == []
 
 
 def test_other_metrics_are_kept_by_their_names():
     given = {"lead-3": {"rougeL": 0.2, "rouge1": math.inf, "loss": 10**400}, "unigram": {"perplexity": 900}}
-    found, notes = _reference_scores(Guessing(given), SPLIT)
+    found, notes = _reference_scores(GOAL, Guessing(given), SPLIT)
     assert found == {"rougeL": {"lead-3": 0.2}, "perplexity": {"unigram": 900.0}}
     assert notes[0] == "reference score 'lead-3' left out: inf is no rouge1"
     assert notes[1].endswith("0 is no loss") or notes[1].endswith("…")
@@ -57,7 +59,7 @@ def test_other_metrics_are_kept_by_their_names():
 
 @pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1, "0.4", None, True, 10**400, np.zeros(2)], ids=str)
 def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
-    found, (note,) = _reference_scores(Guessing({"majority": 0.5, "odd": value}), SPLIT)
+    found, (note,) = _reference_scores(GOAL, Guessing({"majority": 0.5, "odd": value}), SPLIT)
     assert found == {"accuracy": {"majority": 0.5}}
     assert note.startswith("reference score 'odd' left out: ")
 
@@ -72,17 +74,17 @@ def test_what_is_no_accuracy_is_left_out_and_named(value: Any):
     ids=str,
 )
 def test_a_failing_data_set_costs_its_rows_only(answer: Any, note: str):
-    assert _reference_scores(Guessing(answer), SPLIT) == ({}, [note])
+    assert _reference_scores(GOAL, Guessing(answer), SPLIT) == ({}, [note])
 
 
 def test_notes_stay_short():
-    _, (note,) = _reference_scores(Guessing(ValueError("x" * 5000)), SPLIT)
+    _, (note,) = _reference_scores(GOAL, Guessing(ValueError("x" * 5000)), SPLIT)
     assert len(note) == 200
     assert note.endswith("…")
 
 
 def test_a_name_that_is_no_text_is_left_out():
-    _, notes = _reference_scores(Guessing({3: 0.5, " ": 0.5}), SPLIT)
+    _, notes = _reference_scores(GOAL, Guessing({3: 0.5, " ": 0.5}), SPLIT)
     assert notes == [
         "reference score 3 left out: 0.5 is no accuracy",
         "reference score ' ' left out: 0.5 is no accuracy",

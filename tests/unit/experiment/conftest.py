@@ -16,6 +16,7 @@ from subquad.plugin import (
     DatasetConfig,
     DatasetPlugin,
     Facts,
+    Metric,
     MixerConfig,
     MixerPlugin,
     Site,
@@ -94,8 +95,10 @@ FAKES = {
     ("dataset", "files"): DatasetPlugin(config=Files, inputs="series", targets=("class",), **_COMMON),
     ("dataset", "stories"): DatasetPlugin(config=Empty, inputs="series", targets=("sequence",), **_COMMON),
     ("dataset", "letters"): DatasetPlugin(config=Empty, inputs="tokens", targets=("sequence",), **_COMMON),
-    ("task", "summarisation"): TaskPlugin(config=Empty, targets=("sequence",), metric="rouge", **_COMMON),
-    ("task", "any"): TaskPlugin(config=Empty, targets=("class", "sequence"), metric="loss", mode="min", **_COMMON),
+    ("task", "summarisation"): TaskPlugin(config=Empty, targets=("sequence",), reports={"rouge": Metric()}, **_COMMON),
+    ("task", "any"): TaskPlugin(
+        config=Empty, targets=("class", "sequence"), reports={"loss": Metric(mode="min")}, **_COMMON
+    ),
     ("dataset", "any"): DatasetPlugin(config=Empty, inputs="series", targets=("class",), **_COMMON),
     ("dataset", "corpora"): DatasetPlugin(config=Corpora, inputs="series", targets=("class",), **_COMMON),
     ("backbone", "series-only"): BackbonePlugin(config=Plain, inputs=("series",), targets=("class",), **_COMMON),

@@ -109,7 +109,7 @@ def test_sums_add_up_over_batches(cuts: tuple[int, ...]):
 
 def test_the_best_is_chosen_by_the_loss_and_tables_compare_precision():
     assert (PLUGIN.metric, PLUGIN.mode) == ("loss", "min")
-    assert list(PLUGIN.shown) == ["mean_average_precision", "macro_f1", "micro_f1", "exact_match"]
+    assert list(PLUGIN.tested) == ["mean_average_precision", "macro_f1", "micro_f1", "exact_match"]
 
 
 def test_what_is_refused():

@@ -103,7 +103,7 @@ def test_answers_are_named_and_in_units_of_the_labels():
 
 
 def test_the_best_is_chosen_by_the_loss_and_tables_compare_errors():
-    assert (PLUGIN.metric, PLUGIN.mode, list(PLUGIN.shown)) == ("loss", "min", ["mae", "rmse", "r2"])
+    assert (PLUGIN.metric, PLUGIN.mode, list(PLUGIN.tested)) == ("loss", "min", ["mae", "rmse", "r2"])
 
 
 def test_what_is_refused():

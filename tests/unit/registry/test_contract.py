@@ -6,7 +6,7 @@ import pytest
 
 from subquad.errors import PluginError
 from subquad.nn import Task, TokenMixer
-from subquad.plugin import Config, DatasetPlugin, Facts, MixerConfig, MixerPlugin, TaskPlugin
+from subquad.plugin import Config, DatasetPlugin, Facts, Metric, MixerConfig, MixerPlugin, TaskPlugin
 from subquad.registry import Found
 from subquad.registry.contract import check_class, check_plugin
 
@@ -63,7 +63,7 @@ def test_a_wrong_descriptor_is_told_in_one_line(change, message):
     [
         ({}, r"toys:PLUGIN is a dict, not a MixerPlugin or a TokenMixer or AttentionCore class"),
         (
-            TaskPlugin(config=Config, build="a:B", summary="", targets=(), metric="m"),
+            TaskPlugin(config=Config, build="a:B", summary="", targets=(), reports={"m": Metric()}),
             r"toys:PLUGIN is a TaskPlugin, not a MixerPlugin",
         ),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 from safetensors.numpy import save_file
 
 from subquad.experiment.schema import Experiment
+from subquad.metric import Metric
+from subquad.registry import resolve
 from subquad.report import FORMATS, Report, document_of
 from subquad.runs import (
     ENVIRONMENT,
@@ -24,6 +27,7 @@ from subquad.runs import (
     write_result,
 )
 
+TASKS = ("classification", "language-modeling", "summarization", "regression", "multilabel")
 LABELS = {"honest": "checkpoint chosen on validation; test opened once", "paper": "best test accuracy over epochs"}
 
 
@@ -127,8 +131,8 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
         "protocol_label": LABELS.get(known["protocol"], ""),
         "seed": known["seed"],
         "metric": known["metric"],
-        "mode": known["mode"],
-        "tested": [{"metric": name, "mode": mode} for name, mode in tested(known).items()],
+        "tested": list(tested(known)),
+        "metrics": metrics_of(known),
         "parameters": 6_970_899 if finished else None,
         "flops_per_step": known["flops"],
         "steps": 80,
@@ -155,6 +159,14 @@ def result(known: dict[str, Any]) -> dict[str, Any]:
 def tested(known: dict[str, Any]) -> dict[str, str]:
     """As classification has it, for another metric alone."""
     return known["tested"] or {known["metric"]: known["mode"], "macro_f1": "max"}
+
+
+def metrics_of(known: dict[str, Any]) -> dict[str, Any]:
+    """As the task has them that reports a metric of the name."""
+    declared = {name: one for task in TASKS for name, one in resolve("task", task).plugin.reports.items()}
+    modes = {known["metric"]: known["mode"], **tested(known)}
+    found = {name: declared.get(name, Metric(unit="%", label=name.replace("_", " "))) for name in modes}
+    return {name: asdict(replace(one, mode=modes[name])) for name, one in found.items()}
 
 
 def guessed(given: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -39,7 +39,7 @@ def test_a_result_of_another_format(factory):
             lambda text: json_text(
                 {**parse_object(text), "reference_scores": {"samples": 5, "scores": {"accuracy": {"a": 1.5}}}}
             ),
-            "reference_scores.scores: value error, an accuracy must be a number from 0 to 1",
+            "reference_scores: accuracy must be a number from 0 to 1",
         ),
     ],
 )

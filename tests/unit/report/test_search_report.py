@@ -111,7 +111,7 @@ def test_a_search_that_ended_has_its_candidates_and_its_final_study(ended: Folde
         ["agf", "1", "2", "1", "0", "0", "60", "6e+04", "6.0"],
         ["softmax", "1", "1", "0", "1", "1", "40", "4e+04", "4.0"],
     ]
-    assert "agf: best trial 1, validation accuracy 0.75 at step 20: train.lr=0.002" in shown
+    assert "agf: best trial 1, validation accuracy 75.00 % at step 20: train.lr=0.002" in shown
     assert "softmax: trial 1 failed: loss <b>is</b> | infinite" in shown
     assert "softmax: trial 2 infeasible: heads\\x1b[31m do not divide" in shown
     assert "90.00" in "\n".join(shown[shown.index("Final study: Results") :])
@@ -197,7 +197,7 @@ def test_the_front_of_two_objectives_is_listed(tmp_path: Path):
     assert softmax["front"] == []
     write_document(report, search.path, ["md"])
     text = (search.path / "report.md").read_text()
-    assert "- agf: front: trial 1, accuracy 0.75 for 2e+04 FLOPs: train.lr=0.002\n" in text
+    assert "- agf: front: trial 1, accuracy 75.00 % for 2e+04 FLOPs: train.lr=0.002\n" in text
     assert "- softmax: front: no finished trial has both a value and a cost\n" in text
     assert "--cost flops" in text
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from subquad.metric import Metric
 from subquad.report import Report, document_of, read_report
 from subquad.report.charts import curve_chart, score_charts, training_charts
-from subquad.report.text import Metric
 from subquad.runs import parse_object, write_result
 
 SUMMARIES: dict[str, Any] = {
@@ -42,7 +42,7 @@ def report(factory) -> Report:
 
 def test_rows_compare_the_first_tested_metric_and_show_the_others(report):
     first = report.rows[0]
-    assert (first.metric, first.mode, first.score.mean, list(first.besides)) == (
+    assert (first.metric, first.compared.mode, first.score.mean, list(first.besides)) == (
         "rougeL", "max", 0.231, ["rouge1", "rouge2"],
     )  # fmt: skip
     table = document_of(report).sections[0].table
@@ -159,10 +159,11 @@ def test_results_of_before_compare_what_selects(factory):
     known = parse_object(text)
     write_result(run, {key: value for key, value in known.items() if key not in ("tested", "files")})
     (row,) = read_report([run]).rows
-    assert (row.metric, row.mode, row.besides) == ("accuracy", "max", {})
+    assert (row.metric, row.compared.mode, row.besides) == ("accuracy", "max", {})
 
 
 def test_words_and_units():
-    assert Metric("rougeL").points(0.0123) == "1.2"
-    assert (Metric("rouge2").with_unit, Metric("rouge2").points_word) == ("ROUGE-2", "points")
-    assert (Metric("macro_f1").with_unit, Metric("bits_per_byte").word) == ("macro-F1 (%)", "bits per byte")
+    assert Metric(unit="points").points(0.0123) == "1.2"
+    rouge, f1 = Metric(label="ROUGE-2", unit="points"), Metric(label="macro-F1", unit="%")
+    assert (rouge.with_unit, rouge.points_word) == ("ROUGE-2", "points")
+    assert (f1.with_unit, Metric(label="bits per byte").with_unit) == ("macro-F1 (%)", "bits per byte")

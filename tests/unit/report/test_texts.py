@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from subquad.cli.main import main
+from subquad.metric import Metric
 from subquad.report import Table, document_of, print_cells, print_document, read_report, text, write_document
 from subquad.report.formats import _MARKDOWN, _neutral
 
@@ -219,6 +220,6 @@ def test_durations(value, shown: str):
 
 
 def test_metrics_that_are_no_fractions_are_shown_as_they_are():
-    assert text.Metric("perplexity").score(12.3456) == "12.35"
-    assert text.Metric("accuracy").score(text.Spread(0.5, None, 1)) == "50.00"
-    assert text.Metric("accuracy").score(float("inf")) == "inf"
+    assert Metric(digits=2).number(12.3456) == "12.35"
+    assert text.score_text(Metric(unit="%"), text.Spread(0.5, None, 1)) == "50.00"
+    assert Metric(unit="%").number(float("inf")) == "inf"
