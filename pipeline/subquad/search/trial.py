@@ -32,7 +32,7 @@ class Goal:
     metric: str
     mode: Mode
     cost: CostBy = "none"
-    shown: Metric = field(default_factory=Metric)
+    shown: Metric = field(default_factory=Metric, compare=False)
 
     def text(self, value: float) -> str:
         """`accuracy 91.23 %`."""
