@@ -40,6 +40,8 @@ class Metric:
     in_tables: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.label, str) or not isinstance(self.unit, str):
+            raise ValueError(f"label and unit: got {self.label!r} and {self.unit!r}, must be texts")
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode: got {self.mode!r}, must be 'max' or 'min'")
         if self.digits is not None and self.digits not in range(_MOST_DIGITS + 1):

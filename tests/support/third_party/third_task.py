@@ -34,10 +34,5 @@ class NextToken(Task):
         return torch.cat([batch["inputs"], model(batch).outputs[:, -1:].argmax(-1)], 1)
 
 
-PLUGIN = TaskPlugin(
-    config=Config,
-    build=NextToken,
-    summary="next token",
-    targets=("next-token",),
-    reports={"perplexity": Metric(mode="min", digits=2)},
-)
+REPORTS = {"perplexity": Metric(mode="min", digits=2)}
+PLUGIN = TaskPlugin(config=Config, build=NextToken, summary="next token", targets=("next-token",), reports=REPORTS)
