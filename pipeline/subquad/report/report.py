@@ -247,8 +247,8 @@ def _own(row: TableRow, references: Sequence[Reference]) -> list[Reference]:
 
 def _named(reference: Reference) -> str:
     """`root operator 36.4 % [34.3, 38.5]`."""
-    metric = Metric(reference.metric)
-    share = f"{metric.points(reference.value)}{' %' if metric.is_percent else ''}"
+    metric = reference.compared
+    share = f"{metric.points(reference.value)}{' %' if metric.unit == '%' else ''}"
     return f"{reference.words} {share} {metric.interval(*reference.reach)}"
 
 
