@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What commands remember of their user is not this user's. It goes with the process, and children have it too.
+_configuration = tempfile.TemporaryDirectory(prefix="subquad-tests-")
+os.environ["XDG_CONFIG_HOME"] = _configuration.name
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")

@@ -44,6 +44,8 @@ _NO_USERS = ("http", "https", "s3", "gs")
 
 _LOCAL = ("sqlite", "file", "driver")
 """Kinds of addresses that name a file of this machine, and no server."""
+_AFTER = ":;,.!)]}>'\""
+"""What a sentence or a list has behind an address."""
 _LONGEST_NAME = 100
 _LONGEST_SCHEME = 40
 _MOST_ADDRESSES = 10_000
@@ -135,7 +137,7 @@ def _user_of(scheme: str, piece: str) -> str:
     server = re.split(r"[/?#]", piece, maxsplit=1)[0]
     before = piece.rpartition("@")[0]
     host = server.rpartition("]")[2]  # without the colons of an IPv6 address
-    port = host.partition(":")[2]
+    port = host.partition(":")[2].rstrip(_AFTER)
     if scheme in _LOCAL or before == HIDDEN:
         return ""
     if before and (scheme not in _NO_USERS or ":" in before):

@@ -121,9 +121,12 @@ def train(
     from subquad.runs import read_result
     from subquad.search.size import sized_there
     from subquad.storage import root_of
+    from subquad.trust import take_words, training
 
+    take_words(overrides)
     folder, storage = root_of(str(root))
-    study = load_study(str(target), (*overrides, *storage))
+    with training():
+        study = load_study(str(target), (*overrides, *storage))
     executor = executor_of(local, address)
     executor.preflight(study)
     study = start(sized_there(study, executor), folder.resolve())
@@ -169,9 +172,13 @@ def tune(
     from subquad.search.search import plan_search, write_search
     from subquad.search.settings import Settings
     from subquad.storage import root_of
+    from subquad.trust import take_words, training
 
     where, storage = root_of(str(root))
-    search = plan_search(load_study(str(target), (*overrides, *storage)), Settings(space, **settings))
+    take_words(overrides)
+    with training():
+        study = load_study(str(target), (*overrides, *storage))
+    search = plan_search(study, Settings(space, **settings))
     executor = executor_of(local, address)
     prepared = prepare(search, executor)
     folder = write_search(prepared.search, where.resolve())
@@ -198,11 +205,13 @@ def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dat
     from subquad.experiment import dataset_of, load_study
     from subquad.registry import find_plugins, recipes
     from subquad.suggest import did_you_mean
+    from subquad.trust import take_words
 
     name, known = str(target), {one.name for one in find_plugins("dataset")}
     if name in recipes() or name not in known:
         if name not in recipes() and not Path(name).exists():
             raise UserError(f"{name!r}: no such recipe, file or data set{did_you_mean(name, [*recipes(), *known])}")
+        take_words(overrides)
         study = load_study(name, overrides)
         check_paths(study)
         runs = {run.dataset_label: run for run in reversed(study.runs)}

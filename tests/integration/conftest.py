@@ -15,6 +15,7 @@ from small_run import SMALL
 
 from subquad.drivers.folder import start
 from subquad.experiment import Run, load_study
+from subquad.trust import training
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,7 +38,9 @@ def ticket(small: Path, tmp_path: Path) -> Callable[..., Run]:
     """A new run of the small experiment with overrides."""
 
     def make(*overrides: str) -> Run:
-        (found,) = start(load_study(str(small), overrides), tmp_path).runs
+        with training():
+            study = load_study(str(small), overrides)
+        (found,) = start(study, tmp_path).runs
         return found
 
     return make

@@ -44,6 +44,7 @@ CONTAINER = of(
     securityContext=CONTAINER_SECURITY,
     resources=of("requests limits", requests=AMOUNTS, limits=AMOUNTS),
     ports=several(of("name containerPort", name=NAME, containerPort={"type": "integer", "minimum": 1})),
+    env=several(of("name value", name=STRING, value=STRING)),
     envFrom=several(of("secretRef", secretRef=of("name", name=NAME, optional=FLAG))),
     volumeMounts=several(of("name mountPath", name=NAME, mountPath=STRING, readOnly=FLAG)),
 )

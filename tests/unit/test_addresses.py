@@ -62,6 +62,8 @@ def test_passwords_that_the_former_patterns_showed(place, password):
         "https://github.com/org/repo@v1.2",
         "http://127.0.0.1:8265",
         "http://[::1]:8265/x",
+        "http://127.0.0.1:5000: no answer",
+        "(http://127.0.0.1:5000), 'http://h:1', [\"http://h:2\"]",
         "sqlite:////data/a@b.db",
         "https://host/x?tokens=5&key_dim=3&page=2#top",
         "s3://bucket/runs/a@b",

@@ -37,7 +37,7 @@ PUBLIC = {
 
 HOMES = {
     "ray": ("pipeline/subquad/ray/",),
-    "mlflow": ("pipeline/subquad/tracking/mlflow.py",),
+    "mlflow": ("pipeline/subquad/tracking/gate.py", "pipeline/subquad/tracking/mlflow.py"),
     "optuna": ("pipeline/subquad/search/", "pipeline/subquad/space/"),
     "matplotlib": (
         "datasets/subquad_datasets/shown.py",
@@ -64,13 +64,14 @@ CONTRACTS = {
     "integrity": {"errors", "manifest", "runs", "storage"},
     "effect": set(),
     "metric": set(),
+    "trust": {"errors", "runs"},
     "plugin": {"effect", "errors", "metric", "suggest"},
     "plan": {"plugin", "errors"},
     "data": {"errors", "plan", "plugin"},
     "nn": {"data", "errors", "plugin", "suggest"},
     "cost": {"data", "errors", "nn", "plugin"},
     "registry": {"data", "effect", "errors", "nn", "plugin", "processes", "suggest"},
-    "experiment": {"addresses", "errors", "plugin", "registry", "runs", "storage", "suggest"},
+    "experiment": {"addresses", "errors", "plugin", "registry", "runs", "storage", "suggest", "trust"},
     "space": {"effect", "errors", "experiment", "plugin", "registry", "suggest"},
 }
 ARROWS = {

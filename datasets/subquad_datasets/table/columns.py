@@ -135,7 +135,7 @@ class Columns:
             return fast, "numbers"
         words = self.words(name).tolist()
         try:
-            return ordered(words)
+            return ordered(words.tolist())
         except OddTime as odd:
             raise self.fault(odd.row, f"column {name!r}: {odd}") from None
 

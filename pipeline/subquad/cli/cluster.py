@@ -106,7 +106,8 @@ def _kuberay(**given: Any) -> None:
             "resources.storage=s3://BUCKET/PREFIX"
         )
     image = given["image"] or f"subquad:{version('subquad')}"
-    _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text})
+    uri = study.runs[0].experiment.tracking.uri
+    _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text, "tracking": uri})
 
 
 @_render.command("slurm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -73,7 +74,13 @@ def _of_plugins() -> dict[str, str]:
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="subquad", message="%(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error. May stand anywhere.")
-def cli(debug: bool) -> None:
+@click.option(
+    "--trust",
+    multiple=True,
+    metavar="SHA256",
+    help="Let a plugin's file with this content run, which an experiment or a folder names. May stand anywhere.",
+)
+def cli(debug: bool, trust: tuple[str, ...]) -> None:
     """Train, check and compare sub-quadratic token mixers.
 
     \b
@@ -83,15 +90,25 @@ def cli(debug: bool) -> None:
     """
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 2 user error, 1 failure, 128 + signal when stopped."""
+def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
+    """Run the command line and return its exit code: 0 done, 2 user error, 1 failure, 128 + signal when stopped.
+
+    Args:
+        argv: the words; those of this process where None.
+        also: further texts that the user gave, see `subquad.trust`.
+    """
     given = sys.argv[1:] if argv is None else argv
-    debug, arguments = "--debug" in given, [word for word in given if word != "--debug"]
+    debug = "--debug" in given
+    arguments, trusted = _parted([word for word in given if word != "--debug"])
     from subquad.errors import SubquadError
     from subquad.processes import keep_compiled_code
+    from subquad.trust import take_words, trust_file
 
+    take_words([*given, *also])
     keep_compiled_code()
     try:
+        for sha256 in trusted:
+            trust_file(sha256)
         outcome = _called(arguments, debug)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
@@ -111,17 +128,35 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith("subquad"):
-            click.echo(
-                f"subquad: this needs {error.name}, which is not installed: pip install 'subquad[all]'", err=True
-            )
-            return 2
-        if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
-            click.echo(f"subquad: {error.filename}: {error.strerror}", err=True)
-            return 2
-        text = " ".join(str(error).split())
-        click.echo(f"subquad: unexpected {type(error).__name__}: {text} (--debug shows where)", err=True)
-        return 1
+        return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> int:
+    """Say in one line what went wrong outside of subquad's own refusals. Returns the exit code."""
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith("subquad"):
+        click.echo(f"subquad: this needs {error.name}, which is not installed: pip install 'subquad[all]'", err=True)
+        return 2
+    if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
+        click.echo(f"subquad: {error.filename}: {error.strerror}", err=True)
+        return 2
+    text = " ".join(str(error).split())
+    click.echo(f"subquad: unexpected {type(error).__name__}: {text} (--debug shows where)", err=True)
+    return 1
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words without `--trust SHA256`, wherever that stands, and what it names."""
+    arguments: list[str] = []
+    trusted: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--trust":
+            trusted.append(next(rest, ""))
+        elif word.startswith("--trust="):
+            trusted.append(word.removeprefix("--trust="))
+        else:
+            arguments.append(word)
+    return arguments, trusted
 
 
 def _called(arguments: list[str], debug: bool) -> object:

@@ -184,6 +184,7 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     from subquad.experiment import load_study
     from subquad.search.search import plan_search
     from subquad.search.settings import Settings
+    from subquad.trust import training
 
     goes_on = base is resume_command or given.get("resume")
     if goes_on and given.get("target"):
@@ -194,7 +195,8 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
         raise click.UsageError("Missing argument 'TARGET', or --resume RUN")
     searching = base is tune_command
     own, options = search_options(given["overrides"], _chosen(given)) if searching else (given["overrides"], {})
-    study = load_study(given["target"], own)
+    with training():
+        study = load_study(given["target"], own)
     refuse_secrets(study)
     if searching:
         plan_search(study, Settings(**options))
@@ -214,14 +216,19 @@ def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_secrets(study: Study) -> None:
-    """What is sent lies on the cluster's disks, and in its run folders.
+    """What is sent lies on the cluster's disks, and in its run folders; there, secrets of the nodes' environment are.
 
     Raises:
         ConfigError: a setting holds a password, token or key.
+        UserError: only the experiment's file names the address that it is tracked at.
     """
     from subquad.addresses import without_secrets
+    from subquad.tracking.address import store_uri
+    from subquad.tracking.publisher import refuse_strange
 
     for run in study.runs:
+        if uri := run.experiment.tracking.uri:
+            refuse_strange(store_uri(uri, Path.cwd()), Path.cwd(), f"tracking.uri: {uri}", f"tracking.uri={uri}")
         for key, value in flatten(run.experiment.model_dump(mode="json")).items():
             if without_secrets(value, key) != value:
                 raise ConfigError(
@@ -411,8 +418,11 @@ def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
     os.chdir(runs)
     with suppress(FileNotFoundError):
         shutil.copytree(sent / JOB, Path("jobs", job))
+    # Its addresses were checked where it was sent from.
+    sent_text = Path("jobs", job, "experiment.yaml")
+    also = [sent_text.read_text(encoding="utf-8")] if sent_text.exists() else []
     try:
-        return main([*words])
+        return main([*words], also=also)
     finally:
         mine = {"pid": os.getpid(), "host": os.uname().nodename}
         owners = [one for one in Path("runs").glob(f"*/*/{OWNER}") if one.stat().st_mtime >= begun]

@@ -13,7 +13,7 @@ from subquad.cli.tables import LocalPath
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import sync
-from subquad.tracking.server import newest_page, serving
+from subquad.tracking.server import leading_page, newest_page, serving
 from subquad.tracking.upload import Summary
 
 
@@ -61,7 +61,8 @@ def _line(folder: Path, summary: Summary) -> str:
 def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     """Show the runs of a folder in MLflow's web pages.
 
-    A server runs on this machine until you press Ctrl-C. It opens at the newest experiment. For another one, first
+    A server runs on this machine until you press Ctrl-C. Its address holds a secret, without which it shows nothing
+    to other users of the machine. It opens at the newest experiment. For another one, first
     switch MLflow from "GenAI" to "Model training"; the browser remembers it.
 
     \b
@@ -76,12 +77,13 @@ def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with serving(root, port) as (address, server):
-            page = newest_page(address)
+        with serving(root, port) as (address, secret, server):
+            page = newest_page(address, secret)
             click.echo(f"{page}  (Ctrl-C stops it)")
-            if not no_browser:
-                webbrowser.open(page)
-            code = server.wait()
+            with leading_page(page) as leading:
+                if not no_browser:
+                    webbrowser.open(leading)
+                code = server.wait()
     except KeyboardInterrupt:
         return 0
     raise SubquadError(f"the MLflow server ended by itself with exit code {code}")

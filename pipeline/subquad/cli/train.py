@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -49,9 +50,11 @@ def train_command(
     """
     from subquad.experiment import load_study
     from subquad.storage import root_of
+    from subquad.trust import training
 
     folder, storage = root_of(root)
-    study = load_study(target, (*overrides, *storage))
+    with nullcontext() if dry_run else training():
+        study = load_study(target, (*overrides, *storage))
     if dry_run:
         from subquad.cli.conduct import show_costs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from subquad.search.search import (
 from subquad.search.settings import Settings
 from subquad.search.summary import trials_csv
 from subquad.search.trial import Trial
+from subquad.trust import training
 
 MAX_REASON = 160
 NOISY = 0.1
@@ -67,7 +69,9 @@ def start_search(
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     settings = Settings(**options)
-    prepared = prepare(plan_search(load_study(target, overrides), settings), executor, measure=dry_run)
+    with nullcontext() if dry_run else training():
+        search = plan_search(load_study(target, overrides), settings)
+    prepared = prepare(search, executor, measure=dry_run)
     if dry_run:
         _show_estimate(estimate(prepared), as_json=as_json)
         return 0

@@ -146,4 +146,6 @@ class Group:
 def _sharded_parts(model: nn.Module) -> list[FSDPModule]:
     """Who shards has imported what this asks for; for others the import would cost time."""
     module = sys.modules.get("torch.distributed.fsdp")
-    return [] if module is None else [part for part in model.modules() if isinstance(part, module.FSDPModule)]
+    if module is None:
+        return []
+    return [cast("FSDPModule", part) for part in model.modules() if isinstance(part, module.FSDPModule)]

@@ -34,9 +34,26 @@ from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_fac
 from subquad.registry.foreign import blamed
 from subquad.runs import path_at, read_result
 from subquad.storage import checkpoints_at, store_copy
+from subquad.trust import refuse_strange_file
 
 Resolve = Callable[..., Resolved]
-"""`subquad.registry.resolve`, or something with its signature."""
+"""`resolve_given`, or something with its signature."""
+
+
+def resolve_given(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+    """Load the plugin that an experiment names, see `subquad.registry.resolve`.
+
+    A file of code runs only where the user gave it: an experiment may be somebody else's.
+
+    Raises:
+        PluginError: it cannot be used, or only the experiment names the file.
+    """
+    if ".py:" not in name:
+        return registry.resolve(kind, name, base=base)
+    source = SourceFile.read(kind, name, base)
+    refuse_strange_file(str(source.found), (base or Path.cwd()) / source.path, source.sha256)
+    return load_source(source)
+
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
 """What a run is called; it travels as it is."""
@@ -187,7 +204,7 @@ def parse(data: Mapping[str, Any], marks: Marks | None = None, *, resolve: Resol
     Raises:
         ConfigError: the first of what is wrong, with file, line and key.
     """
-    experiment, faults = validated(Experiment, data, (), marks, lambda: _keys(data, marks, resolve or registry.resolve))
+    experiment, faults = validated(Experiment, data, (), marks, lambda: _keys(data, marks, resolve or resolve_given))
     if experiment is None:
         raise refusal(faults, marks)
     return experiment
@@ -231,13 +248,13 @@ def check(
         experiment: what the schema accepted.
         marks: where each setting was given, for messages and relative paths.
         base: folder that relative paths start from where marks do not say; the working directory where None.
-        resolve: finds plugins; `subquad.registry.resolve` where None.
+        resolve: finds plugins; `resolve_given` where None.
 
     Raises:
         ConfigError: parameters or combinations that cannot work.
         PluginError: a plugin that cannot be used.
     """
-    base, resolve = base or Path.cwd(), resolve or registry.resolve
+    base, resolve = base or Path.cwd(), resolve or resolve_given
     experiment = _absolute(experiment, marks, base)
     plugins: dict[KeyPath, Resolved] = {}
     for path, one in _components(experiment):

@@ -15,7 +15,7 @@ from subquad import registry
 from subquad.errors import UserError
 from subquad.experiment.axes import CASE
 from subquad.experiment.canonical import dump
-from subquad.experiment.run import Resolve, Run, check, parse
+from subquad.experiment.run import Resolve, Run, check, parse, resolve_given
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import STUDY_KEYS, Tree, problem
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, refuse_size
@@ -87,7 +87,7 @@ def load_study(
         target: a path to a YAML file (it holds a separator or ends in .yaml or .yml), or a recipe's name.
         overrides: `key=value`, as on the command line.
         cwd: what `target` and paths in overrides are relative to; the working directory where None.
-        resolve: finds plugins; `subquad.registry.resolve` where None.
+        resolve: finds plugins; `experiment.run.resolve_given` where None.
         recipes: finds recipes; `subquad.registry.recipes` where None.
 
     Raises:
@@ -101,7 +101,7 @@ def load_study(
     for setting in settings:
         if len(setting.path) == 1 and setting.path[0] not in (*Experiment.model_fields, *STUDY_KEYS):
             refuse_size(setting, target, recipes)
-    remembered = cache(resolve or registry.resolve)  # each plugin of a study is asked for once
+    remembered = cache(resolve or resolve_given)  # each plugin of a study is asked for once
     asked = read_study([*layers[:-1], _named(layers[-1], target)], settings, remembered)
     return _study(asked, source, cwd, remembered) if asked.axes else _single(asked, source, cwd, remembered)
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -20,10 +21,11 @@ from subquad.addresses import HIDDEN, mask
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.runs import EXPERIMENT, SEARCH, runs_below, runs_root
-from subquad.tracking.address import VARIABLE, StoreDown, artifact_folder, check_server, store_uri
+from subquad.tracking.address import VARIABLE, StoreDown, artifact_folder, check_server, sqlite_path, store_uri
 from subquad.tracking.folders import parts_of, read_yaml
 from subquad.tracking.spool import SyncState
 from subquad.tracking.upload import Summary, Upload, summarise
+from subquad.trust import given_addresses, remember_address
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 _START_SECONDS = 0.5
@@ -40,14 +42,45 @@ def check_tracking(tracking: Tracking, root: Path) -> str:
 
     Raises:
         ConfigError: `tracking.uri` is no store.
-        UserError: `tracking.uri` is given but MLflow is not installed.
+        UserError: `tracking.uri` is given but MLflow is not installed, or only a file names it.
     """
     if not tracking.enabled:
         return ""
     uri = store_uri(tracking.uri, root)
     if tracking.uri is not None and find_spec("mlflow") is None:
         raise UserError(f"tracking.uri is given, but {_EXTRA}, or set tracking.enabled=false")
+    if tracking.uri is not None:
+        refuse_strange(uri, root, f"tracking.uri: {mask(uri)}", f"tracking.uri={mask(uri)}")
     return uri
+
+
+def refuse_strange(uri: str, root: Path, label: str, remedy: str) -> None:
+    """Refuse a store that only an experiment or a folder names: it would get metrics, and secrets of the environment.
+
+    A database file below `root` is that folder's own. What the command line gives is remembered.
+
+    Args:
+        uri: of the store, absolute.
+        root: folder that holds `runs/`.
+        label: what names it, for the message.
+        remedy: what to write on the command line.
+
+    Raises:
+        UserError: neither the environment nor a command line gave it.
+    """
+    database = sqlite_path(uri)
+    if database is not None and database.resolve().is_relative_to(root.resolve()):
+        return
+    given = [os.environ.get(VARIABLE) or "", *given_addresses()]
+    for address in given:
+        with suppress(ConfigError):
+            if address and store_uri(address, root).rstrip("/") == uri.rstrip("/"):
+                remember_address(uri)
+                return
+    raise UserError(
+        f"{label} is an address that you have not given yourself, and would get what is tracked and the secrets of "
+        f"MLFLOW_TRACKING_TOKEN and the like: if you trust it, write {remedy} once, or set {VARIABLE}"
+    )
 
 
 def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
@@ -60,7 +93,7 @@ def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
 
     Raises:
         ConfigError: `tracking.uri` is no store.
-        UserError: `tracking.uri` is given but MLflow is not installed.
+        UserError: `tracking.uri` is given but MLflow is not installed, or only a file names it.
     """
     folder = folder.resolve()
     root = _root(folder)
@@ -110,6 +143,7 @@ def _upload_of(folder: Path, given: str | None) -> Upload:
 
     Raises:
         ConfigError: the address is no store, or its password is not known here.
+        UserError: only the folder names it.
     """
     settings = read_yaml(folder / SEARCH).get("experiment") or {}
     if not settings:
@@ -118,19 +152,21 @@ def _upload_of(folder: Path, given: str | None) -> Upload:
     if given is not None:
         uri = store_uri(given, Path.cwd(), key="--uri")
     elif tracked is not None:
-        uri = _with_password(tracked.uri, tracking.get("uri"), root)
+        uri = _with_password(tracked.uri, root)
     else:
         uri = store_uri(tracking.get("uri"), root)
+    if given is None and uri != store_uri(None, root):
+        refuse_strange(uri, root, f"{folder}: {mask(uri)}", f"--uri {mask(uri)}")
     name = tracked.experiment if tracked else tracking.get("experiment") or settings.get("name") or folder.name
     return Upload(uri=uri, experiment=str(name), artifacts=artifact_folder(uri, root), folder=folder)
 
 
-def _with_password(tracked: str, configured: str | None, root: Path) -> str:
+def _with_password(tracked: str, root: Path) -> str:
     if HIDDEN not in tracked:
         return tracked
-    known = [store_uri(one, root) for one in (os.environ.get(VARIABLE), configured) if one]
-    found = next((one for one in known if mask(one) == tracked), None)
-    if found is None:
+    address = os.environ.get(VARIABLE)
+    found = store_uri(address, root) if address else ""
+    if mask(found) != tracked:
         raise ConfigError(
             f"{tracked}: this address had a user and a password, which are never saved; give --uri or set {VARIABLE}"
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,6 +20,12 @@ from pathlib import Path
 from subquad.errors import SubquadError, UserError
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 
+SECRET = "SUBQUAD_UI_SECRET"
+"""The variable in which the server gets its secret; only processes of the same user can read it."""
+TOKEN, COOKIE = "token", "subquad-ui"
+"""Where a browser brings the secret first, and where it keeps it."""
+OPEN = "/health"
+"""What answers everybody: that the server runs."""
 _HOST = "127.0.0.1"
 _START_SECONDS, _STOP_SECONDS = 90.0, 10.0
 _SETTINGS = {
@@ -29,8 +37,10 @@ _SETTINGS = {
 
 
 @contextlib.contextmanager
-def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Serve the database in `root` during the block; yields address and process once the server answers.
+def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, str, subprocess.Popen[bytes]]]:
+    """Serve the database in `root` during the block; yields address, secret and process once the server answers.
+
+    Without the secret nothing is shown or changed: every user of this machine reaches its loopback interface.
 
     Args:
         root: folder with mlruns.db.
@@ -42,8 +52,10 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, subproce
     """
     port = _free_port(port)
     address, root = f"http://{_HOST}:{port}", root.resolve()
+    secret = secrets.token_urlsafe(32)
     command = [
         *(sys.executable, "-P", "-m", "mlflow", "server", "--host", _HOST, "--port", str(port), "--workers", "1"),
+        *("--app-name", "subquad"),
         *("--backend-store-uri", sqlite_uri(root / DATABASE)),
         *("--artifacts-destination", (root / ARTIFACTS).as_uri()),
     ]
@@ -53,7 +65,7 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, subproce
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
-            env={**_SETTINGS, **os.environ},
+            env={**_SETTINGS, **os.environ, SECRET: secret},
             start_new_session=True,
         )
         try:
@@ -61,17 +73,28 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, subproce
                 said.seek(0)
                 lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
                 raise SubquadError(f"the MLflow server did not start: {lines[-1] if lines else 'it said nothing'}")
-            yield address, process
+            yield address, secret, process
         finally:
             _stop(process)
 
 
-def newest_page(address: str) -> str:
+def newest_page(address: str, secret: str) -> str:
     """Where a server shows the runs of its newest experiment; without these words it would show traces of LLMs."""
     query = "max_results=1&order_by=creation_time%20DESC"
-    with urllib.request.urlopen(f"{address}/api/2.0/mlflow/experiments/search?{query}") as answer:
+    bearer = {"Authorization": f"Bearer {secret}"}
+    asked = urllib.request.Request(f"{address}/api/2.0/mlflow/experiments/search?{query}", headers=bearer)
+    with urllib.request.urlopen(asked) as answer:
         (newest,) = json.load(answer)["experiments"]
-    return f"{address}/#/experiments/{newest['experiment_id']}?workflowType=machine_learning"
+    return f"{address}/?{TOKEN}={secret}#/experiments/{newest['experiment_id']}?workflowType=machine_learning"
+
+
+@contextlib.contextmanager
+def leading_page(page: str) -> Iterator[str]:
+    """The address of a file that leads to a page during the block. Other users see the words a browser starts with."""
+    with tempfile.TemporaryDirectory(prefix="subquad-ui-") as folder:  # which only this user may enter
+        path = Path(folder, "open.html")
+        path.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">\n', encoding="utf-8")
+        yield path.as_uri()
 
 
 def _free_port(port: int | None) -> int:
@@ -89,7 +112,7 @@ def _answers(process: subprocess.Popen[bytes], address: str) -> bool:
     """Wait until the server answers; False where it ended, or took too long."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}{OPEN}", timeout=2) as answer:
             return answer.status == 200
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)

@@ -166,7 +166,7 @@ def test_sync_of_a_part_sends_the_whole(tmp_path: Path, make_run):
     assert parts_of(final) == [final]
 
 
-@pytest.mark.parametrize("known", ["environment", "experiment", "option"])
+@pytest.mark.parametrize("known", ["environment", "option"])
 def test_a_password_comes_from_the_user_again(run_folder, known: str, monkeypatch: pytest.MonkeyPatch):
     secret = "https://me:hunter2@host"
     saved = {"uri": "https://***@host", "experiment": "e", "label": "l", "key": "k"}
@@ -178,8 +178,6 @@ def test_a_password_comes_from_the_user_again(run_folder, known: str, monkeypatc
         _upload_of(run_folder.path, None)
     if known == "environment":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", secret)
-    if known == "experiment":
-        (run_folder.path / "experiment.yaml").write_text(f"name: demo\ntracking: {{uri: '{secret}'}}\n")
     plan = _upload_of(run_folder.path, secret if known == "option" else None)
     assert plan.uri == secret
 

@@ -1,0 +1,163 @@
+"""A plugin's file runs where the user named it, trained with it or trusts it, and never because a folder names it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_run import SMALL
+from wheels import MEAN
+
+import subquad
+from subquad import trust
+from subquad.cli.main import main
+from subquad.errors import PluginError
+
+CANARY = "import pathlib; pathlib.Path({!r}).touch()\n"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(trust, "_words", [])
+    monkeypatch.setattr(trust, "_here", {})
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+@pytest.fixture
+def theirs(tmp_path) -> Callable[[], bool]:
+    """Somebody's experiment beside a file of theirs; says whether that ran since it was asked before."""
+    canary = tmp_path / "canary"
+    Path("x.py").write_text(CANARY.format(str(canary)) + MEAN)
+    Path("theirs.yaml").write_text(
+        SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean")
+    )
+
+    def ran() -> bool:
+        found = canary.exists()
+        canary.unlink(missing_ok=True)
+        _forget_modules()
+        return found
+
+    return ran
+
+
+def _forget_modules() -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("subquad_source_")]:
+        del sys.modules[name]
+
+
+LOOKS = [
+    ["train", "theirs.yaml", "--dry-run"],
+    ["tune", "theirs.yaml", "--space", "optimizer", "--dry-run", "--local"],
+    ["data", "show", "theirs.yaml"],
+    ["cluster", "render", "slurm", "theirs.yaml"],
+    ["cluster", "render", "kuberay", "theirs.yaml", "resources.storage=s3://b/x"],
+    ["bench", "step", "theirs.yaml"],
+    ["diagnose", "theirs.yaml"],
+]
+
+
+@pytest.mark.parametrize("words", LOOKS)
+def test_looking_at_an_experiment_does_not_run_the_file_that_it_names(theirs, words, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
+    assert f"--trust {sha256}" in said
+    assert str(Path("x.py").resolve()) in said
+    assert not theirs()
+
+
+def test_one_word_lets_it_run_wherever_that_stands(theirs, capsys):
+    sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
+    assert main(["train", "theirs.yaml", "--dry-run", "--trust", sha256]) == 0
+    assert theirs()
+    assert main(["train", "theirs.yaml", "--dry-run"]) == 0
+    assert theirs()
+    Path("x.py").write_text(f"{Path('x.py').read_text()}\n")
+    assert main(["train", "theirs.yaml", "--dry-run"]) == 2
+    assert not theirs()
+    for wrong in (["--trust", "abc"], ["--trust"], [f"--trust={sha256[:12]}"]):
+        assert main([*wrong, "list"]) == 2
+    assert "64 hex digits" in capsys.readouterr().err
+    place = trust._place()
+    assert json.loads(place.read_text()) == {"files": [sha256]}
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["mixer=./x.py:Mean", "mixer={name: x.py:Mean}", "matrix={mixer: [{name: './x.py:Mean', label: a}], seed: [0]}"],
+)
+def test_a_file_that_the_command_line_names_runs(theirs, word):
+    Path("plain.yaml").write_text(SMALL)
+    assert main(["train", "plain.yaml", word, "--dry-run"]) == 0
+    assert theirs()
+
+
+def test_another_file_of_the_same_name_does_not(theirs, tmp_path):
+    (tmp_path / "work" / "deep").mkdir()
+    for name in ("x.py", "theirs.yaml"):
+        shutil.copy(name, f"deep/{name}")
+    Path("x.py").write_text(MEAN)
+    assert (
+        main(
+            [
+                "train",
+                "deep/theirs.yaml",
+                "train.lr=0.5",
+                "mixer.params={}",
+                "dataset.params.path=x.py:Mean",
+                "--dry-run",
+            ]
+        )
+        == 2
+    )
+    assert not theirs()
+
+
+@pytest.mark.ci
+def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(theirs, tmp_path, monkeypatch, capsys):
+    """Train, resume, predict, verify, eval, export and report; then as somebody else, who has the same folder."""
+    assert main(["train", "theirs.yaml", "--local", "--root", "."]) == 0
+    (run,) = Path("runs").glob("*/*")
+    looks = [
+        ["verify", str(run)],
+        ["eval", str(run), "x.py"],
+        ["predict", str(run), "x.py"],
+        ["resume", str(run), "--local"],
+        ["report", str(run)],
+    ]
+    looks += [["export", str(run), "model"], ["diagnose", str(run)], ["swap", str(run), "softmax"]]
+    capsys.readouterr()
+    for words in looks:
+        _forget_modules()
+        main(words)
+        assert "--trust" not in capsys.readouterr().err, words
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody"))
+    monkeypatch.setattr(trust, "_here", {})
+    theirs()
+    for words in looks:
+        _forget_modules()
+        main(words)
+        said = "".join(capsys.readouterr())
+        assert not theirs(), words
+        assert words[0] == "report" or "--trust" in said, words
+    for folder in (str(run), "model"):
+        with pytest.raises(PluginError, match="--trust"):
+            subquad.load(folder)
+        assert not theirs()
+
+
+def test_a_caller_of_python_names_its_own_file(theirs):
+    subquad.mixer("./x.py:Mean", dim=8, num_heads=2)
+    assert theirs()

@@ -1,0 +1,167 @@
+"""Metrics and secrets go only to an address that the environment, a command line or the user's configuration gave."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from small_run import SMALL
+
+from subquad import trust
+from subquad.cli.main import main
+from subquad.trust import given_addresses, remember_address
+
+CANARY = "c4n4rytoken"
+
+
+@pytest.fixture
+def stranger() -> Iterator[SimpleNamespace]:
+    """A server that answers everything and keeps what it was asked."""
+    state = SimpleNamespace(asked=[])
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            state.asked.append((self.path, dict(self.headers)))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_POST = do_GET
+
+        def log_message(self, format, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        yield state
+        server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path, monkeypatch) -> Path:
+    """A user with a secret in the environment, a configuration folder of its own, and a working directory."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", CANARY)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(trust, "_words", [])
+    monkeypatch.setattr(trust, "_here", {})
+    return tmp_path / "config" / "subquad" / "trusted.json"
+
+
+def experiment(uri: str) -> str:
+    Path("theirs.yaml").write_text(SMALL.replace("enabled: false", f"uri: '{uri}'"))
+    return "theirs.yaml"
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "an address that you have not given yourself" in said
+    return said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--local"],
+        ["train", "--dry-run"],
+        ["tune", "--space", "auto", "--local"],
+        ["submit", "train"],
+        ["cluster", "render", "slurm"],
+        ["cluster", "render", "kuberay", "resources.storage=s3://b/x"],
+    ],
+)
+def test_an_experiments_address_gets_nothing(stranger, capsys, words):
+    verb = 2 if words[0] == "submit" else 3 if words[0] == "cluster" else 1
+    said = refused([*words[:verb], experiment(stranger.url), *words[verb:]], capsys)
+    assert f"write tracking.uri={stranger.url} once" in said
+    assert stranger.asked == []
+    assert not Path("runs").exists()
+
+
+def test_a_folders_address_gets_nothing(stranger, capsys):
+    run = Path("runs/small/20260101-000000-aa")
+    run.mkdir(parents=True)
+    (run / "experiment.yaml").write_text(SMALL.replace("enabled: false", f"uri: '{stranger.url}'"))
+    assert f"write --uri {stranger.url} once" in refused(["sync", str(run)], capsys)
+    (run / "experiment.yaml").write_text(SMALL)
+    tracked = {"uri": stranger.url, "experiment": "e", "key": "k", "run_id": "r"}
+    from subquad.runs import write_json
+    from subquad.tracking.spool import SyncState
+
+    write_json(run / "mlflow.json", tracked)
+    if SyncState.load(run) is None:  # its form may change; what it says must be read here
+        SyncState.of(None, stranger.url, "e").save(run)
+    assert SyncState.load(run).uri == stranger.url
+    refused(["sync", str(run)], capsys)
+    assert stranger.asked == []
+
+
+def test_a_folders_database_elsewhere_is_not_written(tmp_path, capsys):
+    run = Path("runs/small/20260101-000000-aa")
+    run.mkdir(parents=True)
+    elsewhere = tmp_path / "home" / "important.db"
+    (run / "experiment.yaml").write_text(SMALL.replace("enabled: false", f"uri: 'sqlite:///{elsewhere}'"))
+    refused(["sync", str(run)], capsys)
+    Path("link.db").symlink_to(elsewhere)
+    (run / "experiment.yaml").write_text(SMALL.replace("enabled: false", "uri: 'sqlite:///link.db'"))
+    refused(["sync", str(run)], capsys)
+    assert not elsewhere.parent.exists()
+
+
+def test_what_the_command_line_or_the_environment_gives_is_used_and_remembered(stranger, capsys, own, monkeypatch):
+    target = experiment(stranger.url)
+    assert main(["train", target, f"tracking.uri={stranger.url}", "--dry-run"]) == 0
+    assert json.loads(own.read_text()) == {"addresses": [stranger.url]}
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert stat.S_IMODE(own.parent.stat().st_mode) == 0o700
+    assert main(["train", target, "--dry-run"]) == 0
+    own.unlink()
+    monkeypatch.setattr(trust, "_here", {})
+    refused(["train", target, "--dry-run"], capsys)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{stranger.url}/")
+    assert main(["train", target, "--dry-run"]) == 0
+
+
+def test_a_longer_address_of_the_command_line_gives_no_shorter_one(capsys):
+    target = experiment("http://lab")
+    refused(["train", target, "tracking.experiment=http://lab.example.org", "--dry-run"], capsys)
+
+
+def test_a_memory_that_others_may_write_is_not_believed(own, monkeypatch):
+    remember_address("http://lab")
+    monkeypatch.setattr(trust, "_here", {})
+    assert given_addresses() == ["http://lab"]
+    own.chmod(0o666)
+    assert given_addresses() == []
+    own.chmod(0o600)
+    own.write_text("[")
+    assert given_addresses() == []
+
+
+def test_without_a_configuration_folder_only_this_process_remembers(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    remember_address("http://lab")
+    assert given_addresses() == ["http://lab"]
+    monkeypatch.setattr(trust, "_here", {})
+    assert given_addresses() == []
+
+
+def test_a_kuberay_job_sends_to_the_address_that_was_checked(capsys):
+    uri = "http://mlflow.lab:5000"
+    words = ["cluster", "render", "kuberay", experiment(uri), "resources.storage=s3://b/x", f"tracking.uri={uri}"]
+    assert main(words) == 0
+    assert f'- {{name: MLFLOW_TRACKING_URI, value: "{uri}"}}' in capsys.readouterr().out
+    assert os.environ.get("MLFLOW_TRACKING_URI") is None
