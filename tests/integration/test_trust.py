@@ -87,8 +87,8 @@ def told(given: str) -> tuple[set[str], set[str]]:
 def of_an_experiment(it: Stranger, out: str) -> dict[str, tuple[str, ...]]:
     given = str(it.experiment)
     return {
-        "train": ("train", given, "--dry-run"),
-        "tune": ("tune", given, "--space", "optimizer", "--budget", "2-trials", "--dry-run"),
+        "train --dry-run": ("train", given, "--dry-run"),
+        "tune --dry-run": ("tune", given, "--space", "optimizer", "--budget", "2-trials", "--dry-run"),
         "submit": ("submit", "train", given, "--address", "http://127.0.0.1:9"),
         "swap": ("swap", given, "identity", "--out", out),
         "diagnose": ("diagnose", given, "--out", out),
