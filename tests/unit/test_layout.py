@@ -232,7 +232,8 @@ def plugin_names(repo: Path) -> set[str]:
     """Names of the built-in mixers, backbones, tasks and data sets."""
     groups = tomllib.loads((repo / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
     files = ("subquad.recipes", "subquad.spaces", "subquad.published", "subquad.commands")
-    return {name for group, entries in groups.items() if group not in files for name in entries}
+    kinds = [group for group in groups if group.startswith("subquad.") and group not in files]
+    return {name for group in kinds for name in groups[group]}
 
 
 def naming_breaches(repo: Path) -> list[str]:

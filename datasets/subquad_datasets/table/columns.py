@@ -135,7 +135,7 @@ class Columns:
             return fast, "numbers"
         words = self.words(name).tolist()
         try:
-            return ordered(words.tolist())
+            return ordered(words)
         except OddTime as odd:
             raise self.fault(odd.row, f"column {name!r}: {odd}") from None
 
