@@ -65,7 +65,7 @@ def test_a_vision_transformer_is_trained_and_swapped(vit, tmp_path):
     assert not (tmp_path / "swap-agf").exists()
     agf = json.loads(cli([*of_agf, "--new-weights"], tmp_path).stdout)
     assert "vit.blocks.0.mixer.u.weight" in agf["swaps"][0]["untrained"]
-    assert "vit.blocks.0.mixer.q.weight" in agf["swaps"][0]["left_out"]
+    assert "vit.blocks.0.mixer.query.weight" in agf["swaps"][0]["left_out"]
     assert agf["samples"] == 4
 
 

@@ -9,17 +9,19 @@ Gated Attention.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from pydantic import model_validator
 
-from subquad.plugin import Facts, MixerPlugin, Site
-from subquad_plugins.cur import CURSettings, renormalise_under
+from subquad.plugin import Facts, MixerPlugin, Not, Site, inherited
+from subquad_plugins.cur import SPACED, CURSettings, renormalise_under
 from subquad_plugins.mega import LayerConfig
 
 
 class Config(LayerConfig, CURSettings):
     """Parameters of MegaCUR: those of Mega's layer, and those of CUR attention."""
 
+    mode: Literal["same", "different"] = inherited(CURSettings, "mode", when={"selection": Not(*SPACED)})
     renormalise: bool = renormalise_under("attention")
 
     @model_validator(mode="after")
