@@ -207,7 +207,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         parameters=counted[0].parameters if counted else None,
         flops_per_step=counted[0].flops_per_step if counted else None,
         samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
-        tuning=common(run.tuning for run in runs),
+        tuning=common(run.tuning for run in counted or runs),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
 

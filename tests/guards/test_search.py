@@ -1,0 +1,145 @@
+"""Guard: searches drawn from all pairs of what `subquad tune` takes do what they are told, by their files."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn_searches import DIMENSIONS, EXPLAINED, LEFT_OUT, drawn_rows, fits, run_row
+from planned_searches import TRIALS, mixers, planned, spaces_of, tried, ways_of, without_effect
+
+from subquad.cli.tune import tune_command
+from subquad.experiment.axes import Axis
+from subquad.search import final, prepare, run
+from subquad.search.materials import Materials
+from subquad.search.plots import Drawn
+from subquad.search.sampler import SAMPLERS
+
+SEED = 35
+"""Of the part that CI runs."""
+PLAIN = {
+    **{name: values[0] for name, values in DIMENSIONS.items()},
+    "target": "rows reversed",
+    "sampler": "random",
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pictures, which take more time than the trials and are looked at elsewhere."""
+    monkeypatch.setattr(run, "draw", lambda told, folder: Drawn())
+
+
+def judged(row: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> list[str]:
+    """What is wrong with a row's search; a refusal by measured times is explained."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    found = run_row(row, folder)
+    said = capsys.readouterr()
+    if found == ["refused"]:
+        return [] if any(words in said.err for words in EXPLAINED) else [f"refused: {said.err}"]
+    return found
+
+
+def judge_all(rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Run rows, and fail with what is wrong with each."""
+    begun, wrong = time.monotonic(), list[str]()
+    for number, row in enumerate(rows):
+        try:
+            faults = judged(row, tmp_path / str(number), monkeypatch, capsys)
+        except Exception as error:
+            faults = [f"{type(error).__name__}: {error}"]
+        wrong += [f"{row}: {fault}" for fault in faults]
+        with capsys.disabled():
+            print(f"{number + 1} of {len(rows)} searches, {time.monotonic() - begun:.0f} s", *faults, flush=True)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_option_is_a_dimension_or_left_out_with_a_reason():
+    options = {option.name for option in tune_command.params}
+    assert options == DIMENSIONS.keys() - {"parameters"} | LEFT_OUT.keys()
+    assert not DIMENSIONS.keys() & LEFT_OUT.keys()
+
+
+def test_rows_cover_every_pair_that_may_stand_together():
+    def pairs(rows: Iterable[dict[str, Any]]) -> set[tuple]:
+        return {pair for row in rows for pair in itertools.combinations(sorted(row.items()), 2)}
+
+    draw = random.Random(SEED)
+    drawn = ({name: draw.choice(values) for name, values in DIMENSIONS.items()} for _ in range(20_000))
+    rows = drawn_rows(SEED)
+    assert all(map(fits, rows))
+    assert pairs(filter(fits, drawn)) <= pairs(rows)
+
+
+@pytest.mark.ci
+def test_a_few_drawn_searches(tmp_path, monkeypatch, capsys):
+    rows = [row for row in drawn_rows(SEED) if row["budget"] != "seconds" and row["match"] != "time"]
+    killed = [row for row in rows if row["resume"] == "killed"][:1]
+    others = [row for row in rows if "killed" not in row["resume"] and not row["retry_failed"]][:4]
+    judge_all([*killed, *others], tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.extended
+def test_drawn_searches(guard_seed, guard_rows, tmp_path, monkeypatch, capsys):
+    judge_all(drawn_rows(guard_seed, guard_rows), tmp_path, monkeypatch, capsys)
+
+
+def second_meaning(axis: Axis, given: Any) -> list[str]:
+    """What a `when` once meant: a label, a value, or the plugin's name."""
+    plugins = {choice.label: choice.value["name"] for choice in axis.known if isinstance(choice.value, dict)}
+    own = [choice for choice in axis.known if given in (choice.label, choice.value)]
+    named = [choice for choice in axis.known if plugins.get(choice.label, "").rpartition(":")[2] == given]
+    return list(dict.fromkeys(choice.label for choice in (*own, *named)))
+
+
+@pytest.mark.ci
+def test_a_second_meaning_of_when_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Axis, "meant", second_meaning)
+    assert judged(PLAIN, tmp_path / "refused", monkeypatch, capsys) == ["ended with 2, made 1 searches"]
+    unchecked = lambda search, settings: final.final_study(  # noqa: E731
+        search.study, search.candidates, search.settings.final_seeds, settings
+    )
+    monkeypatch.setattr(final, "_winning_study", unchecked)
+    monkeypatch.setattr(prepare, "check_final", lambda search: None)
+    found = judged(PLAIN, tmp_path / "trained", monkeypatch, capsys)
+    assert any("has another winner's settings" in fault for fault in found), found
+    assert "verify finds something wrong" in found
+
+
+def planned_faults(mixer: str, ways: Mapping[str, dict[str, Any]], folder: Path) -> Iterator[str]:
+    """What is wrong with searches of a mixer, in some ways that it works, as far as planning tells."""
+    materials, looked_at = Materials(), set[str]()
+    for (way, params), space, sampler in itertools.product(ways.items(), spaces_of(mixer), SAMPLERS):
+        search = planned(mixer, params, space, sampler, folder)
+        if search is None:
+            continue
+        where, size = f"{mixer} ({way}), {space}, {sampler}", search.candidates[0].space.size()
+        points, reasons = tried(search, materials)
+        if len(points) < min(TRIALS, size or TRIALS) - len(reasons) * (size is not None):
+            yield f"{where}: {len(points)} points of {size} can be tried"
+        if len(points) < 2:
+            yield f"{where}: hopeless, {len(points)} points: {reasons[:1]}"
+        if len(reasons) > 0.1 * (len(points) + len(reasons)) + 1:
+            yield f"{where}: {len(reasons)} of {len(points) + len(reasons)} points cannot run: {reasons[0]}"
+        if f"{way} {space}" not in looked_at:
+            looked_at.add(f"{way} {space}")
+            for path in without_effect(search, points, materials):
+                yield f"{where}: {path} has no effect"
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("mixer", ["agf"])
+def test_dimensions_of_a_mixer_have_an_effect(mixer, tmp_path):
+    assert list(planned_faults(mixer, {"default": {}}, tmp_path)) == []
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("mixer", mixers())
+def test_every_dimension_has_an_effect_and_no_candidate_is_hopeless(mixer, tmp_path):
+    assert list(planned_faults(mixer, ways_of(mixer), tmp_path)) == []
