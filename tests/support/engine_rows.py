@@ -53,7 +53,7 @@ DIMENSIONS: dict[str, dict[str, Settings]] = {
     "length": {"epochs": {"train.epochs": 4}, "steps": {"train.epochs": None, "train.steps": 14}},
     "evaluations": {
         "epochs": {},
-        "steps": {"train.eval_every_epochs": None, "train.eval_every_steps": 4},
+        "steps": {"train.eval_every_epochs": None, "train.eval_every_steps": 5},
         "end": {"train.eval_every_epochs": None},
     },
     "batch": _choices("train.batch_size", 12, 7),
