@@ -13,6 +13,7 @@ from subquad.search.candidates import Candidate
 from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
 from subquad.search.materials import Materials
+from subquad.search.narrow import narrowed
 from subquad.search.search import Search
 from subquad.search.settings import MatchBy
 from subquad.search.size import reference_of
@@ -100,6 +101,7 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
             measured = materials.timings({one.label: one.run for one in search.candidates})
             candidates = tuple(replace(one, timing=measured[one.label]) for one in search.candidates)
             search = replace(search, candidates=candidates)
+        search = replace(search, candidates=tuple(narrowed(one, materials) for one in search.candidates))
     materials = executor.freed(materials)
     amount = _amount(settings.match, search.candidates[0], materials)
     sizes = {one.label: materials.parameters(reference_of(one.run, runs)) for one in search.candidates if study.match}

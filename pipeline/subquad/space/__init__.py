@@ -12,7 +12,7 @@ except ImportError as error:
 
 from subquad.space.check import NothingToSearch, builder, check_space, read_space
 from subquad.space.dimension import Constraint, Dimension
-from subquad.space.files import Declared, auto_space, find_space, merge_spaces, parse_space
+from subquad.space.files import Declared, auto_space, find_space, is_auto, merge_spaces, parse_space
 from subquad.space.space import Point, Space, seed_of
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "builder",
     "check_space",
     "find_space",
+    "is_auto",
     "merge_spaces",
     "parse_space",
     "read_space",

@@ -28,6 +28,7 @@ from subquad.space.fields import Fields
 from subquad.space.space import ever_active
 
 AUTO = "auto"
+_AUTO_ORIGIN = f"space {AUTO} ("
 MAX_DIMS, MAX_VALUES = 200, 1000
 _KEYS = ("mixer", "dims", "constraints")
 _KINDS = ("choice", "grid", "uniform", "loguniform", "int")
@@ -136,9 +137,14 @@ def auto_space(experiment: Run) -> Declared:
     return Declared(AUTO, tuple(dims))
 
 
+def is_auto(dim: Dimension) -> bool:
+    """Whether a dimension comes from a plugin's field, and not from a file."""
+    return dim.origin.source.startswith(_AUTO_ORIGIN)
+
+
 def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension]:
     name = getattr(experiment, kind).found.name
-    origin, mixer = Origin(f"space {AUTO} ({kind} {name})"), name if kind == "mixer" else None
+    origin, mixer = Origin(f"{_AUTO_ORIGIN}{kind} {name})"), name if kind == "mixer" else None
     for row in describe_config(type(getattr(experiment, f"{kind}_config"))):
         if row.search is None:
             continue

@@ -1,0 +1,96 @@
+"""What `auto` leaves out of a candidate's space: values that its data and model refuse, as too long a window.
+
+A plugin's field says what may sensibly be tried anywhere. Whether a value fits is known where the model stands. Spaces
+of files are left as they are: their points that do not fit are told as infeasible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution, IntDistribution
+
+from subquad.errors import UserError
+from subquad.search.candidates import Candidate
+from subquad.search.materials import Materials
+from subquad.space import Dimension, Space, is_auto
+
+Fits = Callable[[Any], bool]
+
+
+def narrowed(candidate: Candidate, materials: Materials) -> Candidate:
+    """The candidate with the values in its space that fit, each tried by itself with the others as they are."""
+    space = candidate.space
+    dims = tuple(_narrowed(dim, candidate, materials) if is_auto(dim) else dim for dim in space.dims)
+    return replace(candidate, space=replace(space, dims=dims))
+
+
+def _narrowed(dim: Dimension, candidate: Candidate, materials: Materials) -> Dimension:
+    """A dimension with the values that fit; with its own value alone where none does."""
+    options = dim.options
+    if options is None:
+        return dim
+    around = _around(dim, candidate.space)
+
+    def fits(option: Any) -> bool:
+        try:
+            materials.parameters(candidate.laid({**around, dim.path: option}))
+        except UserError:
+            return False
+        return True
+
+    if isinstance(dim.distribution, IntDistribution):
+        kept = _part(options, fits)
+        if kept:
+            ends = {"low": kept[0], "high": kept[-1]}
+            whole = dim.distribution
+            return replace(dim, distribution=IntDistribution(**ends, log=whole.log, step=whole.step))
+    else:
+        kept = [option for option in options if fits(option)]
+    own = candidate.space.rest.get(dim.path, _own(candidate, dim))
+    return replace(dim, distribution=CategoricalDistribution(kept or [own]))
+
+
+def _own(candidate: Candidate, dim: Dimension) -> Any:
+    """What the candidate's experiment has."""
+    value: Any = candidate.run.experiment.model_dump(mode="json")
+    for key in dim.key_path:
+        value = value[key]
+    return value
+
+
+def _around(dim: Dimension, space: Space) -> dict[str, Any]:
+    """Values of other dimensions with which this one is searched."""
+    others = {other.path: other for other in space.dims}
+    found: dict[str, Any] = {}
+    for condition in dim.conditions:
+        if condition.key in others and not condition.holds(space.rest.get(condition.key)):
+            options = others[condition.key].options or ()
+            found[condition.key] = next((option for option in options if condition.holds(option)), None)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _part(options: Sequence[int], fits: Fits) -> Sequence[int]:
+    """The values of a range from the least to the largest that fits; limits of mixers have one side."""
+    last = len(options) - 1
+    if fits(options[0]):
+        return options[: _border(0, last, lambda place: fits(options[place])) + 1]
+    if fits(options[last]):
+        return options[last - _border(0, last, lambda place: fits(options[last - place])) :]
+    return ()
+
+
+def _border(good: int, end: int, fits: Callable[[int], bool]) -> int:
+    """The last place that fits, where `good` does, and those behind the first that does not do not either."""
+    if fits(end):
+        return end
+    bad = end
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if fits(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
