@@ -80,6 +80,9 @@ class LayerConfig(MixerConfig):
                 f"max_positions {self.max_positions} is less than the longest sequence, {site.max_len}: "
                 "give at least that, or 0"
             )
+        if site.max_len and self.truncation >= site.max_len:
+            longest = f"sequences of at most {site.max_len} tokens"
+            raise ValueError(self.no_effect("truncation", longest, f"a truncation below {site.max_len}"))
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)

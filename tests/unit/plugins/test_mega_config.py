@@ -80,6 +80,12 @@ def test_the_site_is_checked():
     with pytest.raises(ValueError, match="max_positions 9 is less than the longest sequence, 10"):
         mega.Config(max_positions=9).check(Site(dim=8, max_len=10))
     mega.Config(max_positions=9).check(Site(dim=8))
+    with pytest.raises(
+        ValueError, match="truncation 10 has no effect with sequences of at most 10 tokens: leave it at 0"
+    ):
+        mega.Config(truncation=10).check(Site(dim=8, max_len=10))
+    mega.Config(truncation=9).check(Site(dim=8, max_len=10))
+    mega.Config(truncation=10).check(Site(dim=8))
     with pytest.raises(ValueError, match="column 5 is outside queries of width 4: use 0 to 3"):
         megacur.Config(selection="embed", column=5).check(Site(dim=8))
 
