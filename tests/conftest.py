@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# What commands remember of their user is not this user's. It goes with the process, and children have it too.
-_configuration = tempfile.TemporaryDirectory(prefix="subquad-tests-")
-os.environ["XDG_CONFIG_HOME"] = _configuration.name
+CONFIGURATION = tempfile.mkdtemp(prefix="subquad-tests-")
+"""What commands remember of their user: not this user's, and gone at the end. Processes that tests start have it too."""
+os.environ["XDG_CONFIG_HOME"] = CONFIGURATION
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
@@ -54,6 +55,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """End where pytest-xdist does not find the groups, as with a pytest that is newer than it knows."""
     if getattr(session.config.option, "loadgroup", False):
         assert all("@" in item.nodeid for item in session.items)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(CONFIGURATION, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
