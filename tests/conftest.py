@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 CONFIGURATION = tempfile.mkdtemp(prefix="subquad-tests-")
-"""What commands remember of their user: not this user's, and gone at the end. Processes that tests start have it too."""
+"""What commands remember of their user: not this user's, and gone at the end. Processes of tests have it too."""
 os.environ["XDG_CONFIG_HOME"] = CONFIGURATION
 
 settings.register_profile("same", deadline=None, derandomize=True)
