@@ -8,6 +8,7 @@ search, config.json of an exported model.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def sum_at(path: Path) -> dict[str, Any] | None:
         return None
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        return {"bytes": stream.tell(), "sha256": sha256}
+        size = stream.seek(0, os.SEEK_END)  # a file of another machine is in memory, and stands where it stood
+        return {"bytes": size, "sha256": sha256}
 
 
 def manifest_of(paths: Mapping[str, Path]) -> Manifest:
