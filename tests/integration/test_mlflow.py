@@ -132,7 +132,7 @@ def test_a_finished_run_is_there_with_everything(root: Path, run: Folder):
     run.record(3, {"loss": 0.5, "accuracy": 0.7}, kind="eval", split="validation")
     run.record(3, {"cpu_utilization_percentage": 12.5}, kind="system")
     run.result()
-    (run.path / "environment.json").write_text('{"git": {"commit": "abc", "dirty": false}}')
+    write_json(run.path / "environment.json", {"git": {"commit": "abc", "dirty": False}})
     summary = deliver(upload_for(root, run.path))
     store = client(root)
     found = store.get_run(summary.run_ids[0])

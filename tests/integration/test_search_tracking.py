@@ -81,6 +81,7 @@ class Folder:
         one = {
             "label": candidate,
             "metric": "accuracy",
+            "metrics": {"accuracy": {"unit": "%"}},
             "over": over,
             "trials": {"finished": 1, "running": 0, **states},
         }

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import hmac
 import os
+from functools import partial
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
-
-from mlflow.server.fastapi_app import app as mlflow_app
 
 from subquad.tracking.server import COOKIE, OPEN, SECRET, TOKEN
 
 
 def create_app() -> Any:
-    """The application, as MLflow asks for one."""
-    return gated
+    """MLflow's application behind the secret, as MLflow asks for it: an ASGI application."""
+    from mlflow.server.fastapi_app import app
+
+    return partial(gated, app)
 
 
-async def gated(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Hand on what has the secret, and refuse everything else. An ASGI application."""
+async def gated(app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Hand on to an application what has the secret, and refuse everything else."""
     if scope["type"] == "lifespan" or scope.get("path") == OPEN:
-        await mlflow_app(scope, receive, send)
+        await app(scope, receive, send)
         return
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -33,7 +34,7 @@ async def gated(scope: dict[str, Any], receive: Any, send: Any) -> None:
     cookie = cookies[COOKIE].value if COOKIE in cookies else ""
     bearer = headers.get("authorization", "").removeprefix("Bearer ")  # as MLflow's clients send MLFLOW_TRACKING_TOKEN
     if _is_secret(cookie) or _is_secret(bearer):
-        await mlflow_app(scope, receive, send)
+        await app(scope, receive, send)
     elif scope["type"] == "http" and _is_secret(dict(asked).get(TOKEN, "")):
         rest = urlencode([(name, value) for name, value in asked if name != TOKEN])
         place = f"{scope['path']}?{rest}" if rest else scope["path"]

@@ -486,16 +486,16 @@ def test_a_state_of_another_period_is_refused():
 
 
 def test_settings_without_effect_are_refused():
-    with pytest.raises(ValueError, match="terms has no effect with frequencies fixed: leave it at 8"):
+    with pytest.raises(ValueError, match="terms 10 has no effect with frequencies fixed: leave it at 8"):
         Config(terms=10)
-    with pytest.raises(ValueError, match="terms has no effect with evaluation dense: leave it at 8"):
+    with pytest.raises(ValueError, match="terms 10 has no effect with evaluation dense: leave it at 8"):
         Config(terms=10, frequencies="learned", evaluation="dense")
     given = Config(terms=10, frequencies="learned")
     given.check(Site(dim=4))
     given.check(Site(dim=4, max_len=2049))
     Config(frequencies="learned").check(Site(dim=4, max_len=2048))
     Config(terms=10, **LEARNED_CHIRP).check(Site(dim=4, max_len=16))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="terms has no effect with evaluation auto up to 2048 positions: leave it at"):
+    with pytest.raises(ValueError, match="terms 10 has no effect with evaluation auto up to 2048 positions: leave it at"):
         given.check(Site(dim=4, max_len=2048))
 
 

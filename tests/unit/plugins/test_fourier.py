@@ -293,7 +293,7 @@ def test_facts():
 
 
 def test_settings_without_effect_are_refused():
-    with pytest.raises(ValueError, match="terms has no effect with frequencies fixed: leave it at 8"):
+    with pytest.raises(ValueError, match="terms 10 has no effect with frequencies fixed: leave it at 8"):
         Config(terms=10)
 
 

@@ -153,7 +153,10 @@ def test_refusals():
         DataError, match="labels are to be tokens, and this data set's are of target 'class': use one that"
     ):
         LanguageModeling(Config(), DataSpec.tokens(4, 9))
-    with pytest.raises(ValidationError, match="top_k has no effect with temperature 0: leave it at 0"):
+    with pytest.raises(
+        ValidationError,
+        match=r"top_k 3 has no effect with temperature 0\.0: leave it at 0",
+    ):
         Config(top_k=3)
     with pytest.raises(PluginError, match=r"outputs must be TokenScores of labels of shape \(2, 3\), got Tensor"):
         task().loss(torch.zeros(2, 3), {"labels": torch.zeros(2, 3, dtype=torch.long)})  # type: ignore[arg-type]

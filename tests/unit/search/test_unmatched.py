@@ -14,6 +14,7 @@ from subquad.search.prepare import estimate, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Budget, Settings
 from subquad.search.trial import Goal, Trial
+from subquad.trust import training
 
 UNCOUNTED = """
 import torch
@@ -47,7 +48,9 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "uncounted.py").write_text(UNCOUNTED)
 
     def plan(*overrides: str, **settings):
-        return plan_search(load_study("./small.yaml", (*SHORT, *overrides)), Settings("./space.yaml", **settings))
+        with training():
+            study = load_study("./small.yaml", (*SHORT, *overrides))
+        return plan_search(study, Settings("./space.yaml", **settings))
 
     return plan
 

@@ -90,10 +90,11 @@ def test_a_dead_server_is_reported_and_remembered_without_its_password(run_folde
     assert '"uri": "http://***@127.0.0.1:' in saved
 
 
-def test_a_server_that_is_dead_is_told_when_the_run_starts(tmp_path, capsys):
+def test_a_server_that_is_dead_is_told_when_the_run_starts(tmp_path, capsys, monkeypatch):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     open_publisher(Tracking(uri=uri), tmp_path, name="any")
     told = capsys.readouterr().err
     assert told.startswith(f"MLflow does not answer: {uri}: no answer (")
