@@ -349,7 +349,10 @@ def _budget_faults(
             yield f"{label}: {len(ran)} trials, {whole} were asked for"
     results = [result for path in ran for result in results_of(path)]
     flops = sum(one["steps"] * one["flops_per_step"] for one in results)
-    if row["budget"] == "flops" and not 0 < flops <= float(amount(row, extended=extended)[:-5]) * 1.000001:
+    allowed = float(amount(row, extended=extended)[:-5]) if row["budget"] == "flops" else math.inf
+    if row["retry_failed"]:  # what a failed trial has left to do is on top of the budget
+        allowed += max(result["steps"] * result["flops_per_step"] for result in results)
+    if not 0 < flops <= allowed * 1.000001:
         yield f"{label}: used {flops:.4g} FLOPs of {amount(row)}"
     if not row["retry_failed"] and not math.isclose(flops, candidate["flops"], rel_tol=1e-9):
         yield f"{label}: used {flops:.6g} FLOPs, search.json says {candidate['flops']}"

@@ -495,7 +495,9 @@ def test_settings_without_effect_are_refused():
     given.check(Site(dim=4, max_len=2049))
     Config(frequencies="learned").check(Site(dim=4, max_len=2048))
     Config(terms=10, **LEARNED_CHIRP).check(Site(dim=4, max_len=16))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="terms 10 has no effect with evaluation auto up to 2048 positions: leave it at"):
+    with pytest.raises(
+        ValueError, match="terms 10 has no effect with evaluation auto up to 2048 positions: leave it at"
+    ):
         given.check(Site(dim=4, max_len=2048))
 
 
