@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import os
-from functools import partial
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -20,7 +19,10 @@ def create_app() -> Any:
     """MLflow's application behind the secret, as MLflow asks for it: an ASGI application."""
     from mlflow.server.fastapi_app import app
 
-    return partial(gated, app)
+    async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:  # servers ask for a function
+        await gated(app, scope, receive, send)
+
+    return application
 
 
 async def gated(app: Any, scope: dict[str, Any], receive: Any, send: Any) -> None:
