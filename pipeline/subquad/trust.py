@@ -80,8 +80,8 @@ def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
         _remember("files", sha256)
     elif sha256 not in _remembered("files"):
         raise PluginError(
-            f"{label}: {path} would run, and you have neither named it nor trained with it here: read it, then add "
-            f"--trust {sha256}"
+            f"{label}: {path} would run, and you have neither named it nor trained with it here as it is now: read it, "
+            f"then add --trust {sha256}"
         )
 
 

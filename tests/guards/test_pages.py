@@ -35,6 +35,7 @@ from subquad.registry import find_plugins, recipes, resolve
 from subquad.report.published import _read as read_published
 from subquad.space import find_space
 from subquad.space.files import parse_space
+from subquad.trust import take_words
 
 pytestmark = pytest.mark.skipif(not (REPO / "docs").is_dir(), reason="runs beside the sources only")
 
@@ -210,6 +211,7 @@ def _resolve(leaf: str, given: dict[str, Any], place: Path) -> None:
     if target := given.get("target"):
         words = given.get("overrides", ())
         overrides = [text for text in words if not text.startswith(("sampler.", "pruner."))]
+        take_words([target, *overrides])
         study = load_study(_target(target, place), overrides)
         if space := given.get("space"):
             files = [name for name in space.split("+") if name.startswith("./")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,9 @@ def test_a_changed_source_file_is_not_resumed(small, tmp_path):
     run = only_run(tmp_path)
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -2"))
     done = cli(["resume", str(run), "--local"], tmp_path, check=2)
+    assert "nor trained with it here as it is now" in done.stderr  # it does not run, so no more is known of it
+    sha256 = hashlib.sha256((tmp_path / "own.py").read_bytes()).hexdigest()
+    done = cli(["resume", str(run), "--local", "--trust", sha256], tmp_path, check=2)
     assert "changed since the run was started: the source file of a plugin" in done.stderr
     (tmp_path / "own.py").write_text(BROKEN.replace("== 3", "== -1"))
     cli(["resume", str(run), "--local"], tmp_path)

@@ -75,7 +75,7 @@ class Guard:
         self._killed(killed, _steps_of_kills(row["kill"], saves, generator))
         self._ended(self._go_on(_on(killed, after)), 0)
         _finished(killed.folder)
-        _same_samples(whole.folder, killed.folder)
+        _same_samples(whole.folder, killed.folder, not same and _may_stop_elsewhere(row))
         if same:
             _equal(whole.folder, killed.folder)
         else:
@@ -217,9 +217,23 @@ def _seen(folder: Path) -> dict[tuple[int, int], Counter[str]]:
     return found
 
 
-def _same_samples(whole: Path, killed: Path) -> None:
+def _is_compared(row: Row) -> bool:
+    """Whether nothing random is drawn in each rank, so that other ranks give the same numbers up to rounding."""
+    return row["dropout"] == "0.0" and row["mixer"] != "odd" and row["model"] != "picture"
+
+
+def _may_stop_elsewhere(row: Row) -> bool:
+    """Whether on other ranks training may end after another evaluation: early stopping looks at scores."""
+    return not _is_compared(row) and row["patience"] != "None"
+
+
+def _same_samples(whole: Path, killed: Path, may_stop_elsewhere: bool) -> None:
     expected, found = _seen(whole), _seen(killed)
     steps = {step for _, step in found}
+    if may_stop_elsewhere:
+        steps &= {step for _, step in expected}
+        expected = {key: samples for key, samples in expected.items() if key[1] in steps}
+        found = {key: samples for key, samples in found.items() if key[1] in steps}
     if steps != {step for _, step in expected}:
         raise Wrong(f"other steps were made: {sorted(steps)}")
     last = {}
@@ -289,7 +303,7 @@ def _equal(whole: Path, killed: Path) -> None:
 def _alike(whole: Path, killed: Path, row: Row) -> None:
     """On other ranks: names, shapes, counters; and, without randomness, the values up to rounding."""
     result, expected = read_result(killed) or {}, read_result(whole) or {}
-    compared = row["dropout"] == "0.0" and row["mixer"] != "odd" and row["model"] != "picture"
+    compared = _is_compared(row)
     if not compared and result["steps"] != expected["steps"]:
         return  # early stopping looks at scores, which differ
     step = states.steps(whole)[-1]
