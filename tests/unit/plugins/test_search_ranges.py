@@ -98,7 +98,7 @@ def test_most_points_of_the_space_are_accepted(name):
     for _ in range(300):
         point = drawn(name, random)
         try:
-            check_site(resolved, resolved.plugin.config(**point), Site(dim=64, num_heads=2, max_len=4096))
+            check_site(resolved, resolved.plugin.config(**point), Site(dim=64, num_heads=2, max_len=16_384))
         except (ValidationError, ConfigError) as error:
             refused.append(error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error))
     assert len(refused) <= 30, set(refused)
