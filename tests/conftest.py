@@ -82,9 +82,9 @@ def guard_rows(request: pytest.FixtureRequest) -> int | None:
     return request.config.getoption("--guard-rows")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ranks() -> Iterator["Ranks"]:
-    """Starts groups of training processes."""
+    """Starts groups of training processes; none is left when other files look for processes that were left."""
     from ranks import Ranks
 
     with Ranks() as started:
