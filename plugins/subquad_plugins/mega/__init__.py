@@ -112,7 +112,7 @@ PLUGIN = MixerPlugin(
     variants={
         "laplace": {"attention": "laplace"},
         "chunk": {"chunk_size": 16},
-        "laplace-chunk": {"attention": "laplace", "chunk_size": 16, "truncation": 24, "norm": "scale"},
+        "laplace-chunk": {"attention": "laplace", "chunk_size": 16, "truncation": 4, "norm": "scale"},
         "rotary": {"bias": "rotary"},
     },
 )
