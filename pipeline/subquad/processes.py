@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Mapping
@@ -49,6 +51,7 @@ def keep_compiled_code() -> None:
     """Give PyTorch's compiler a folder of this user alone for what it loads again later.
 
     By default it is a folder of /tmp whose name others can guess, and whose content runs. What the user has set stays.
+    Where there is no cache folder to write in, it is kept for this process alone.
     """
     if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
         return
@@ -59,4 +62,7 @@ def keep_compiled_code() -> None:
         is_own = about.st_uid == os.getuid() and not about.st_mode & 0o022
     except OSError:
         is_own = False
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder) if is_own else tempfile.mkdtemp(prefix="subquad-compiled-")
+    if not is_own:
+        folder = tempfile.mkdtemp(prefix="subquad-compiled-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -35,3 +37,12 @@ def test_what_the_user_has_set_stays(monkeypatch):
     monkeypatch.setenv(NAME, "/own")
     keep_compiled_code()
     assert os.environ[NAME] == "/own"
+
+
+def test_a_folder_of_one_process_goes_with_it(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.touch()
+    environment = {key: value for key, value in os.environ.items() if key != NAME}
+    environment |= {"XDG_CACHE_HOME": str(blocked), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-m", "subquad.cli.main", "--version"], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == [blocked]
