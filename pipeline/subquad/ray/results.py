@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from subquad.errors import RunError
-from subquad.runs import read_json, write_json
+from subquad.runs import CHECKPOINTS, read_json, write_json
 from subquad.storage import below
 
 MOST_BYTES = 8 * 2**30
@@ -64,7 +64,7 @@ def _is_sent(path: Path, folder: Path) -> bool:
     """Whether a path is a visible regular file outside checkpoints."""
     parts = path.relative_to(folder).parts
     is_hidden = any(part.startswith(".") for part in parts)
-    return path.is_file() and not path.is_symlink() and not is_hidden and "checkpoints" not in parts
+    return path.is_file() and not path.is_symlink() and not is_hidden and CHECKPOINTS not in parts
 
 
 @dataclass(frozen=True)

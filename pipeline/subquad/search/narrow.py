@@ -6,6 +6,7 @@ of files are left as they are: their points that do not fit are told as infeasib
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from subquad.errors import UserError
+from subquad.experiment.settings import get
 from subquad.search.candidates import Candidate
 from subquad.search.materials import Materials
 from subquad.space import Dimension, Space, is_auto
@@ -49,16 +51,9 @@ def _narrowed(dim: Dimension, candidate: Candidate, materials: Materials) -> Dim
             return replace(dim, distribution=IntDistribution(**ends, log=whole.log, step=whole.step))
     else:
         kept = [option for option in options if fits(option)]
-    own = candidate.space.rest.get(dim.path, _own(candidate, dim))
+    of_experiment = get(candidate.run.experiment.model_dump(mode="json"), dim.key_path)
+    own = candidate.space.rest.get(dim.path, of_experiment)
     return replace(dim, distribution=CategoricalDistribution(kept or [own]))
-
-
-def _own(candidate: Candidate, dim: Dimension) -> Any:
-    """What the candidate's experiment has."""
-    value: Any = candidate.run.experiment.model_dump(mode="json")
-    for key in dim.key_path:
-        value = value[key]
-    return value
 
 
 def _around(dim: Dimension, space: Space) -> dict[str, Any]:
@@ -74,23 +69,12 @@ def _around(dim: Dimension, space: Space) -> dict[str, Any]:
 
 def _part(options: Sequence[int], fits: Fits) -> Sequence[int]:
     """The values of a range from the least to the largest that fits; limits of mixers have one side."""
-    last = len(options) - 1
+
+    def is_refused(option: int) -> bool:
+        return not fits(option)
+
     if fits(options[0]):
-        return options[: _border(0, last, lambda place: fits(options[place])) + 1]
-    if fits(options[last]):
-        return options[last - _border(0, last, lambda place: fits(options[last - place])) :]
+        return options[: bisect_left(options, True, key=is_refused)]
+    if fits(options[-1]):
+        return options[bisect_left(options, True, key=fits) :]
     return ()
-
-
-def _border(good: int, end: int, fits: Callable[[int], bool]) -> int:
-    """The last place that fits, where `good` does, and those behind the first that does not do not either."""
-    if fits(end):
-        return end
-    bad = end
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
