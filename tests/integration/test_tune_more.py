@@ -162,46 +162,6 @@ def test_several_seeds_are_runs_below_the_trial_and_their_mean_counts(tmp_path, 
     assert not list(search.glob("trials/**/checkpoints"))
 
 
-FAILING = """
-import torch
-from pathlib import Path
-from subquad.nn import TokenMixer
-from subquad.plugin import Facts, MixerConfig
-
-
-class Failing(TokenMixer):
-    class Config(MixerConfig):
-        pass
-
-    facts = Facts(padding_invariant=True, complexity="L")
-    paper = "nobody, 2026"
-
-    def __init__(self, config, site):
-        super().__init__()
-        self.value = torch.nn.Linear(site.dim, site.dim)
-
-    def forward(self, x, *, keep=None, carry=None):
-        if self.training and torch.is_grad_enabled() and Path("broken").exists():
-            raise ValueError("no luck")
-        return self.value(x)
-"""
-
-
-def test_failed_trials_are_trained_once_more(tmp_path, capsys):
-    (tmp_path / "failing.py").write_text(FAILING)
-    (tmp_path / "broken").touch()
-    assert tune("mixer=./failing.py:Failing", "--budget", "2-trials") == 1
-    search = newest(tmp_path)
-    (tmp_path / "broken").unlink()
-    assert summary(search)["trials"]["failed"] == 2
-    before = [one["point"] for one in trials(search)]
-    assert main(["tune", "--resume", str(search), "--retry-failed", "--local"]) == 0
-    assert summary(search)["trials"]["finished"] == 2
-    assert [one["point"] for one in trials(search)] == before
-    assert (search / "trials" / "small" / "00000" / "failed-1" / "result.json").exists()
-    assert tune("--retry-failed") == 2
-
-
 def test_trials_as_one_table(tmp_path, capsys):
     assert tune("--budget", "2-trials") == 0
     capsys.readouterr()

@@ -91,7 +91,6 @@ DIMENSIONS: dict[str, list[Any]] = {
     "seed": [0, 5],
     "dry_run": [False, True],
     "resume": ["never", "killed", "killed twice", "extended", "ended"],
-    "retry_failed": [False, True],
     "root": [".", "elsewhere"],
     "as_json": [False, True],
     "parameters": ["own", "equal"],
@@ -137,8 +136,6 @@ POINTLESS: list[Rule] = [
     ("", ("overrides", "sampler"), lambda one, two: one == "sampler" and two not in ("tpe", "gp")),
     ("", ("overrides", "pruner"), lambda one, two: one == "pruner" and two == "none"),
     ("", ("points", "space"), lambda one, two: one != "none" and not POINT[two]),
-    ("", ("retry_failed", "resume"), lambda one, two: one and two != "never"),
-    ("", ("retry_failed", "seeds_per_trial"), lambda one, two: one and two == 2),
     ("", ("resume", "budget"), lambda one, two: one == "extended" and two == "seconds"),
 ]
 """Values that would mean nothing beside others."""
@@ -274,16 +271,13 @@ def _conduct(row: Row, arguments: list[str], shown: list[str], place: Place, bef
             if len(place.searches) > before:
                 fault = f"kill@step:{draw.randrange(1, steps // 2)}"
                 cli(["tune", "--resume", str(place.searches[-1]), "--local"], place.folder, fault=fault, check=None)
-    elif row["retry_failed"]:
-        cli(arguments, place.folder, fault="raise@step:5", check=None)
     else:
         code = main([*arguments, *shown])
         if code or row["resume"] == "never":
             return code
     if len(place.searches) == before:
         return 2
-    more = ["--retry-failed"] if row["retry_failed"] else []
-    more += ["--budget", amount(row, extended=True)] if row["resume"] == "extended" else []
+    more = ["--budget", amount(row, extended=True)] if row["resume"] == "extended" else []
     return main(["tune", "--resume", str(place.searches[-1]), "--local", *more, *shown])
 
 
@@ -350,11 +344,9 @@ def _budget_faults(
     results = [result for path in ran for result in results_of(path)]
     flops = sum(one["steps"] * one["flops_per_step"] for one in results)
     allowed = float(amount(row, extended=extended)[:-5]) if row["budget"] == "flops" else math.inf
-    if row["retry_failed"]:  # what a failed trial has left to do is on top of the budget
-        allowed += max(result["steps"] * result["flops_per_step"] for result in results)
     if not 0 < flops <= allowed * 1.000001:
         yield f"{label}: used {flops:.4g} FLOPs of {amount(row)}"
-    if not row["retry_failed"] and not math.isclose(flops, candidate["flops"], rel_tol=1e-9):
+    if not math.isclose(flops, candidate["flops"], rel_tol=1e-9):
         yield f"{label}: used {flops:.6g} FLOPs, search.json says {candidate['flops']}"
     if not candidate["over"]:
         yield f"{label}: it is not said why there are no more trials"

@@ -59,7 +59,6 @@ from subquad.cli.train import ADDRESS
     metavar="RUN",
     help="Go on with a search, by its folder or its address in storage. A larger --budget extends it.",
 )
-@click.option("--retry-failed", is_flag=True, help="With --resume: train failed trials once more.")
 @click.option(
     "--export", metavar="RUN", type=LocalPath(path_type=Path), help="Print all trials of a search as CSV, and exit."
 )
@@ -78,7 +77,6 @@ def tune_command(
     address: str | None,
     dry_run: bool,
     resume: str | None,
-    retry_failed: bool,
     export: Path | None,
     root: str,
     as_json: bool,
@@ -115,14 +113,10 @@ def tune_command(
     overrides, options = search_options(overrides, {name: one for name, one in given.items() if one not in (None, ())})
     executor, (folder, storage) = executor_of(local, address), root_of(root)
     if resume is None:
-        if retry_failed:
-            raise click.UsageError("--retry-failed needs --resume RUN")
         return start_search(target, (*overrides, *storage), options, executor, folder, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run has no effect with --resume")
-    return resume_search(
-        found(resume, folder), target, overrides, options, executor, retry_failed=retry_failed, as_json=as_json
-    )
+    return resume_search(found(resume, folder), target, overrides, options, executor, as_json=as_json)
 
 
 def search_options(overrides: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:

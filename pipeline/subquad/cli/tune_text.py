@@ -85,7 +85,6 @@ def resume_search(
     options: dict[str, Any],
     executor: Executor,
     *,
-    retry_failed: bool,
     as_json: bool,
 ) -> int:
     """Go on with a search that was stopped or killed, or with a larger one. Returns the exit code."""
@@ -99,7 +98,7 @@ def resume_search(
     same_settings(search.settings, options)
     if target is not None:
         same_target(search, target, overrides)
-    search = reopened(folder, search, budget=budget, retry_failed=retry_failed)
+    search = reopened(folder, search, budget)
     return _conduct(prepare(search, executor, fresh=False), folder, executor, as_json=as_json)
 
 

@@ -65,7 +65,6 @@ class _Written(BaseModel):
     total_steps: int
     flops_per_step: int | None
     seeds: tuple[int, ...] = ()
-    spent: dict[Literal["steps", "seconds"], float] = {"steps": 0, "seconds": 0.0}
     state: Literal["infeasible"] | None = None
     reason: str = ""
 
@@ -80,14 +79,14 @@ def _read(folder: Path, metric: str) -> Trial | None:
     if written is None:
         return None
     runs = [_read_run(one, metric) for one in _runs_below(folder, written.seeds)]
-    steps = int(written.spent["steps"]) + sum(one.steps for one in runs)
+    steps = sum(run.steps for run in runs)
     return Trial(
-        **written.model_dump(exclude={"spent", "state", "reason"}),
+        **written.model_dump(exclude={"state", "reason"}),
         state=written.state or _state([one.state for one in runs]),
         curves=tuple(one.curve for one in runs if one.curve),
         steps=steps,
         flops=_flops(steps, written.flops_per_step),
-        seconds=written.spent["seconds"] + sum(one.seconds for one in runs),
+        seconds=sum(run.seconds for run in runs),
         reason=written.reason or next((one.reason for one in runs if one.reason), ""),
     )
 
@@ -257,8 +256,7 @@ class Trials:
                 trial = self.one(candidate["label"], int(number))
                 if trial is None:
                     raise _damaged(folder, "a trial that had ended is gone")
-                to_be_retried = not trial.ended and any(folder.glob("failed-*"))
-                if not to_be_retried and self._manifest(trial) != manifest:
+                if self._manifest(trial) != manifest:
                     raise _damaged(folder, "a trial was changed after it had ended")
 
     def runs(self, trial: Trial) -> list[Path]:
@@ -272,16 +270,3 @@ class Trials:
         names += ["state", "reason"] if trial.state == "infeasible" else []
         path = trial_folder(self.search, trial.candidate, trial.number) / TRIAL
         write_json(path, {name: getattr(trial, name) for name in names})
-
-    def retry(self, trial: Trial) -> None:
-        """Make a failed trial one that waits. What it left stands in `failed-1`, and what it used stays charged."""
-        folder = trial_folder(self.search, trial.candidate, trial.number)
-        data = _object(folder / TRIAL) | {"spent": {"steps": trial.steps, "seconds": trial.seconds}}
-        aside = free_name(folder / "failed")
-        aside.mkdir()
-        for path in sorted(folder.iterdir()):
-            if path.name != TRIAL and not path.name.startswith("failed-"):
-                path.rename(aside / path.name)
-        write_json(folder / TRIAL, data)
-        for known in (self._ended, self._manifests):
-            known.pop((trial.candidate, trial.number), None)

@@ -332,8 +332,8 @@ def same_sources(search: Search, folder: Path) -> None:
                 raise RunError(f"{sources[0].path}: not what trials were trained with, {kept}; {PUT_BACK}")
 
 
-def reopened(folder: Path, search: Search, *, budget: str | None = None, retry_failed: bool = False) -> Search:
-    """The search before it goes on: with a larger budget, which its folder remembers, and failed trials waiting again.
+def reopened(folder: Path, search: Search, budget: str | None) -> Search:
+    """The search before it goes on: with a larger budget, which its folder remembers, where one is given.
 
     A final study that has begun is then set aside as `final-1`, `final-2`, ...: its winners may change. Runs of winners
     that stay come back from there. Of the others the ledger and the summary keep that they opened the test split.
@@ -342,12 +342,10 @@ def reopened(folder: Path, search: Search, *, budget: str | None = None, retry_f
         ConfigError: the budget is none.
         RunError: it is of another kind, or smaller; another process has the search.
     """
-    if budget is None and not retry_failed:
+    if budget is None:
         return search
     with exclusive(folder):
-        if retry_failed:
-            _retry_failed(folder, search)
-        return search if budget is None else _extended(folder, search, budget)
+        return _extended(folder, search, budget)
 
 
 def _extended(folder: Path, search: Search, budget: str) -> Search:
@@ -360,15 +358,6 @@ def _extended(folder: Path, search: Search, budget: str) -> Search:
     _set_final_aside(folder)
     write_json(folder / BUDGETS, {"budgets": [*_later_budgets(folder), budget]})
     return replace(search, settings=replace(search.settings, budget=budget))
-
-
-def _retry_failed(folder: Path, search: Search) -> None:
-    trials = search.trials(folder)
-    failed = [one for each in search.candidates for one in trials.of(each.label) if one.state == "failed"]
-    if failed:
-        _set_final_aside(folder)
-    for one in failed:
-        trials.retry(one)
 
 
 def _set_final_aside(folder: Path) -> None:
