@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from subquad.errors import DataError
+from subquad.reach import Reach
 
 if TYPE_CHECKING:
     from subquad.data import Dataset
@@ -43,6 +44,7 @@ def data_command() -> None:
 @click.option("--size", type=click.IntRange(1), default=1000, show_default=True, help="Samples of a shard.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order of the samples.")
 @_JOBS
+@Reach(reads="SOURCE, --labels, --classes", writes="FOLDER")
 def shard(
     source: Path, folder: Path, split: str, labels: Path | None, classes: Path | None, size: int, seed: int, jobs: int
 ) -> None:
@@ -73,6 +75,7 @@ def shard(
 @data_command.command()
 @click.argument("shards", nargs=-1, required=True)
 @_JOBS
+@Reach(reads="SHARDS", writes="an index beside each of SHARDS")
 def index(shards: tuple[str, ...], jobs: int) -> None:
     """Write the indices of shards that are there.
 
@@ -93,6 +96,7 @@ def index(shards: tuple[str, ...], jobs: int) -> None:
 @data_command.command("list")
 @click.option("--check", is_flag=True, help="Compare the sums of all files, which reads them.")
 @_JSON
+@Reach(reads="prepared data")
 def list_prepared(check: bool, as_json: bool) -> None:
     """Show which data lie prepared in subquad's data folder.
 
@@ -115,6 +119,7 @@ def list_prepared(check: bool, as_json: bool) -> None:
 
 @data_command.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET... [KEY=VALUE]...")
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests to addresses of data")
 def prepare(targets: tuple[str, ...]) -> None:
     """Prepare the data of experiments without training.
 
@@ -137,6 +142,7 @@ def prepare(targets: tuple[str, ...]) -> None:
 @click.option("--samples", type=click.IntRange(1, 64), default=12, show_default=True, help="Samples of the picture.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder of the pictures. Default: here.")
 @_JSON
+@Reach(reads="TARGET, its data", writes="pictures in --out, prepared data", sends="requests to addresses of data")
 def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> None:
     """Describe data sets, say how their files were read, and draw some training samples as a model sees them.
 

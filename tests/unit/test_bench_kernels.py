@@ -14,6 +14,14 @@ from subquad.cli.main import main
 from subquad.nn import TokenMixer
 from subquad.nn.kernels import Operation
 from subquad.plugin import Config, Facts
+from subquad.trust import take_words
+
+
+@pytest.fixture(autouse=True)
+def _given():
+    """The user named this file."""
+    take_words([f"{__file__}:Any"])
+
 
 TINY = SpeedSettings(lengths=(8,), dim=8, heads=2, tokens=16, rounds=1)
 SCALE = Operation("tests.scale", reference=lambda x, by: (x * by["of"], None))

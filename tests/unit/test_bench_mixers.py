@@ -21,6 +21,14 @@ from subquad.errors import ConfigError, PluginError
 from subquad.nn import TokenMixer
 from subquad.plugin import Config, Facts
 from subquad.registry import blocked, find_plugins
+from subquad.trust import take_words
+
+
+@pytest.fixture(autouse=True)
+def _given():
+    """The user named this file."""
+    take_words([f"{__file__}:Any"])
+
 
 TINY = SpeedSettings(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1)
 TINY_OPTIONS = ["--lengths", "8,16", "--dim", "8", "--tokens", "32", "--rounds", "1"]

@@ -103,3 +103,17 @@ def test_a_protocol_of_another_package(monkeypatch, tmp_path, timed):
     for name in ("theirs", "other:theirs"):
         assert main(["bench", "mixers", "--protocol", name, "--json"]) == 0
     assert [settings.lengths for _, settings in timed] == [(8,), (8,)]
+
+
+def test_a_protocol_alone_does_not_run_a_file(tmp_path, monkeypatch, capsys, timed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").write_text("import pathlib; pathlib.Path('ran').touch()\n")
+    (tmp_path / "theirs.yaml").write_text("mixers: ['agf', './x.py:Mean:order=3']\n")
+    assert main(["bench", "mixers", "--protocol", "theirs.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "x.py would run" in said
+    assert not (tmp_path / "ran").exists()
+    assert main(["bench", "mixers", "x.py:Mean"]) == 2
+    assert (tmp_path / "ran").exists()
+    assert timed == []

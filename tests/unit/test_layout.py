@@ -28,12 +28,13 @@ PUBLIC = {
     "subquad.plan",
     "subquad.data",
     "subquad.errors",
+    "subquad.reach",
     "subquad.runs",
     "subquad.storage",
     "subquad.suggest",
     "subquad.testing",
 }
-"""What plugins may import: the contract, its errors, whole-file writes, addresses, nearest names, contract tests."""
+"""What plugins may import: contract, errors, reach of commands, whole-file writes, addresses, names, contract tests."""
 
 HOMES = {
     "ray": ("pipeline/subquad/ray/",),
@@ -58,6 +59,7 @@ CONTRACTS = {
     "errors": {"addresses", "suggest"},
     "suggest": set(),
     "processes": set(),
+    "reach": set(),
     "manifest": set(),
     "runs": {"errors", "manifest"},
     "storage": {"addresses", "errors", "manifest", "runs"},

@@ -11,9 +11,10 @@ import torch
 
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import parameters
+from subquad.experiment.run import resolve_given
 from subquad.experiment.strict_yaml import parse_value
 from subquad.plugin import Config, Facts, MixerPlugin, Site
-from subquad.registry import Resolved, blocked, find_plugins, resolve
+from subquad.registry import Resolved, blocked, find_plugins
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -104,7 +105,7 @@ def choose_mixer(text: str) -> MixerChoice:
     match = _CHOICE.fullmatch(text.strip())
     if match is None:
         raise ConfigError("a row needs a mixer: write NAME or NAME:key=value,key=value")
-    resolved = resolve("mixer", match["name"])
+    resolved = resolve_given("mixer", match["name"])
     assert isinstance(resolved.plugin, MixerPlugin)
     try:
         config = parameters(resolved, _params(match["params"]))

@@ -12,6 +12,7 @@ import click
 from subquad.cli.bench_kernels import kernels_command
 from subquad.cli.bench_mixers import mixers_command
 from subquad.cli.tables import print_line, print_table
+from subquad.reach import Reach
 
 _POSITIVE = click.IntRange(1)
 _BLOCKS = click.option(
@@ -34,6 +35,7 @@ def bench_command() -> None:
 @_BLOCKS
 @_STEPS
 @_JSON
+@Reach(reads="nothing")
 def _overhead(of: tuple[str, ...], rounds: int, steps: int, as_json: bool) -> int:
     """Measure what the engine and Ray add to a training step.
 
@@ -84,6 +86,7 @@ def _hooks(config: dict[str, Any]) -> dict[str, float]:
 @click.argument("names", nargs=-1, metavar="[DATASET]...")
 @_ROUNDS
 @_JSON
+@Reach(reads="nothing")
 def _data(names: tuple[str, ...], rounds: int, as_json: bool) -> int:
     """Measure how fast data sets read their files, beside the usual code.
 
@@ -132,6 +135,7 @@ def _print_input(label: str, found: dict[str, Any]) -> None:
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--input", "with_input", is_flag=True, help="Also how fast the first run's batches come, on the CPU.")
 @_JSON
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests to addresses of data")
 def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, with_input: bool, as_json: bool) -> int:
     """Measure what whole training steps cost: forward, backward, optimiser.
 

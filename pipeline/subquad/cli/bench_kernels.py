@@ -18,6 +18,7 @@ from subquad.cli.bench_mixers import (
     speed_options,
 )
 from subquad.cli.tables import print_line, print_table
+from subquad.reach import Reach
 
 _COLUMNS = (
     ("operation", "{operation}"),
@@ -35,6 +36,7 @@ _COLUMNS = (
 
 @click.command("kernels")
 @speed_options("2048")
+@Reach(reads="a file in NAME", runs="a file in NAME")
 def kernels_command(
     rows: tuple[str, ...], as_json: bool, as_markdown: bool, dim: int, heads: int, **settings: Any
 ) -> int:

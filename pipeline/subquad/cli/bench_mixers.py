@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from subquad.cli.tables import LocalPath, print_line, print_table
+from subquad.reach import Reach
 
 if TYPE_CHECKING:
     from subquad.bench.rows import MixerChoice
@@ -82,6 +83,7 @@ def check_options(dim: int, heads: int, as_json: bool, as_markdown: bool) -> Non
     "--out", type=LocalPath(path_type=Path, file_okay=False), help="Write bench.json, .csv, .md and .png to a folder."
 )
 @click.pass_context
+@Reach(reads="a file in NAME, --protocol", runs="a file in NAME", writes="--out")
 def mixers_command(
     ctx: click.Context,
     rows: tuple[str, ...],

@@ -15,6 +15,7 @@ import click
 
 from subquad.cli.tables import print_line, print_table
 from subquad.errors import ConfigError, Interrupted, UserError
+from subquad.reach import Reach
 from subquad.registry.foreign import plain
 from subquad.suggest import did_you_mean
 
@@ -92,6 +93,7 @@ def _device(ctx: click.Context, param: click.Parameter, name: str) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, each mixer as soon as it is checked.")
 @click.option("--resume", metavar="FILE", help="With --all --json: take mixers from what an earlier one has printed.")
 @click.pass_obj
+@Reach(reads="a file in MIXER, --resume", runs="a file in MIXER", writes="--markdown")
 def check_command(
     debug: bool,
     words: tuple[str, ...],

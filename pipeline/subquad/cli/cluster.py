@@ -17,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from subquad.cli.submit import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
+from subquad.reach import Reach
 from subquad.runs import write_text
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
@@ -88,6 +89,7 @@ def _render() -> None:
     help="Of each node that trains.",
 )
 @click.option("--cluster", is_flag=True, help="The cluster alone, which stays, for `subquad submit`.")
+@Reach(reads="EXPERIMENT", writes="--output")
 def _kuberay(**given: Any) -> None:
     """Write a RayJob, or a RayCluster, with a NetworkPolicy for `kubectl apply`.
 
@@ -118,6 +120,7 @@ def _kuberay(**given: Any) -> None:
     help="Limit, as Slurm writes it. Default: the partition's.",
 )
 @click.option("--partition", type=_Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"), help="Slurm's.")
+@Reach(reads="EXPERIMENT", writes="--output")
 def _slurm(**given: Any) -> None:
     """Write a script for `sbatch`.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from subquad.cli.tables import LocalPath, print_json, print_line, print_table
+from subquad.reach import Reach
 from subquad.runs import CELLS, DIAGNOSIS, TRACKING, write_json
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 )
 @click.option("--out", type=LocalPath(path_type=Path), help="Folder of the files. Default: that of a single run.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@Reach(
+    reads="TARGET, its data",
+    writes="diagnosis.json and pictures in --out or in TARGET, prepared data",
+    sends="metrics to an address that you gave; requests to addresses of data",
+)
 def diagnose_command(targets: tuple[str, ...], samples: int, tokens: int, out: Path | None, as_json: bool) -> None:
     """Measure what mixers do to frequencies, and whether tokens become alike from layer to layer.
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from subquad.cli.tables import kind_of, print_line
 from subquad.errors import PluginError
 from subquad.plugin import API_VERSION
+from subquad.reach import Reach
 from subquad.registry import GROUPS, Kind, find_plugins
 from subquad.registry.files import yaml_files
 
@@ -31,6 +32,7 @@ _TEMPLATES = Path(__file__).parents[1] / "templates"
     default=".",
     help="Where the package's folder is made. Default: this folder.",
 )
+@Reach(reads="nothing", writes="a new folder in --into")
 def new_command(kind: str, name: str, into: Path) -> None:
     """Write a package with a new plugin: code, tests, experiment, README, pyproject.toml and CI file.
 

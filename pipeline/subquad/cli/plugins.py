@@ -11,6 +11,7 @@ import click
 
 from subquad.cli.tables import kind_of, print_json, print_line, print_table
 from subquad.errors import PluginError
+from subquad.reach import Reach
 from subquad.registry import (
     Found,
     ParameterRow,
@@ -38,6 +39,7 @@ _FILES: tuple[FileKind, ...] = get_args(FileKind)
 @click.command("list")
 @click.argument("kind", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@Reach(reads="installed packages")
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what is installed: all of it, or one KIND.
 
@@ -96,6 +98,7 @@ def _footnote(row: dict[str, Any]) -> str:
 @click.argument("kind")
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@Reach(reads="installed packages, a file in NAME", runs="a file in NAME")
 def show_command(kind: str, name: str | None, as_json: bool) -> None:
     """Show one plugin: its parameters, what it claims, its paper.
 
@@ -206,6 +209,7 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@Reach(reads="installed packages", runs="every installed plugin")
 def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
     """Import every installed plugin, or those of one KIND, each in a process of its own.
 

@@ -10,6 +10,7 @@ import click
 
 from subquad.cli.tables import LocalPath
 from subquad.errors import RunError
+from subquad.reach import Reach
 from subquad.runs import FINAL, SEARCH
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--format", "formats", default="md,csv,html", show_default=True, help="Files: md, csv, html, tex.")
 @click.option("--baseline", help="Label of the mixer that others are compared with. Default: the one the study names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@Reach(reads="RUNS", writes="report.* in --out or in the run's folder")
 def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseline: str | None, as_json: bool) -> None:
     """Write the results of RUNS as tables and one HTML page.
 
@@ -56,6 +58,7 @@ def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseli
 @click.command("verify")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
+@Reach(reads="RUN, its data", sends="requests to addresses of data")
 def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 

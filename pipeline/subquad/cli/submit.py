@@ -28,6 +28,7 @@ from subquad.cli.tune import search_options, tune_command
 from subquad.errors import ConfigError, Interrupted, RunError, UserError, plain
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages, pack
+from subquad.reach import Reach
 from subquad.runs import OWNER, flatten, read_json
 from subquad.storage import root_of
 
@@ -305,28 +306,39 @@ def _code(info: JobDetails) -> int:
     return ends.get(info.status.value, code if code > 0 else 128 - code)
 
 
-def _command(name: str, params: list[click.Parameter], call: Any, text: str) -> None:
-    submit_command.add_command(click.Command(name, params=params, callback=call, help=text))
-
-
-for _base, _text in (
-    (train_command, "Train TARGET on a cluster; see `subquad train`.\n\n\b\nsubquad submit train quickstart --detach"),
+for _base, _reads, _runs, _sends, _text in (
+    (
+        train_command,
+        "TARGET, --plugin, answers of --address",
+        "plugin files that TARGET names",
+        "TARGET, --plugin and the token, to --address",
+        "Train TARGET on a cluster; see `subquad train`.\n\n\b\nsubquad submit train quickstart --detach",
+    ),
     (
         tune_command,
+        "TARGET, --space, --points, --plugin, answers of --address",
+        "plugin files that TARGET names",
+        "TARGET, --space, --points, --plugin and the token, to --address",
         "Search the settings of TARGET on a cluster; see `subquad tune`.\n\n\b\n"
         "subquad submit tune quickstart --space auto+optimizer --budget 40-trials",
     ),
     (
         resume_command,
+        "--plugin, answers of --address",
+        "nothing",
+        "--plugin and the token, to --address",
         "Go on with RUN, a folder below --root on the head node, or its address in storage.\n\n\b\n"
         "subquad submit resume runs/quickstart/20260101-101500-ab12cd34",
     ),
 ):
     _own = [one for one in _base.params if one.name not in _HERE_ONLY]
-    _command(str(_base.name), [*_own, *_SUBMITTING], partial(_submitted, _base), _text)
+    _call = Reach(_reads, _runs, "runs/ in --into", _sends)(partial(_submitted, _base))
+    _params = [*_own, *_SUBMITTING]
+    submit_command.add_command(click.Command(_base.name, params=_params, callback=_call, help=_text))
 
 
 @submit_command.command("status", params=[click.Argument(["job"], required=False), *_ADDRESS, _JSON])
+@Reach(reads="answers of --address", sends="the token, to --address")
 def _status_command(job: str | None, address: str | None, insecure: bool, as_json: bool) -> None:
     """Show the jobs of a cluster, or JOB alone.
 
@@ -361,6 +373,7 @@ _FOLLOW = click.Option(["-f", "--follow"], is_flag=True, help="Go on until the j
 
 
 @submit_command.command("logs", params=[_JOB_ARGUMENT, _FOLLOW, *_ADDRESS])
+@Reach(reads="answers of --address", sends="the token, to --address")
 def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -> int:
     """Print what JOB has said. With -f the exit code is the job's.
 
@@ -376,6 +389,7 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
 
 
 @submit_command.command("stop", params=[_JOB_ARGUMENT, *_ADDRESS])
+@Reach(reads="answers of --address", sends="the token, to --address")
 def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     """Let JOB save its state, and end it.
 
@@ -393,6 +407,7 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
 
 
 @submit_command.command("fetch", params=[_JOB_ARGUMENT, _INTO, *_ADDRESS])
+@Reach(reads="answers of --address", writes="runs/ in --into", sends="the token, to --address")
 def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) -> None:
     """Copy the results of JOB to this machine, without its checkpoints. `report` and `sync` work on them.
 
@@ -407,6 +422,12 @@ def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) ->
 @click.argument("job")
 @click.argument("root")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@Reach(
+    reads="what `subquad submit` sent",
+    runs="the command in WORDS, with the plugins that were sent",
+    writes="runs/ in ROOT, and what the command in WORDS does",
+    sends="what the command in WORDS does",
+)
 def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
     """What a job itself calls on the head node, in the folder that was sent (`subquad submit` calls it)."""
     from subquad.cli.main import main

@@ -13,6 +13,7 @@ from subquad.cli.tables import LocalPath, print_json, print_line, print_table
 from subquad.effect import as_written
 from subquad.errors import ConfigError
 from subquad.metric import metric_of, read_metrics
+from subquad.reach import Reach
 from subquad.runs import OPENINGS, json_value, runs_root, write_json
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ SWAP = "swap.json"
 @click.option("--new-weights", is_flag=True, help="Draw weights that the original lacks, rather than refuse.")
 @click.option("--out", type=LocalPath(path_type=Path), help="Folder of the files. Default: swap-MIXER.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
+@Reach(
+    reads="MODEL, its data, --weights, a file in MIXER",
+    runs="a file in MIXER",
+    writes="--out, the record of openings beside MODEL, prepared data",
+    sends="requests to addresses of data",
+)
 def swap_command(
     model: str,
     mixer: str,

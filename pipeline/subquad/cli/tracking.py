@@ -11,6 +11,7 @@ import click
 
 from subquad.cli.tables import LocalPath
 from subquad.errors import RunError, SubquadError, UserError
+from subquad.reach import Reach
 from subquad.tracking.address import DATABASE
 from subquad.tracking.publisher import sync
 from subquad.tracking.server import leading_page, newest_page, serving
@@ -24,6 +25,7 @@ from subquad.tracking.upload import Summary
     "--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each folder."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each folder.")
+@Reach(reads="FOLDER", writes="mlflow.json in FOLDER", sends="FOLDER, to an address that you gave")
 def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_json: bool) -> int:
     """Send to MLflow what it does not have yet.
 
@@ -58,6 +60,7 @@ def _line(folder: Path, summary: Summary) -> str:
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. Default: a free one.")
 @click.option("--no-browser", is_flag=True, help="Print the address and open no browser.")
+@Reach(reads="--root", writes="--root", sends="pages, to who has the secret of this start")
 def ui_command(root: Path, port: int | None, no_browser: bool) -> int:
     """Show the runs of a folder in MLflow's web pages.
 

@@ -9,6 +9,7 @@ import click
 
 from subquad.api import executor_of
 from subquad.cli.tables import LocalPath
+from subquad.reach import Reach
 
 ADDRESS = click.option(
     "--address",
@@ -30,6 +31,12 @@ ADDRESS = click.option(
     help="Folder for runs/ and MLflow's files. Default: this one. An address, s3://..., sets resources.storage.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@Reach(
+    reads="TARGET, its data and weights",
+    runs="plugin files that TARGET names; with --dry-run nothing",
+    writes="a new folder in --root, prepared data",
+    sends="metrics to an address that you gave; requests to addresses of data",
+)
 def train_command(
     target: str,
     overrides: tuple[str, ...],
@@ -76,6 +83,11 @@ def train_command(
 @ADDRESS
 @click.option("--root", type=LocalPath(file_okay=False), default=".", help="Where a run in storage is fetched to.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@Reach(
+    reads="RUN, its data",
+    writes="RUN, the copy in --root of a RUN in storage, prepared data",
+    sends="metrics to an address that you gave; requests to addresses of data",
+)
 def resume_command(run: str, local: bool, address: str | None, root: str, as_json: bool) -> int:
     """Go on with RUN, the folder of a run or a study, or its address in storage.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from subquad.cli.tables import LocalPath, print_json, print_line
+from subquad.reach import Reach
 
 if TYPE_CHECKING:
     from subquad.data import Split
@@ -27,6 +28,7 @@ _which = click.option("--which", type=_WHICH, default="best", show_default=True,
 @click.option("--out", type=LocalPath(path_type=Path, dir_okay=False), help="File of the answers. Default: stdout.")
 @_which
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples at once. Default: as in evaluations.")
+@Reach(reads="RUN, FILE", writes="--out")
 def predict_command(
     run: str, file: Path, settings: tuple[str, ...], out: Path | None, which: str, batch_size: int | None
 ) -> None:
@@ -59,6 +61,7 @@ def predict_command(
 @_settings
 @_which
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@Reach(reads="RUN, FILE")
 def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as_json: bool) -> None:
     """Score RUN on another labelled FILE.
 
@@ -97,6 +100,7 @@ def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as
     help="Weights alone, or also a program for other runtimes.",
 )
 @_which
+@Reach(reads="RUN", writes="a new FOLDER")
 def export_command(run: str, folder: Path, form: str, which: str) -> None:
     """Write RUN's model into a new FOLDER, which needs neither the run nor its data.
 

@@ -10,6 +10,7 @@ import click
 from subquad.api import executor_of
 from subquad.cli.tables import LocalPath
 from subquad.cli.train import ADDRESS
+from subquad.reach import Reach
 
 
 @click.command("tune")
@@ -70,6 +71,12 @@ from subquad.cli.train import ADDRESS
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
+@Reach(
+    reads="TARGET, its data and weights, --space, --points, --warm-start, --resume, --export",
+    runs="plugin files that TARGET names; with --dry-run nothing",
+    writes="a new folder in --root, --resume, prepared data",
+    sends="metrics to an address that you gave; requests to addresses of data",
+)
 def tune_command(
     target: str | None,
     overrides: tuple[str, ...],
