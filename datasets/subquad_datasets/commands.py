@@ -142,7 +142,11 @@ def prepare(targets: tuple[str, ...]) -> None:
 @click.option("--samples", type=click.IntRange(1, 64), default=12, show_default=True, help="Samples of the picture.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path(), help="Folder of the pictures. Default: here.")
 @_JSON
-@Reach(reads="TARGET, its data", writes="pictures in --out, prepared data", sends="requests to addresses of data")
+@Reach(
+    reads="TARGET, its data",
+    writes="pictures in --out, prepared data",
+    sends="requests to addresses of data",
+)
 def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> None:
     """Describe data sets, say how their files were read, and draw some training samples as a model sees them.
 

@@ -16,8 +16,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Reach:
     """How far a command reaches, in plain words: `@Reach(reads="RUN")` above its function.
 
-    Words such as RUN and `--out` are those of its usage. Where `runs` does not name an argument, no plugin file that is
-    named in it is run; where `writes` is "nothing", no file is changed.
+    Words such as RUN and `--out` are those of its usage. What `runs` does not name runs no plugin
+    file, and where `writes` is "nothing", no file is changed.
 
     Attributes:
         reads: what it opens.

@@ -1,4 +1,4 @@
-"""Every command that can be called, by its words: `submit train`, `cluster render slurm`; a new one is met by itself."""
+"""Every command that can be called, by its words, as `submit train`; a new one is met by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import click
 from subquad.cli.main import cli
 
 
-def leaves(command: click.Command = cli, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+def leaves(
+    command: click.Command = cli, words: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
     """Commands below one, each with its words."""
     if not isinstance(command, click.Group):
         yield " ".join(words), command

@@ -34,7 +34,7 @@ PUBLIC = {
     "subquad.suggest",
     "subquad.testing",
 }
-"""What plugins may import: contract, errors, reach of commands, whole-file writes, addresses, names, contract tests."""
+"""What plugins may import: contract and its tests, errors, a command's reach, whole files, names."""
 
 HOMES = {
     "ray": ("pipeline/subquad/ray/",),

@@ -1,4 +1,4 @@
-"""Every command declares what it does with files and machines of others, and docs/security.md has a table of it."""
+"""Every command declares what it does with others' files and machines; docs/security.md tells it."""
 
 import re
 from dataclasses import fields
@@ -16,7 +16,9 @@ COLUMNS = [field.name for field in fields(Reach)]
 
 def reach_of(name: str) -> Reach:
     found = Reach.of(COMMANDS[name].callback)
-    assert found, f"`subquad {name}` needs a declaration: @Reach(reads=..., runs=..., writes=..., sends=...)"
+    assert found, (
+        f"`subquad {name}` needs a declaration: @Reach(reads=..., runs=..., writes=..., sends=...)"
+    )
     return found
 
 
@@ -31,7 +33,9 @@ def table() -> str:
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="runs beside the sources only")
 def test_the_page_has_the_table_of_all_commands():
-    assert table() in PAGE.read_text(encoding="utf-8"), f"docs/security.md needs this table:\n\n{table()}\n"
+    assert table() in PAGE.read_text(encoding="utf-8"), (
+        f"docs/security.md needs this table:\n\n{table()}\n"
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -42,7 +46,11 @@ def test_what_a_declaration_names_is_an_argument_or_option(name):
         if isinstance(param, click.Argument):
             usage = param.make_metavar(click.Context(command))
             given.update(re.findall("[A-Z]+", usage))
-    named = set(re.findall(r"--[a-z-]+|\b[A-Z]{2,}\b", " ".join(getattr(reach, column) for column in COLUMNS)))
+    named = set(
+        re.findall(
+            r"--[a-z-]+|\b[A-Z]{2,}\b", " ".join(getattr(reach, column) for column in COLUMNS)
+        )
+    )
     assert named <= given | {"--dry-run"}
 
 

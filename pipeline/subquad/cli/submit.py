@@ -312,7 +312,8 @@ for _base, _reads, _runs, _sends, _text in (
         "TARGET, --plugin, answers of --address",
         "plugin files that TARGET names",
         "TARGET, --plugin and the token, to --address",
-        "Train TARGET on a cluster; see `subquad train`.\n\n\b\nsubquad submit train quickstart --detach",
+        "Train TARGET on a cluster; see `subquad train`.\n\n\b\n"
+        "subquad submit train quickstart --detach",
     ),
     (
         tune_command,
@@ -334,7 +335,8 @@ for _base, _reads, _runs, _sends, _text in (
     _own = [one for one in _base.params if one.name not in _HERE_ONLY]
     _call = Reach(_reads, _runs, "runs/ in --into", _sends)(partial(_submitted, _base))
     _params = [*_own, *_SUBMITTING]
-    submit_command.add_command(click.Command(_base.name, params=_params, callback=_call, help=_text))
+    _added = click.Command(_base.name, params=_params, callback=_call, help=_text)
+    submit_command.add_command(_added)
 
 
 @submit_command.command("status", params=[click.Argument(["job"], required=False), *_ADDRESS, _JSON])
