@@ -16,9 +16,7 @@ COLUMNS = [field.name for field in fields(Reach)]
 
 def reach_of(name: str) -> Reach:
     found = Reach.of(COMMANDS[name].callback)
-    assert found, (
-        f"`subquad {name}` needs a declaration: @Reach(reads=..., runs=..., writes=..., sends=...)"
-    )
+    assert found, f"`subquad {name}` needs a declaration: @Reach(reads=..., runs=..., writes=..., sends=...)"
     return found
 
 
@@ -33,9 +31,7 @@ def table() -> str:
 
 @pytest.mark.skipif(not PAGE.is_file(), reason="runs beside the sources only")
 def test_the_page_has_the_table_of_all_commands():
-    assert table() in PAGE.read_text(encoding="utf-8"), (
-        f"docs/security.md needs this table:\n\n{table()}\n"
-    )
+    assert table() in PAGE.read_text(encoding="utf-8"), f"docs/security.md needs this table:\n\n{table()}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -46,11 +42,8 @@ def test_what_a_declaration_names_is_an_argument_or_option(name):
         if isinstance(param, click.Argument):
             usage = param.make_metavar(click.Context(command))
             given.update(re.findall("[A-Z]+", usage))
-    named = set(
-        re.findall(
-            r"--[a-z-]+|\b[A-Z]{2,}\b", " ".join(getattr(reach, column) for column in COLUMNS)
-        )
-    )
+    told = " ".join(getattr(reach, column) for column in COLUMNS)
+    named = set(re.findall(r"--[a-z-]+|\b[A-Z]{2,}\b", told))
     assert named <= given | {"--dry-run"}
 
 

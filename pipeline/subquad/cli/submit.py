@@ -312,8 +312,7 @@ for _base, _reads, _runs, _sends, _text in (
         "TARGET, --plugin, answers of --address",
         "plugin files that TARGET names",
         "TARGET, --plugin and the token, to --address",
-        "Train TARGET on a cluster; see `subquad train`.\n\n\b\n"
-        "subquad submit train quickstart --detach",
+        "Train TARGET on a cluster; see `subquad train`.\n\n\b\nsubquad submit train quickstart --detach",
     ),
     (
         tune_command,
