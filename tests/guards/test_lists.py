@@ -52,11 +52,6 @@ def test_readme_has_every_mixer_once() -> None:
     assert sorted(quoted(first_cells(table))) == sorted(built_in("mixer"))
 
 
-def test_every_mixer_is_in_the_table_of_exports_once() -> None:
-    table = section("docs/how-to/predict.md", "| mixer | `onnx` |")
-    assert sorted(quoted(first_cells(table))) == sorted(built_in("mixer"))
-
-
 def test_the_decoder_names_every_causal_mixer() -> None:
     text = section("docs/reference/decoder.md", "## Which mixers fit", "Others are refused")
     causal = {subject.resolved.found.name for subject in causal_subjects()}

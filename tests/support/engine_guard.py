@@ -160,7 +160,7 @@ def _one_line(error: object) -> str:
 
 
 def _resources(ranks: str) -> Settings:
-    default = {"resources.workers": 1, "resources.strategy": "ddp", "resources.find_unused_parameters": None}
+    default = {"resources.workers": 1, "resources.strategy": "ddp"}
     return {**default, **RANKS[ranks]}
 
 

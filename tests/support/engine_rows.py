@@ -39,7 +39,7 @@ def _choices(key: str, *values: Any) -> dict[str, Settings]:
 RANKS: dict[str, Settings] = {
     "1": {},
     "2 ddp": {"resources.workers": 2},
-    "3 ddp": {"resources.workers": 3, "resources.find_unused_parameters": True},
+    "3 ddp": {"resources.workers": 3},
     "2 fsdp2": {"resources.workers": 2, "resources.strategy": "fsdp2"},
     "3 fsdp2": {"resources.workers": 3, "resources.strategy": "fsdp2"},
 }

@@ -94,7 +94,7 @@ def eval_command(run: str, file: Path, settings: tuple[str, ...], which: str, as
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["safetensors", "torch-export", "onnx"]),
+    type=click.Choice(["safetensors", "torch-export"]),
     default="safetensors",
     show_default=True,
     help="Weights alone, or also a program for other runtimes.",
@@ -105,8 +105,8 @@ def export_command(run: str, folder: Path, form: str, which: str) -> None:
     """Write RUN's model into a new FOLDER, which needs neither the run nor its data.
 
     RUN is the folder of a run, or its address in storage. FOLDER gets model.safetensors and config.json, which
-    `subquad.load` reads, and with --format torch-export or onnx also model.pt2 or model.onnx. Not every model can be
-    such a program; then nothing is written.
+    `subquad.load` reads, and with --format torch-export also model.pt2. Not every model can be such a program; then
+    nothing is written.
 
     \b
     subquad export runs/quickstart/20260101-101500-ab12cd34/cells/agf-seed0 agf-model

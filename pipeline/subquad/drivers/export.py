@@ -1,7 +1,7 @@
 """A trained model as a folder of its own, without its run or data: weights and what builds the model around them.
 
 `config.json` has the experiment, the description of the data and the head's width. `model.safetensors` has the weights.
-A program for other runtimes, `model.pt2` or `model.onnx`, may lie beside them.
+A program for other runtimes, `model.pt2`, may lie beside them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -36,8 +36,6 @@ _NOT_NEEDED = {"init", "resources", "tracking"}
 """Of the experiment: they may name places that nobody else has."""
 _TOLERANCE = 1e-3
 """How far a program's outputs may be from the model's, relative to the largest."""
-
-_Program = Callable[[list[Tensor]], Tensor]
 
 
 class _Exported(BaseModel):
@@ -82,7 +80,7 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     Args:
         trained: on the CPU.
         folder: must not exist.
-        form: "safetensors", or also a program: "torch-export" or "onnx".
+        form: "safetensors", or "torch-export": also a program.
 
     Raises:
         RunError: the folder exists, or cannot be written.
@@ -101,7 +99,7 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     }
     with _whole(folder) as part:
         if form != "safetensors":
-            _write_program(model, trained.dataset.example(3), part, form)
+            _write_program(model, trained.dataset.example(3), part / "model.pt2")
         (part / _WEIGHTS).write_bytes(weights)
         files = manifest_of({path.name: path for path in sorted(part.iterdir())})
         write_json(part / EXPORTED, {**config, "files": files})
@@ -131,28 +129,30 @@ class _Flat(nn.Module):
         return self.model(dict(zip(self.names, arrays, strict=True))).outputs
 
 
-def _write_program(model: Backbone, example: Mapping[str, np.ndarray], folder: Path, form: str) -> None:
+def _write_program(model: Backbone, example: Mapping[str, np.ndarray], path: Path) -> None:
     """A program for any number of samples of the data set's length, held against the model with another number."""
     if isinstance(model, Decoder):
-        raise ConfigError(f"--format {form}: this model writes in a loop over tokens, which is no one program")
+        raise ConfigError("--format torch-export: this model writes in a loop over tokens, which is no one program")
     names = tuple(name for name in example if name != "labels")
     flat, arrays = _Flat(model, names).eval(), _varied([torch.from_numpy(example[name]) for name in names])
-    call = {"torch-export": _torch_program, "onnx": _onnx_program}[form]
+    batch = torch.export.Dim("batch")
+    any_batch = {"arrays": tuple({0: batch} for _ in arrays)}
+    fewer = [array[:-1] for array in arrays]
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program, fewer = call(flat, arrays, folder), [one[:-1] for one in arrays]
-            found, wanted = program(fewer), flat(*fewer)
-    except ImportError as error:
-        raise ConfigError(f"--format {form}: needs {error.name}: pip install 'subquad[onnx]'") from error
+            program = torch.export.export(flat, tuple(arrays), dynamic_shapes=any_batch)
+            torch.export.save(program, path)
+            found = torch.export.load(path).module()(*fewer)
+            wanted = flat(*fewer)
     except Exception as error:  # exporters raise anything
         first: BaseException = error
         while first.__cause__:  # the last ones are pages of advice
             first = first.__cause__
         reason = plain(" ".join(f"{type(first).__name__}: {first}".split()), 300)
-        raise ConfigError(f"--format {form}: not possible with this model: {reason}") from error
+        raise ConfigError(f"--format torch-export: not possible with this model: {reason}") from error
     if not bool((found - wanted).abs().max() <= _TOLERANCE * wanted.abs().max()):
-        raise ConfigError(f"--format {form}: not possible with this model: the program's outputs are others")
+        raise ConfigError("--format torch-export: not possible with this model: the program's outputs are others")
 
 
 def _varied(arrays: list[Tensor]) -> list[Tensor]:
@@ -164,41 +164,3 @@ def _varied(arrays: list[Tensor]) -> list[Tensor]:
         elif one.dtype == torch.bool:
             one[0, one.shape[1] // 2 + 1 :] = False
     return arrays
-
-
-def _torch_program(flat: nn.Module, arrays: list[Tensor], folder: Path) -> _Program:
-    program = torch.export.export(flat, tuple(arrays), dynamic_shapes=_any_batch(arrays))
-    torch.export.save(program, folder / "model.pt2")
-    loaded = torch.export.load(folder / "model.pt2").module()
-    return lambda arrays: loaded(*arrays)
-
-
-def _onnx_program(flat: nn.Module, arrays: list[Tensor], folder: Path) -> _Program:
-    import onnxscript  # noqa: F401  (torch says what is missing in many lines)
-    from onnxruntime import InferenceSession
-
-    names, path = list(flat.names), folder / "model.onnx"  # type: ignore[arg-type]
-    torch.onnx.export(
-        flat,
-        tuple(arrays),
-        path,
-        input_names=names,
-        output_names=["outputs"],
-        dynamic_shapes=_any_batch(arrays),
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
-    session = InferenceSession(path)
-
-    def run(arrays: list[Tensor]) -> Tensor:
-        given = dict(zip(names, arrays, strict=True))
-        (found,) = session.run(None, {one.name: given[one.name].numpy() for one in session.get_inputs()})
-        return torch.from_numpy(found)
-
-    return run
-
-
-def _any_batch(arrays: list[Tensor]) -> dict[str, Any]:
-    batch = torch.export.Dim("batch")
-    return {"arrays": tuple({0: batch} for _ in arrays)}

@@ -270,11 +270,10 @@ def build_parts(run: Run, group: Group, dataset: Dataset | None = None) -> Parts
 def _wrapped(parts: ModelParts) -> nn.Module:
     """The model as it is called in training; every rank calls this."""
     train, resources, group = parts.train, parts.run.experiment.resources, parts.group
-    replicated, search = resources.strategy == "ddp" and group.world_size > 1, resources.find_unused_parameters
-    if replicated and search is None:
-        search = any(group.gather(not _tried(parts, parts.bare_model)))
+    replicated = resources.strategy == "ddp" and group.world_size > 1
+    search = replicated and any(group.gather(not _tried(parts, parts.bare_model)))
     forms = resources.strategy, train.compile, train.activation_checkpointing
-    wrapped = group.wrap(parts.bare_model, *forms, search=bool(search))
+    wrapped = group.wrap(parts.bare_model, *forms, search=search)
     if replicated and not search:
         _tried(parts, wrapped)
     return wrapped

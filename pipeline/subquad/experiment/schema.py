@@ -213,11 +213,6 @@ class Resources(Config):
     strategy: Free[Literal["ddp", "fsdp2"]] = param(
         "ddp", meaning="replicate the model, or shard it", when={"workers": Not(1)}
     )
-    find_unused_parameters: Free[bool | None] = param(
-        None,
-        meaning="look in each step for weights without a gradient; null: only where a trial step finds one",
-        when={"strategy": ("ddp",)},
-    )
     max_failures: Free[int] = param(
         3, meaning="worker failures in a row without a new checkpoint before the run stops", ge=0
     )

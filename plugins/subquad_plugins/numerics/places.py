@@ -31,7 +31,7 @@ class Places(NamedTuple):
 def places_of(keep: Tensor) -> Places:
     """Places of the real tokens in `keep`, (B, L) bool."""
     rank, tokens = keep.long().cumsum(1), torch.arange(keep.shape[1], device=keep.device).expand(keep.shape)
-    # Where each token goes. A stable sort of the mask would be slower, and ONNX has none.
+    # Where each token goes. A stable sort of the mask would be slower.
     place = torch.where(keep, rank - 1, rank[:, -1:] + tokens - rank)
     return Places(keep.sum(1).clamp_min(1), torch.empty_like(place).scatter(1, place, tokens), (rank - 1).clamp_min(0))
 

@@ -72,7 +72,7 @@ def test_at_least_95_percent_of_typos_get_the_right_suggestion(capsys):
         (("model",), "; did you mean 'backbone'?"),
         (("d_model",), "; did you mean backbone.params.dim?"),
         (("resources", "zzzzzzzz"), "; there is workers, cpus_per_worker, gpus_per_worker, strategy, "
-         "find_unused_parameters, max_failures, hang_timeout_s, wait_s, storage"),
+         "max_failures, hang_timeout_s, wait_s, storage"),
     ],
 )  # fmt: skip
 def test_suggestions(path, said):
