@@ -156,7 +156,7 @@ def tune(
         local: without Ray.
         address: of a Ray cluster that this machine is part of, such as "auto"; it then trains there.
         settings: others of `subquad.search.settings.Settings`, such as `sampler="tpe"`, `pruner="asha"`,
-            `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`, `sampler_settings={"n_startup_trials": 5}`.
+            `budget="20-trials"`, `points=[{"train.lr": 1e-3}]`, `pruner_settings={"reduction_factor": 4}`.
 
     Returns:
         what search.json holds: `folder`, and for each of `candidates` its `trials` by state and the `best` one.

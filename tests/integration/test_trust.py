@@ -115,13 +115,11 @@ def of_a_run(it: Stranger, out: str) -> dict[str, tuple[str, ...]]:
 
 
 def of_a_search(it: Stranger, out: str) -> dict[str, tuple[str, ...]]:
-    given, file = str(it.search), str(it.plain)
-    more = ("--space", "optimizer", "--budget", "2-trials", "--dry-run")
+    given = str(it.search)
     return {
         "verify": ("verify", given),
         "report": ("report", given, "--out", out),
         "tune --resume": ("tune", "--resume", given, "--local"),
-        "tune --warm-start": ("tune", file, *more, "--warm-start", given),
         "sync": ("sync", given, "--uri", f"sqlite:///{out}.db"),
     }
 

@@ -36,7 +36,7 @@ train:
   eval_every_steps: 80, checkpoint_every_steps: {EVERY}}}
 """
 SPACE = "dims: {train.lr: {loguniform: [1e-4, 1e-2]}, backbone.params.dropout: {uniform: [0.0, 0.3]}}"
-SEARCH = ["--sampler", "tpe", "sampler.n_startup_trials=3", "--budget", "8-trials", "--final-seeds", "1", "--local"]
+SEARCH = ["--sampler", "tpe", "--budget", "8-trials", "--final-seeds", "1", "--local"]
 
 KILLS = ((0, 150), (1, 315), (3, 1), (5, 95), (5, 239), (7, 270))
 """Trial and step from which on the driver is killed: early, late, twice in one trial, around evaluations."""

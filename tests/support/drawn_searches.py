@@ -77,16 +77,15 @@ SPACES = {
 
 DIMENSIONS: dict[str, list[Any]] = {
     "target": list(STUDIES),
-    "overrides": ["none", "train.log_every=2", "sampler", "pruner"],
+    "overrides": ["none", "train.log_every=2", "pruner"],
     "space": ["rates", "grid", "auto", "auto+rates"],
     "sampler": ["random", "grid", "tpe", "gp"],
-    "pruner": ["none", "median", "asha", "hyperband"],
+    "pruner": ["none", "median", "asha"],
     "budget": ["trials", "flops", "seconds"],
-    "match": ["none", "flops", "time"],
+    "match": ["none", "flops"],
     "cost": ["none", "seconds", "flops"],
     "seeds_per_trial": [1, 2],
     "points": ["none", "text", "file"],
-    "warm_start": [False, True],
     "final_seeds": [1, 2],
     "seed": [0, 5],
     "dry_run": [False, True],
@@ -110,7 +109,6 @@ POINT = {"rates": "train.lr=0.01", "grid": "train.lr=1.0", "auto": "", "auto+rat
 
 
 _SEVERAL = ("mixers", "rows", "rows reversed", "labels all", "crossed labels", "cases")
-_UNITS = {"flops": "flops", "time": "seconds"}
 
 Rule = tuple[str, tuple[str, ...], Callable[..., bool]]
 """A reason, dimensions, and whether their values may not stand together."""
@@ -121,7 +119,7 @@ REFUSED: list[Rule] = [
     (
         "--match with a pruner and a budget in another unit",
         ("match", "pruner", "budget"),
-        lambda match, pruner, budget: "none" not in (match, pruner) and budget != _UNITS[match],
+        lambda match, pruner, budget: "none" not in (match, pruner) and budget != "flops",
     ),
     (
         "match: parameters with one mixer",
@@ -133,7 +131,6 @@ REFUSED: list[Rule] = [
 
 POINTLESS: list[Rule] = [
     ("", ("space", "target"), lambda one, two: one == "auto" and two == "labels all"),
-    ("", ("overrides", "sampler"), lambda one, two: one == "sampler" and two not in ("tpe", "gp")),
     ("", ("overrides", "pruner"), lambda one, two: one == "pruner" and two == "none"),
     ("", ("points", "space"), lambda one, two: one != "none" and not POINT[two]),
     ("", ("resume", "budget"), lambda one, two: one == "extended" and two == "seconds"),
@@ -213,12 +210,10 @@ def command(row: Row, folder: Path) -> list[str]:
         arguments += ["--points", POINT[row["space"]] if row["points"] == "text" else "./points.yaml"]
     if row["parameters"] == "equal":
         arguments.append("match=parameters")
-    own = {
-        "sampler": "sampler.n_startup_trials=1",
-        "pruner": "pruner.n_warmup_steps=40" if row["pruner"] == "median" else "pruner.reduction_factor=2",
-    }
-    if row["overrides"] != "none":
-        arguments.append(own.get(row["overrides"]) or row["overrides"])
+    if row["overrides"] == "pruner":
+        arguments.append("pruner.n_warmup_steps=40" if row["pruner"] == "median" else "pruner.reduction_factor=2")
+    elif row["overrides"] != "none":
+        arguments.append(row["overrides"])
     return arguments
 
 
@@ -235,13 +230,6 @@ def run_row(row: Row, folder: Path) -> list[str]:
     """Run the search of a row, and say what is wrong with it; nothing where all is as told."""
     place = Place(folder)
     arguments = command(row, folder)
-    if row["warm_start"]:
-        space = ["--budget", "2-trials", "--final-seeds", "1", "--cost", row["cost"], "--root", row["root"]]
-        first = arguments[: arguments.index("--budget")]
-        sampler = ["--sampler", "tpe"] if row["cost"] != "none" else []
-        if code := main([*first, *space, *sampler]):
-            return [f"the search to begin with ended with {code}"]
-        arguments += ["--warm-start", str(place.searches[-1])]
     before = place.searches
     ledger = len(openings(place))
     if row["dry_run"]:

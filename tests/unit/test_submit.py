@@ -107,9 +107,9 @@ def test_a_search_is_sent_with_its_options_and_files(cluster, capsys):
     Path("mine.yaml").write_text("mixer: agf\ndims: {mixer.params.order: {int: [1, 3]}}\n")
     Path("points.yaml").write_text("[{train.lr: 1e-3}]\n")
     options = "--space mine.yaml+optimizer --sampler tpe --budget 3-trials --points points.yaml --seed 4 --detach"
-    assert main(["submit", "tune", "small.yaml", "sampler.n_startup_trials=2", "train.lr=0.5", *options.split()]) == 0
+    assert main(["submit", "tune", "small.yaml", "pruner.reduction_factor=2", "train.lr=0.5", *options.split()]) == 0
     job, words = cluster.words[2], cluster.words[4:]
-    assert words[:3] == ["tune", f"jobs/{job}/experiment.yaml", "sampler.n_startup_trials=2"]
+    assert words[:3] == ["tune", f"jobs/{job}/experiment.yaml", "pruner.reduction_factor=2"]
     given = dict(zip(words[3::2], words[4::2], strict=False))
     space, points = given["--space"].removesuffix("+optimizer"), given["--points"]
     for path, name in ((space, "mine.yaml"), (points, "points.yaml")):

@@ -24,7 +24,7 @@ import click
 
 from subquad.cli.tables import LocalPath, print_json, print_line, print_table, print_text
 from subquad.cli.train import resume_command, train_command
-from subquad.cli.tune import search_options, tune_command
+from subquad.cli.tune import is_of_pruner, search_options, tune_command
 from subquad.errors import ConfigError, Interrupted, RunError, UserError, plain
 from subquad.ray.results import leave_results
 from subquad.ray.upload import JOB, add_file, add_packages, check_packages, pack
@@ -243,9 +243,7 @@ def _words(base: click.Command, given: Mapping[str, Any], folder: Path, study: S
     words = [str(base.name)]
     if study:
         words += [f"jobs/{job}/experiment.yaml"]
-        words += [
-            text for text in given["overrides"] if base is tune_command and text.startswith(("sampler.", "pruner."))
-        ]
+        words += [text for text in given["overrides"] if base is tune_command and is_of_pruner(text)]
     for param in base.params:
         value = _chosen(given).get(str(param.name))
         if value is None:

@@ -22,12 +22,12 @@ from subquad.reach import Reach
     help="What is searched: names of spaces (see: subquad list space), files, or auto.",
 )
 @click.option("--sampler", metavar="NAME", help="What suggests points: random, grid, tpe or gp.  [default: random]")
-@click.option("--pruner", metavar="NAME", help="What ends trials early: none, median, asha or hyperband.")
+@click.option("--pruner", metavar="NAME", help="What ends trials early: none, median or asha.")
 @click.option("--budget", metavar="AMOUNT", help="For each candidate: 20-trials, 2h, 1e15flops.  [default: 20-trials]")
 @click.option(
     "--match",
     metavar="NAME",
-    help="Make all trials of all candidates equal in: flops or time.  [default: none]",
+    help="Make all trials of all candidates equal in: flops.  [default: none]",
 )
 @click.option(
     "--cost",
@@ -41,7 +41,6 @@ from subquad.reach import Reach
     metavar="POINTS",
     help="Points to try first: a YAML file with a list, or 'KEY=VALUE KEY=VALUE'. May be given several times.",
 )
-@click.option("--warm-start", metavar="RUN", help="Let the sampler learn from another search with the same space.")
 @click.option(
     "--final-seeds",
     type=int,
@@ -96,8 +95,8 @@ def tune_command(
     with several seeds, and only then meets the test split. In a study, each run (seeds aside) is a candidate. All
     candidates get the same budget, and the same space as far as it fits them.
 
-    KEY=VALUE changes a setting of TARGET, as in `train`, or a setting of the sampler or pruner by Optuna's name,
-    as in pruner.reduction_factor=4.
+    KEY=VALUE changes a setting of TARGET, as in `train`, or a setting of the pruner by Optuna's name, as in
+    pruner.reduction_factor=4.
 
     The folder runs/NAME-search/STAMP has all trials and pictures. Its folder best/ has each winner as a file for
     `train`. `subquad report` shows a search, even while it runs. --dry-run says what a search would cost.
@@ -126,16 +125,21 @@ def tune_command(
     return resume_search(found(resume, folder), target, overrides, options, executor, as_json=as_json)
 
 
+def is_of_pruner(override: str) -> bool:
+    """Whether a `KEY=VALUE` is a setting of the pruner, not of the experiment."""
+    return override.startswith("pruner.")
+
+
 def search_options(overrides: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Overrides of the experiment; the options, with points read, and settings of sampler and pruner as two more."""
+    """Overrides of the experiment; the options, with points read, and settings of the pruner as one more."""
     from subquad.experiment.sources import parse_overrides
     from subquad.search.settings import parse_points
 
-    own = [text for text in overrides if text.startswith(("sampler.", "pruner."))]
+    own = [text for text in overrides if is_of_pruner(text)]
     if "points" in given:
         given["points"] = parse_points(given["points"], Path.cwd())
     for text in own:
         (setting,) = parse_overrides([text], Path.cwd())
-        role, *name = map(str, setting.path)
-        given.setdefault(f"{role}_settings", {})[".".join(name)] = setting.value
+        _, *name = map(str, setting.path)
+        given.setdefault("pruner_settings", {})[".".join(name)] = setting.value
     return tuple(text for text in overrides if text not in own), given

@@ -33,7 +33,7 @@ MAX_EXTENDED = 10
 _OPTIONS = ("address", "dry_run", "json", "local", "root")
 _OPTIONS_OF_TUNE = (
     *("budget", "cost", "export", "final_seeds", "points", "pruner", "resume", "sampler"),
-    *("seeds_per_trial", "space", "warm_start"),
+    *("seeds_per_trial", "space"),
 )
 """Of `train` and `tune`, which are no settings."""
 

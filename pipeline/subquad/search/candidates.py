@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from subquad.experiment.axes import CASE, axis_path, plain_label
 from subquad.experiment.settings import KeyPath, Origin, Setting
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.search.materials import Timing
-from subquad.search.trial import CostBy, Goal, Trial
+from subquad.search.trial import CostBy, Goal
 from subquad.space import Space, builder
 
 SEED: KeyPath = ("train", "seed")
@@ -29,7 +29,6 @@ class Candidate:
         goal: the task's own metric, on the validation split, and the search's second objective.
         space: what is searched.
         timing: what steps and evaluations of its own experiment take; None where no setting of the search needs it.
-        warm: trials of another search that its sampler is told.
     """
 
     label: str
@@ -38,7 +37,6 @@ class Candidate:
     goal: Goal
     space: Space = field(default_factory=lambda: Space(""))
     timing: Timing | None = None
-    warm: Sequence[Trial] = ()
 
     def laid(self, values: Mapping[str, Any]) -> Run:
         """Its experiment with settings laid over it, by dotted key.

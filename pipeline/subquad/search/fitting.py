@@ -63,7 +63,7 @@ class Fitter:
     Attributes:
         materials: data and costs, shared by all candidates.
         match: what each trial of each candidate gets alike.
-        amount: of that, by the reference candidate: FLOPs or seconds of a trial.
+        amount: FLOPs of a trial of the reference candidate.
         counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold them.
         sizes: parameters of each candidate's models, by label, where the study asks for `match`.
     """
@@ -129,23 +129,10 @@ class Fitter:
         run = candidate.laid(values)
         train, (steps, per_epoch) = run.experiment.train, self.materials.steps(run)
         cost = self._cost(run)
-        if self.match == "time":
-            evaluated = _evaluations(train, steps, per_epoch)
-            wanted = self._steps_in_time(*self._seconds(candidate, cost), evaluated)
-        elif cost is None or not cost.flops_per_step:
+        if cost is None or not cost.flops_per_step:
             raise ConfigError(f"its FLOPs cannot be counted{_why(cost)}, so they cannot be matched")
-        else:
-            wanted = _steps_of_flops(self.amount, cost.flops_per_step)
+        wanted = _steps_of_flops(self.amount, cost.flops_per_step)
         return _of_length(train, steps, per_epoch, wanted)
-
-    def _steps_in_time(self, of_step: float, of_evaluation: float, evaluated: int) -> int:
-        left = self.amount - evaluated * of_evaluation
-        if left <= 0:
-            raise ConfigError(
-                f"its {evaluated} evaluations alone take {evaluated * of_evaluation:.3g} s, and a trial has "
-                f"{self.amount:.3g} s; evaluate less often (train.eval_every_epochs, train.eval_every_steps)"
-            )
-        return _steps_for(left, of_step)
 
 
 def _why(cost: Cost | None) -> str:
@@ -183,13 +170,8 @@ def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -
     return values
 
 
-def _steps_for(whole: float, of_one_step: float) -> int:
-    """How many steps use up `whole`, at least one."""
-    return max(1, round(whole / of_one_step))
-
-
 def _steps_of_flops(whole: float, of_one_step: int) -> int:
-    steps = _steps_for(whole, of_one_step)
+    steps = max(1, round(whole / of_one_step))
     if (off := abs(steps * of_one_step - whole) / whole) > TOLERANCE:
         raise ConfigError(
             f"no number of steps has {whole:.3g} FLOPs within {TOLERANCE:.0%}: the nearest, {steps}, is {off:.0%} off; "

@@ -1,7 +1,7 @@
 """A search's folder, its only memory.
 
 runs/<name>-search/<stamp>-<hash>/
-    search.yaml                    the experiment or study, the spaces, the search's settings, trials of a warm start
+    search.yaml                    the experiment or study, the spaces, the search's settings
     budgets.json                   larger budgets that the search was given later
     lock, owner.json               one driver at a time
     trials/<candidate>/00007/      an ordinary run, and trial.json: which point it is, or why it never ran;

@@ -23,7 +23,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 
-from subquad.search.kinds import quiet
+from subquad.search.quiet import quiet
 from subquad.search.trial import Goal, Trial
 from subquad.space import Dimension, Space
 

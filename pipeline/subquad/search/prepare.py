@@ -97,7 +97,7 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
     if fresh:
         for one in search.candidates:
             materials.check_metric(one.run)
-        if measure or settings.match == "time" or settings.limit.unit == "seconds":
+        if measure or settings.limit.unit == "seconds":
             measured = materials.timings({one.label: one.run for one in search.candidates})
             candidates = tuple(replace(one, timing=measured[one.label]) for one in search.candidates)
             search = replace(search, candidates=candidates)
@@ -119,8 +119,6 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
 
 def _amount(match: MatchBy, first: Candidate, materials: Materials) -> float:
     """What the reference candidate, the first one, has of what is matched, as it stands."""
-    if match == "time":
-        return Fitter(materials).fitted(first, {}).seconds
     return materials.steps(first.run)[0] * _counted(first, materials, "--match flops") if match == "flops" else 0.0
 
 

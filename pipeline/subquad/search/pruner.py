@@ -7,24 +7,44 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
+from pydantic import Field
 
 from subquad.errors import ConfigError
+from subquad.experiment.refusals import known_keys, refusal, validated
+from subquad.plugin import Config
 from subquad.search.folder import Trials, place_of
-from subquad.search.kinds import Kind, configured, quiet
+from subquad.search.quiet import quiet
+from subquad.search.settings import PrunerName
 from subquad.search.trial import Curve, Goal, Trial
 
-PRUNERS = {
-    "none": Kind(NopPruner),
-    "median": Kind(MedianPruner, {"n_warmup_steps": 10}),
-    "asha": Kind(SuccessiveHalvingPruner, {"min_resource": 10, "reduction_factor": 3}),
-    "hyperband": Kind(HyperbandPruner, {"min_resource": 10, "max_resource": 100}),
+
+class _Median(Config):
+    """Settings of MedianPruner."""
+
+    n_startup_trials: int = Field(5, ge=0)
+    n_warmup_steps: int = Field(10, ge=0)
+
+
+class _Halving(Config):
+    """Settings of SuccessiveHalvingPruner."""
+
+    min_resource: int = Field(10, ge=1)
+    reduction_factor: int = Field(3, ge=2)
+
+
+PRUNERS: Mapping[PrunerName, tuple[type[BasePruner], type[Config]]] = {
+    "none": (NopPruner, Config),
+    "median": (MedianPruner, _Median),
+    "asha": (SuccessiveHalvingPruner, _Halving),
 }
-"""Steps and resources are per cent of a trial's steps, so that trials of different lengths are comparable."""
-_HALVING = ("asha", "hyperband")
+"""Optuna's class, and its settings under its names.
+
+Steps and resources are per cent of a trial's steps, so that trials of different lengths are comparable.
+"""
 
 
 class Pruner:
@@ -33,18 +53,17 @@ class Pruner:
     Args:
         name: see `PRUNERS`.
         goal: what is better.
-        candidate: its label; Hyperband's brackets follow from it.
         settings: of the pruner, as the user gave them, by Optuna's names.
 
     Raises:
-        ConfigError: there is no such pruner, a setting is wrong, or the goal has two objectives, which only "none" can
-            do: by the metric alone it would end the cheap trials of the front.
+        ConfigError: a setting is wrong, or the goal has two objectives, which only "none" can do: by the metric alone
+            it would end the cheap trials of the front.
     """
 
-    def __init__(self, name: str, goal: Goal, *, candidate: str = "", settings: Mapping[str, Any] | None = None):
-        self.name, self.goal = name, goal
-        self._candidate = candidate
-        self._arguments = configured("pruner", name, PRUNERS, settings or {})
+    def __init__(self, name: PrunerName, goal: Goal, settings: Mapping[str, Any] | None = None):
+        self.name: PrunerName = name
+        self.goal = goal
+        self._arguments = _checked(name, settings or {})
         if goal.cost != "none" and name != "none":
             raise ConfigError(f"pruner: {name} looks at {goal.metric} alone; with a second objective write none")
 
@@ -68,11 +87,12 @@ class Pruner:
         return f"{self.name}: {self.goal.text(newest.value)} at step {newest.step} of {total}"
 
     def _prunes(self, trial: Trial, known: Sequence[Trial]) -> bool:
-        storage, pruner = InMemoryStorage(), PRUNERS[self.name].make(**self._arguments)
+        make, _ = PRUNERS[self.name]
+        pruner = make(**self._arguments)
+        storage = InMemoryStorage()
         direction = StudyDirection[self.goal.directions[0].upper()]
-        name = self._candidate or "trials"
-        study_id = storage.create_new_study([direction], name)
-        study = optuna.load_study(study_name=name, storage=storage)
+        study_id = storage.create_new_study([direction], "trials")
+        study = optuna.load_study(study_name="trials", storage=storage)
         ids = {one.number: storage.create_new_trial(study_id) for one in known}
         seed = len(trial.curves) - 1
 
@@ -82,7 +102,7 @@ class Pruner:
             for place, each in enumerate(curve):
                 percent = int(100 * each.step / one.total_steps + 1e-9)
                 storage.set_trial_intermediate_value(ids[one.number], percent, each.value)
-                if self.name in _HALVING or place == len(curve) - 1:
+                if self.name == "asha" or place == len(curve) - 1:
                     pruned = pruner.prune(study, storage.get_trial(ids[one.number]))
             return pruned
 
@@ -92,6 +112,16 @@ class Pruner:
                 if one.state == "finished":
                     storage.set_trial_state_values(ids[one.number], TrialState.COMPLETE, [0.0])
         return report(trial, trial.curve)
+
+
+def _checked(name: PrunerName, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for the class of a pruner; messages name a setting `pruner.n_warmup_steps`."""
+    _, schema = PRUNERS[name]
+    path = ("pruner",)
+    settings, faults = validated(schema, given, path, None, lambda: known_keys(schema, path))
+    if settings is None:
+        raise refusal(faults, None)
+    return settings.model_dump()
 
 
 def judge(trials: Trials, pruners: Mapping[str, Pruner], run: Path) -> str:

@@ -7,23 +7,25 @@ number, so a search that was killed goes on with the points that would have come
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.samplers import BruteForceSampler, GPSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, BruteForceSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from subquad.search.kinds import Kind, configured, quiet
+from subquad.search.quiet import quiet
+from subquad.search.settings import SamplerName
 from subquad.search.trial import Goal, Trial, identity
 from subquad.space import Dimension, Point, Space, seed_of
 
-SAMPLERS = {
-    "random": Kind(RandomSampler),
-    "grid": Kind(BruteForceSampler),
-    "tpe": Kind(TPESampler, {"n_startup_trials": 3, "multivariate": True, "group": True, "constant_liar": True}),
-    "gp": Kind(GPSampler, {"n_startup_trials": 4}),
+SAMPLERS: Mapping[SamplerName, Callable[..., BaseSampler]] = {
+    "random": RandomSampler,
+    "grid": BruteForceSampler,
+    "tpe": partial(TPESampler, n_startup_trials=3, multivariate=True, group=True, constant_liar=True),
+    "gp": partial(GPSampler, n_startup_trials=4),
 }
 """TPE models dimensions with a `when` in groups, and takes trials that run for bad ones, so that several differ."""
 
@@ -44,29 +46,28 @@ class Sampler:
         goal: what is better.
         seed: of the search.
         candidate: its label.
-        settings: of the sampler, as the user gave them, by Optuna's names.
         first: points to begin with; settings that they leave out are drawn.
-        warm: trials of another search with the same space, told to the sampler before its own.
 
     Raises:
-        ConfigError: there is no such sampler, a setting is wrong, or the space is none for it.
+        ConfigError: the space is none for it.
     """
 
     def __init__(
         self,
-        name: str,
+        name: SamplerName,
         space: Space,
         goal: Goal,
         seed: int,
         *,
         candidate: str = "",
-        settings: Mapping[str, Any] | None = None,
         first: Sequence[Point] = (),
-        warm: Sequence[Trial] = (),
     ):
-        self.name, self.space, self.goal = name, space, goal
-        self._seed, self._candidate, self._first, self._warm = seed, candidate, first, warm
-        self._arguments = configured("sampler", name, SAMPLERS, settings or {})
+        self.name: SamplerName = name
+        self.space = space
+        self.goal = goal
+        self._seed = seed
+        self._candidate = candidate
+        self._first = first
         if name == "grid":
             space.grid()  # refuses continuous dimensions
 
@@ -83,13 +84,13 @@ class Sampler:
         if number < len(self._first):
             return self.space.draw(self._seed, number, self._first[number])
         seen = {identity(trial.point) for trial in known}
-        if self.name != "random" and (point := self._asked(number, [*self._warm, *known], seen)):
+        if self.name != "random" and (point := self._asked(number, known, seen)):
             return point
         return self._untried(number, seen)
 
     def _asked(self, number: int, known: Sequence[Trial], seen: Set[str]) -> Point | None:
         with quiet():
-            sampler = SAMPLERS[self.name].make(seed=seed_of(self._seed, self._candidate, number), **self._arguments)
+            sampler = SAMPLERS[self.name](seed=seed_of(self._seed, self._candidate, number))
             study = optuna.create_study(sampler=sampler, directions=self.goal.directions)
             usable = [trial for trial in known if self.space.holds(trial.point)]
             values = [_values(trial, self.goal) for trial in usable]

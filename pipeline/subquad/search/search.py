@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,12 @@ from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
-from subquad.search.settings import Budget, Settings, Unit
+from subquad.search.settings import Budget, Settings
 from subquad.search.size import WIDTH_KEY
-from subquad.search.trial import Evaluation, Goal, Trial
 from subquad.space import NothingToSearch, Space, check_space, find_space, read_space
 from subquad.suggest import did_you_mean
 
-FORMAT = 2
-_MATCHED: Mapping[str, Unit] = {"flops": "flops", "time": "seconds"}
-"""The unit of a budget that gives all candidates the same of what is matched, whatever ends trials early."""
+FORMAT = 3
 _LEAVE_OUT = "leave it out to resume, or start a new search"
 
 
@@ -64,7 +61,7 @@ class Search:
         """What suggests the candidate's points.
 
         Raises:
-            ConfigError: there is no such sampler, a setting is wrong, or it cannot search this space.
+            ConfigError: it cannot search this space.
         """
         keys = [dim.path for dim in candidate.space.dims]
         own = [{key: point[key] for key in keys if key in point} for point in self.settings.points]
@@ -74,19 +71,16 @@ class Search:
             candidate.goal,
             self.settings.seed,
             candidate=candidate.label,
-            settings=self.settings.sampler_settings,
             first=[one for place, one in enumerate(own) if one and one not in own[:place]],
-            warm=candidate.warm,
         )
 
     def pruner(self, candidate: Candidate) -> Pruner:
         """What ends the candidate's trials early.
 
         Raises:
-            ConfigError: there is no such pruner, a setting is wrong, or it cannot judge by this goal.
+            ConfigError: a setting is wrong, or it cannot judge by this goal.
         """
-        given = self.settings.pruner_settings
-        return Pruner(self.settings.pruner, candidate.goal, candidate=candidate.label, settings=given)
+        return Pruner(self.settings.pruner, candidate.goal, self.settings.pruner_settings)
 
     def seeds(self, candidate: Candidate) -> list[int]:
         """Of the runs of a trial: the experiment's own and those after it; none where a trial is one run."""
@@ -109,7 +103,7 @@ def plan_search(study: Study, settings: Settings, *, cwd: Path | None = None) ->
     _refuse_owned(search)
     _refuse_unmatched(search)
     _check_points(search)
-    return _warmed(search, (cwd or Path.cwd()) / settings.warm_start) if settings.warm_start else search
+    return search
 
 
 def _space(candidate: Candidate, names: str, *, several: bool, cwd: Path | None) -> Space:
@@ -142,19 +136,18 @@ def _refuse_owned(search: Search) -> None:
 
 
 def _refuse_unmatched(search: Search) -> None:
-    """Refuse what ends trials early where `--match` makes them equal, unless the budget is in the same unit."""
+    """Refuse what ends trials early where `--match` makes them equal, unless the budget is one of FLOPs."""
     settings = search.settings
-    if settings.match == "none" or settings.limit.unit == _MATCHED[settings.match]:
+    if settings.match == "none" or settings.limit.unit == "flops":
         return
     impatient = [one for one in search.candidates if one.run.experiment.train.patience is not None]
     searched = [dim.path for one in search.candidates for dim in one.space.dims]
     early = [f"--pruner {settings.pruner}"] if settings.pruner != "none" else []
     early += ["train.patience"] if impatient or "train.patience" in searched else []
     if early:
-        unit = "FLOPs, such as 1e15flops" if settings.match == "flops" else "time, such as 2h"
         raise ConfigError(
-            f"--match {settings.match}: {early[0]} ends trials early, and with --budget {settings.budget} candidates "
-            f"would not get the same {unit.partition(',')[0]}; give a budget in {unit}, or leave one of them out"
+            f"--match flops: {early[0]} ends trials early, and with --budget {settings.budget} candidates would not "
+            "get the same FLOPs; give a budget in FLOPs, such as 1e15flops, or leave one of them out"
         )
 
 
@@ -168,40 +161,6 @@ def _check_points(search: Search) -> None:
             raise ConfigError(f"--points: {key}: the space does not try {shown(value)}")
 
 
-def _warmed(search: Search, folder: Path) -> Search:
-    """With trials of another search for each candidate with its label; of two single experiments for the one there is.
-
-    Raises:
-        ConfigError: no candidate is in both, or one has another space or another metric there.
-    """
-    other = read_search(folder)
-    theirs, trials = {one.label: one for one in other.candidates}, other.trials(folder)
-    if len(search.candidates) == len(other.candidates) == 1:
-        theirs = {search.candidates[0].label: other.candidates[0]}
-    if not any(one.label in theirs for one in search.candidates):
-        raise ConfigError(f"--warm-start: has none of the candidates of this search; there is {', '.join(theirs)}")
-
-    def warmed(own: Candidate) -> Candidate:
-        if own.label not in theirs:
-            return own
-        its = theirs[own.label]
-        _refuse_other(own, its)
-        return replace(own, warm=[one for one in trials.of(its.label) if one.ended])
-
-    return replace(search, candidates=tuple(map(warmed, search.candidates)))
-
-
-def _refuse_other(own: Candidate, its: Candidate) -> None:
-    ours, theirs = own.space.plain(), its.space.plain()
-    if ours != theirs:
-        keys = [*ours["dims"], *theirs["dims"]]
-        what = next((key for key in keys if ours["dims"].get(key) != theirs["dims"].get(key)), "constraints")
-        raise ConfigError(f"--warm-start: {own.label}: searched another space there: {what} differs")
-    if own.goal != its.goal:
-        there = f"searched for {its.goal.metric} (--cost {its.goal.cost}) there, not {own.goal.metric}"
-        raise ConfigError(f"--warm-start: {own.label}: {there}")
-
-
 def write_search(search: Search, root: Path) -> Path:
     """Make the folder of a new search and say in it what is searched, as one file that is written whole."""
     candidates = search.candidates
@@ -211,25 +170,12 @@ def write_search(search: Search, root: Path) -> Path:
         "settings": search.settings.plain(),
         "measured": {one.label: one.timing for one in candidates if one.timing},
         "spaces": {one.label: one.space.plain() for one in candidates},
-        "warm": {one.label: [_plain_trial(each, one.goal) for each in one.warm] for one in candidates if one.warm},
         "experiment": parse_yaml(search.study.text, search.study.source).data,
     }
     text = to_yaml(data)
     folder = new_folder(root / "runs", f"{search.study.name}-search", hashlib.sha256(text.encode()).hexdigest())
     write_text(folder / SEARCH, text)
     return folder
-
-
-def _plain_trial(trial: Trial, goal: Goal) -> dict[str, Any]:
-    """What a sampler is told of a trial, as plain values."""
-    best = trial.best(goal.mode)
-    told = {name: getattr(trial, name) for name in ("point", "state", "flops", "seconds")}
-    return told | {"best": asdict(best) if best else None}
-
-
-def _told_trial(candidate: str, number: int, best: dict[str, Any] | None, **told: Any) -> Trial:
-    """The trial of `_plain_trial`."""
-    return Trial(candidate=candidate, number=number, curves=((Evaluation(**best),),) if best else (), **told)
 
 
 def read_search(folder: Path) -> Search:
@@ -263,7 +209,6 @@ def _read_candidate(one: Candidate, data: Mapping[str, Any], space: str) -> Cand
         one,
         space=read_space(data["spaces"][label], space, one.run),
         timing=data["measured"].get(label),
-        warm=[_told_trial(label, number, **told) for number, told in enumerate(data["warm"].get(label, ()))],
     )
 
 

@@ -18,7 +18,9 @@ from subquad.search.trial import CostBy, Trial
 from subquad.space import Point
 from subquad.suggest import did_you_mean
 
-MatchBy = Literal["none", "flops", "time"]
+MatchBy = Literal["none", "flops"]
+SamplerName = Literal["random", "grid", "tpe", "gp"]
+PrunerName = Literal["none", "median", "asha"]
 MAX_SEED = 2**32 - 1
 Unit = Literal["trials", "seconds", "flops"]
 
@@ -106,13 +108,12 @@ class Settings:
         seeds_per_trial: runs of each trial, with the experiment's seed and those after it; the mean of their best
             evaluations is what counts.
         points: given ones, tried first; settings that they leave out are drawn.
-        warm_start: folder of another search, whose trials the sampler is told.
-        sampler_settings, pruner_settings: where they are not the defaults, by Optuna's names.
+        pruner_settings: where they are not the defaults, by Optuna's names.
     """
 
     space: str
-    sampler: str = "random"
-    pruner: str = "none"
+    sampler: SamplerName = "random"
+    pruner: PrunerName = "none"
     budget: str = "20-trials"
     match: MatchBy = "none"
     cost: CostBy = "none"
@@ -120,12 +121,12 @@ class Settings:
     seed: int = 0
     seeds_per_trial: int = 1
     points: Sequence[Mapping[str, Any]] = ()
-    warm_start: str = ""
-    sampler_settings: Mapping[str, Any] = field(default_factory=dict)
     pruner_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         Budget.parse(self.budget)
+        _one_of("--sampler", self.sampler, get_args(SamplerName))
+        _one_of("--pruner", self.pruner, get_args(PrunerName))
         _one_of("--match", self.match, get_args(MatchBy))
         _one_of("--cost", self.cost, get_args(CostBy))
         if self.final_seeds < 1:

@@ -30,7 +30,6 @@ def summary_of(search: Search, trials: Trials, over: Mapping[str, str]) -> dict[
         "name": search.study.name,
         "folder": str(trials.search),
         "settings": search.settings.plain(),
-        "warm_trials": {one.label: len(one.warm) for one in search.candidates if one.warm},
         "earlier_finals": {path.name: _tested(path) for path in earlier_finals(trials.search)},
         "candidates": [
             _candidate(one, trials.of(one.label))

@@ -135,12 +135,6 @@ ROWS = {
         "resources: strategy fsdp2 has no effect with workers 1: leave it at ddp, or use workers other than 1",
         ("resources.strategy=fsdp2", "resources.workers=2"),
     ),
-    "unused weights of one worker": (
-        ("resources.find_unused_parameters=true",),
-        "resources: find_unused_parameters true has no effect with workers 1: leave it at null, or use workers other "
-        "than 1",
-        ("resources.find_unused_parameters=true", "resources.workers=2"),
-    ),
     "waiting seldom with radam": (
         ("train.sync_every=5", "train.optimizer=radam"),
         "train: train.sync_every 5 does not work with optimizer radam: use 1",

@@ -5,7 +5,7 @@ import pytest
 from subquad.errors import ConfigError
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Experiment, Train
-from subquad.search.fitting import _evaluations, _of_length, _steps_for, _steps_of_flops
+from subquad.search.fitting import _evaluations, _of_length, _steps_of_flops
 from subquad.search.size import nearest_width
 
 
@@ -51,11 +51,6 @@ def test_another_length_is_a_valid_run_with_as_many_evaluations(train, steps):
 def test_patience_still_has_the_evaluations_it_needs(steps):
     new = lengthened(Train(epochs=8, patience=3), steps, 10)
     assert -(-steps // new.eval_every_steps) >= 8
-
-
-def test_steps_are_at_least_one():
-    assert _steps_for(10.0, 3.0) == 3
-    assert _steps_for(1.0, 300.0) == 1
 
 
 def test_steps_of_equal_flops():

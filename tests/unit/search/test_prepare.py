@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from subquad.cli.tune_text import _timing_lines
 from subquad.drivers.local import LocalExecutor
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
-from subquad.search.candidates import Candidate
-from subquad.search.fitting import Fitter
 from subquad.search.materials import Materials, Timing
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.search import Search, plan_search
@@ -93,22 +90,6 @@ def test_flops_that_whole_steps_match(ready):
     prepared = ready(RATES, more=MIXERS, match="flops")
     first, second = (prepared.fitter.fit(one, {"train.lr": 1e-3}).flops for one in prepared.search.candidates)
     assert second == pytest.approx(first, rel=0.05)
-
-
-def test_time_is_matched_with_its_evaluations(search):
-    """Per step and evaluation 2 and 10 s, and another candidate's 1 and 30 s: 39 * 2 + 3 * 10 = 18 * 1 + 3 * 30."""
-    (candidate,) = search(RATES).candidates
-
-    def timed(step: float, evaluation: float) -> Candidate:
-        return replace(candidate, timing=Timing(step=step, evaluation=evaluation, spread=0.0))
-
-    whole = Fitter(Materials()).fitted(timed(2.0, 10.0), {})
-    assert whole.seconds == 39 * 2 + 3 * 10
-    fitter = Fitter(Materials(), "time", whole.seconds)
-    matched = fitter.fit(timed(1.0, 30.0), {"train.lr": 1e-3})
-    assert (matched.steps, matched.seconds) == (18, 108)
-    with pytest.raises(ConfigError, match=r"^its 3 evaluations alone take 120 s, and a trial has 108 s; evaluate less"):
-        fitter.fit(timed(1.0, 40.0), {"train.lr": 1e-3})
 
 
 def test_steps_and_evaluations_are_timed(search):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from search_trials import ACCURACY, BASIS, MIXED, NINE, PERPLEXITY, of_points, t
 
 from subquad.errors import ConfigError
 from subquad.search.sampler import SAMPLERS, Sampler
+from subquad.search.settings import Settings
 from subquad.search.trial import Goal, Trial, identity, pareto
 from subquad.space import Constraint, Dimension, Space
 
@@ -161,7 +163,7 @@ def test_whatever_is_known_the_point_is_one_of_the_space(rows, seed, costly):
     known = [
         trial(k, *values, state=state, point=MIXED.draw(5, k), flops=1.0 + k) for k, (state, values) in enumerate(rows)
     ]
-    point = Sampler("tpe", MIXED, goal, seed, settings={"n_startup_trials": 2}).suggest(len(known), known)
+    point = Sampler("tpe", MIXED, goal, seed).suggest(len(known), known)
     assert point is not None
     assert MIXED.holds(point)
     assert MIXED.keeps(point)
@@ -187,18 +189,6 @@ def test_given_points_come_first_and_what_they_leave_out_is_drawn(name):
     assert all(space.holds(point) for point in points)
 
 
-def test_another_searchs_trials_are_told_and_may_come_again():
-    warm = of_points(POINTS, high_rate)
-    rates = [
-        point[RATE]
-        for seed in range(8)
-        if (point := Sampler("tpe", MIXED, ACCURACY, seed, warm=warm).suggest(0, [])) is not None
-    ]
-    assert sum(rate > 1e-3 for rate in rates) >= 7
-    grid = Sampler("grid", NINE, ACCURACY, 0, warm=of_points(list(NINE.grid()), lambda point: 0.5))
-    assert len(sequence(grid, 9)) == 9
-
-
 def test_candidates_have_samplers_of_their_own():
     known = of_points(POINTS[:8], high_rate)
     first, second = (Sampler("tpe", MIXED, ACCURACY, 0, candidate=label) for label in ("agf", "cur"))
@@ -217,6 +207,7 @@ def test_no_warnings_no_log_and_no_global_random_numbers(caplog, capfd):
 SCRIPT = """
 import json
 from search_trials import ACCURACY, MIXED, of_points
+from subquad.search.settings import Settings
 from subquad.search.sampler import Sampler
 known = of_points([MIXED.draw(1, number) for number in range(12)], lambda point: point["train.lr"])
 print(json.dumps(Sampler("tpe", MIXED, ACCURACY, 4).suggest(12, known)))
@@ -239,25 +230,22 @@ def test_another_process_suggests_the_same(hash_seed):
 
 
 @pytest.mark.parametrize(
-    ("name", "space", "settings", "said"),
+    ("option", "name", "said"),
     [
-        ("tpo", NINE, {}, r"^sampler: unknown sampler 'tpo'; did you mean 'tpe'\?$"),
-        ("bohb-3", NINE, {}, r"^sampler: unknown sampler 'bohb-3'; there is random, grid, tpe, gp$"),
-        ("random", NINE, {"startup": 3}, r"^sampler\.startup: unknown key; it takes none$"),
-        (
-            "tpe",
-            NINE,
-            {"n_startup_trial": 3},
-            r"^sampler\.n_startup_trial: unknown key; did you mean 'n_startup_trials'\?$",
-        ),
-        ("tpe", NINE, {"n_startup_trials": "x"}, r"^sampler\.n_startup_trials: got 'x', must be a whole number"),
-        ("tpe", NINE, {"multivariate": False}, r"^sampler tpe: .*multivariate"),
-        ("grid", MIXED, {}, r"mixer\.params\.a: uniform has no grid \(and 1 more\); use choice, grid or int"),
+        ("sampler", "tpo", "must be one of random, grid, tpe, gp; did you mean 'tpe'?"),
+        ("sampler", "bohb-3", "must be one of random, grid, tpe, gp"),
+        ("pruner", "ahsa", "must be one of none, median, asha; did you mean 'asha'?"),
     ],
 )
-def test_refusals(name, space, settings, said):
+def test_names_that_are_none(option, name, said):
+    with pytest.raises(ConfigError, match=rf"^--{option}: got '{name}', {re.escape(said)}$"):
+        Settings("optimizer", **{option: name})
+
+
+def test_a_grid_over_a_continuous_dimension():
+    said = r"mixer\.params\.a: uniform has no grid \(and 1 more\); use choice, grid or int"
     with pytest.raises(ConfigError, match=said):
-        Sampler(name, space, ACCURACY, 0, settings=settings)
+        Sampler("grid", MIXED, ACCURACY, 0)
 
 
 def test_a_large_grid_is_walked():
