@@ -203,6 +203,7 @@ def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dat
     from subquad.engine.parts import open_dataset
     from subquad.errors import UserError
     from subquad.experiment import dataset_of, load_study
+    from subquad.experiment.run import resolve_unrun
     from subquad.registry import find_plugins, recipes
     from subquad.suggest import did_you_mean
     from subquad.trust import take_words
@@ -212,7 +213,7 @@ def datasets(target: str | Path, overrides: Sequence[str] = ()) -> dict[str, Dat
         if name not in recipes() and not Path(name).exists():
             raise UserError(f"{name!r}: no such recipe, file or data set{did_you_mean(name, [*recipes(), *known])}")
         take_words(overrides)
-        study = load_study(name, overrides)
+        study = load_study(name, overrides, resolve=resolve_unrun)
         check_paths(study)
         runs = {run.dataset_label: run for run in reversed(study.runs)}
         opened: dict[str, Dataset] = {}

@@ -10,6 +10,7 @@ runs/<name>/<stamp>-<hash>/        a run, or a study with runs below cells/
     result.json                    written once, at the end
     predictions.safetensors        per-sample arrays of the final evaluation
     test-openings.jsonl            openings of the test split; one of the same name lies beside all runs
+    source/                        the files of plugins that are given as a file
     mlflow.json                    MLflow run id and how many records it has been sent
     cells/<label>/                 a study's runs
 
@@ -46,10 +47,11 @@ PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cell
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
 TRIALS, FINAL, WINNERS = "trials", "final", "best"
 OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
+SOURCES = "source"
 
 _CHECK = "check"
 _BOUND = (EXPERIMENT, IDENTITY, TRIAL, METRICS, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
-_BOUND += ("environment*.json", "source/*")
+_BOUND += ("environment*.json", f"{SOURCES}/*")
 """Of a run's folder: what its result stands on, its checkpoints aside."""
 
 RecordKind = Literal["train", "eval", "system", "event"]

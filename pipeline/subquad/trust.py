@@ -64,6 +64,16 @@ def trust_file(sha256: str) -> None:
     _remember("files", sha256)
 
 
+def is_named(path: Path) -> bool:
+    """Whether a plugin's file stands on this command line.
+
+    A word that is itself the path of something is none: a shell writes those for `*`, and a folder may hold any name.
+    """
+    words = [word for word in _words if not os.path.lexists(word)]
+    named = [Path(os.path.expanduser(name)) for word in words for name in _FILE.findall(word)]
+    return path.resolve() in [file.resolve() for file in named]
+
+
 def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
     """Refuse to run a plugin's file that only an experiment or a folder names.
 
@@ -75,8 +85,7 @@ def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
     Raises:
         PluginError: the user neither named it on this command line, nor trained with this content, nor said --trust.
     """
-    named = {Path(os.path.expanduser(name)).resolve() for word in _words for name in _FILE.findall(word)}
-    if path.resolve() in named or _training:
+    if is_named(path) or _training:
         _remember("files", sha256)
     elif sha256 not in _remembered("files"):
         raise PluginError(

@@ -84,7 +84,7 @@ def test_it_is_printed_right_everywhere(toy, tmp_path, capsys, drawn):
     assert result["best"]["metrics"]["top1_error"] == best
 
     assert f"top-1 error (%) {percent}\n" in said(capsys, "eval", run, tmp_path / "data" / "Toy" / "Toy_TEST.ts")
-    assert "recomputed from 21 answers: top-1 error " in said(capsys, "verify", run)
+    assert "scores not recomputed, as " in said(capsys, "verify", run)
     swapped = said(capsys, "swap", run, "softmax", "--new-weights", "--out", tmp_path / "swap")
     assert "top-1 error (%)" in swapped
     draw_run(run, tmp_path / "plots")

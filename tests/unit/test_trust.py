@@ -58,22 +58,50 @@ def _forget_modules() -> None:
 LOOKS = [
     ["train", "theirs.yaml", "--dry-run"],
     ["tune", "theirs.yaml", "--space", "optimizer", "--dry-run", "--local"],
-    ["data", "show", "theirs.yaml"],
-    ["cluster", "render", "slurm", "theirs.yaml"],
-    ["cluster", "render", "kuberay", "theirs.yaml", "resources.storage=s3://b/x"],
     ["bench", "step", "theirs.yaml"],
     ["diagnose", "theirs.yaml"],
+    ["bench", "mixers", "--protocol", "rows.yaml"],
 ]
 
 
 @pytest.mark.parametrize("words", LOOKS)
 def test_looking_at_an_experiment_does_not_run_the_file_that_it_names(theirs, words, capsys):
+    Path("rows.yaml").write_text("mixers: ['./x.py:Mean']\nlengths: [8]\n")
     assert main(words) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
     assert f"--trust {sha256}" in said
     assert str(Path("x.py").resolve()) in said
+    assert not theirs()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["data", "show", "theirs.yaml"], 0),
+        (["data", "prepare", "theirs.yaml", "mixer.params.anything=3"], 0),
+        (["cluster", "render", "slurm", "theirs.yaml"], 0),
+        (["cluster", "render", "kuberay", "theirs.yaml", "resources.storage=s3://b/x"], 2),
+        (["data", "show", "task.yaml"], 0),
+        (["data", "show", "dataset.yaml"], 2),
+    ],
+)
+def test_what_only_looks_runs_no_file_although_it_is_trusted(theirs, words, code, capsys):
+    trust.trust_file(hashlib.sha256(Path("x.py").read_bytes()).hexdigest())
+    Path("task.yaml").write_text(SMALL.replace("task: classification", "task: {name: ./x.py:T, params: {a: 1}}"))
+    Path("dataset.yaml").write_text(SMALL.replace("name: recall", "name: ./x.py:D"))
+    assert main(words) == code, capsys.readouterr().err
+    assert not theirs()
+    assert capsys.readouterr().err.count("\n") == (code == 2)
+
+
+def test_a_shell_that_writes_names_for_a_star_names_no_file(theirs):
+    """A folder may hold a file that is called as one writes a plugin's."""
+    Path("x.py:Mean").touch()
+    words = [path.name for path in sorted(Path().iterdir())]
+    assert "x.py:Mean" in words
+    assert main(["diagnose", *words]) == 2
     assert not theirs()
 
 
@@ -151,7 +179,7 @@ def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(theirs, tmp_path, 
         main(words)
         said = "".join(capsys.readouterr())
         assert not theirs(), words
-        assert words[0] == "report" or "--trust" in said, words
+        assert words[0] in ("report", "verify") or "--trust" in said, words
     for folder in (str(run), "model"):
         with pytest.raises(PluginError, match="--trust"):
             subquad.load(folder)

@@ -17,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from subquad.cli.submit import refuse_secrets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
+from subquad.experiment.run import resolve_unrun
 from subquad.reach import Reach
 from subquad.runs import write_text
 
@@ -99,7 +100,7 @@ def _kuberay(**given: Any) -> None:
     subquad cluster render kuberay quickstart resources.storage=s3://bucket/runs --output job.yaml
     subquad cluster render kuberay quickstart resources.workers=4 --cluster
     """
-    study = load_study(given["target"], given["overrides"])
+    study = load_study(given["target"], given["overrides"], resolve=resolve_unrun)
     if source := next((source for run in study.runs for source in run.sources.values()), None):
         raise ConfigError(f"{source.path} is on this machine: make a package of it and install it in the image")
     if not given["cluster"] and not all("://" in (run.experiment.resources.storage or "") for run in study.runs):
@@ -129,7 +130,7 @@ def _slurm(**given: Any) -> None:
     \b
     subquad cluster render slurm quickstart resources.workers=4 --partition gpu --output job.sh
     """
-    study = load_study(given["target"], given["overrides"])
+    study = load_study(given["target"], given["overrides"], resolve=resolve_unrun)
     _write("slurm.sh.j2", study, given | {"arguments": shlex.join([given["target"], *given["overrides"]])})
 
 

@@ -64,7 +64,7 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
 
     RUN is the folder of a run, a study or a search, or its address in storage. Each result is held against the files
     it was made of. Checkpoints and records are read. Scores are computed again from the kept predictions, by the task's
-    own metrics.
+    own metrics. No plugin's file runs.
 
     The exit code is 1 where something is wrong.
 

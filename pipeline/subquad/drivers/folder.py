@@ -14,6 +14,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from subquad.engine.result import names_of
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, differences, dump, load_study
+from subquad.experiment.run import Resolve
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import (
     ATTEMPTS,
@@ -24,6 +25,7 @@ from subquad.runs import (
     LOCK,
     OWNER,
     SEARCH,
+    SOURCES,
     STUDY,
     TRIAL,
     is_run,
@@ -64,7 +66,7 @@ def begin(study: Study, folder: Path) -> Study:
 def write_down(run: Run) -> None:
     """What a run is: its experiment, the source of a plugin given as a file, and, last, the digest of both."""
     for source in run.sources.values():
-        write_text(run.folder / "source" / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
+        write_text(run.folder / SOURCES / f"{source.sha256[:12]}-{Path(source.path).name}", source.text)
     write_text(run.folder / EXPERIMENT, dump(run.experiment))
     identity = {"digest": run.digest, "experiment": run.experiment.model_dump(mode="json")}
     write_json(run.folder / IDENTITY, {**names_of(run), **identity})
@@ -125,12 +127,13 @@ def changes(run: Run) -> list[str]:
     return []
 
 
-def reopen_one(folder: Path, overrides: Sequence[str] = ()) -> Run:
+def reopen_one(folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve | None = None) -> Run:
     """One run, also where it is a cell of a study.
 
     Args:
         folder: the run's.
         overrides: KEY=VALUE, of what may be another than when it was trained.
+        resolve: finds plugins, see `load_study`.
 
     Raises:
         RunError: the folder is no run.
@@ -141,7 +144,7 @@ def reopen_one(folder: Path, overrides: Sequence[str] = ()) -> Run:
         raise RunError(f"{folder}: a study; give one of its runs: {', '.join(below[:9]) or 'there is none yet'}")
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
-    return load_study(str(folder / EXPERIMENT), overrides).placed(folder).runs[0]
+    return load_study(str(folder / EXPERIMENT), overrides, resolve=resolve).placed(folder).runs[0]
 
 
 def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from subquad.engine.parts import build_dataset, build_task
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.axes import plain_label
+from subquad.experiment.run import completed, resolve_unrun
 from subquad.integrity import Looked, look, look_at_trials
+from subquad.registry import Kind, Resolved
 from subquad.runs import (
     CELLS,
     EXPERIMENT,
@@ -24,6 +27,7 @@ from subquad.runs import (
     PREDICTIONS,
     RESULT,
     SEARCH,
+    SOURCES,
     STUDY,
     TRIALS,
     WINNERS,
@@ -50,7 +54,7 @@ class Verified:
 
 
 def verify(folder: Path) -> Iterator[Verified]:
-    """Look at each run of a folder; nothing is changed in it.
+    """Look at each run of a folder; nothing is changed in it, and no code that it brings or names runs.
 
     Raises:
         RunError: the folder is no run, study or search.
@@ -59,13 +63,13 @@ def verify(folder: Path) -> Iterator[Verified]:
         if faults := tuple(look_at_trials(folder)):
             yield Verified(str(folder), faults)
         for path in sorted(_trial_runs(folder / TRIALS)):
-            yield _verified(path)
+            yield _verified(path, look(path, far=True))
         if is_study(folder / FINAL):
             yield from verify(folder / FINAL)
     elif is_study(folder):
         yield from _study(folder)
     elif _was_run(folder):
-        yield _verified(folder)
+        yield _verified(folder, look(folder, far=True))
     else:
         raise RunError(f"{folder}: no run (no {EXPERIMENT}), study (no {STUDY}) or search (no {SEARCH})")
 
@@ -82,26 +86,40 @@ def _was_run(folder: Path) -> bool:
 
 def _study(folder: Path) -> Iterator[Verified]:
     """All runs that its study.yaml asks for, and those that it does not ask for."""
+    here = sorted(path for path in folder.glob(f"{CELLS}/*") if path.is_dir())
+    looked = {place: look(place, far=True) for place in here if _was_run(place)}
     try:
-        asked = {run.folder: run for run in load_study(str(folder / STUDY)).placed(folder).runs}
+        study = load_study(str(folder / STUDY), resolve=partial(_kept, folder))
+        asked = {run.folder: run for run in study.placed(folder).runs}
     except UserError as error:
         asked = dict[Path, Run]()
         yield Verified(str(folder / STUDY), (str(error),))
-    for place in sorted({*asked, *(path for path in folder.glob(f"{CELLS}/*") if path.is_dir())}):
-        if not _was_run(place):
+    for place in sorted({*asked, *here}):
+        if place not in looked:
             yield Verified(str(place), (f"{EXPERIMENT} is missing",))
         elif asked and place not in asked:
             yield Verified(str(place), (f"{STUDY} does not ask for this run",))
         else:
-            yield _verified(place, asked.get(place))
+            yield _verified(place, looked[place], asked.get(place))
 
 
-def _verified(folder: Path, run: Run | None = None) -> Verified:
-    looked = look(folder, far=True)
+def _kept(folder: Path, kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+    """As `resolve_unrun`; a file that is not where it was is read from the copy that a run below `folder` keeps."""
+    try:
+        return resolve_unrun(kind, name, base=base)
+    except PluginError:
+        file, _, attribute = name.rpartition(":")
+        for copy in folder.rglob(f"{SOURCES}/*"):
+            if copy.name.partition("-")[2] == Path(file).name:
+                return resolve_unrun(kind, f"{copy.resolve()}:{attribute}")
+        raise
+
+
+def _verified(folder: Path, looked: Looked, run: Run | None = None) -> Verified:
     faults, scores = list(looked.faults), ""
     try:
         if is_run(folder):
-            run = run or reopen_one(folder)
+            run = _run_of(folder, run)
             faults += [f"{key}: changed since the run was started" for key in changes(run)]
             faults += _of_another(run)
             if looked.result is not None and not faults:
@@ -117,6 +135,14 @@ def _verified(folder: Path, run: Run | None = None) -> Verified:
     return Verified(str(folder), tuple(faults), _words(looked, scores))
 
 
+def _run_of(folder: Path, asked: Run | None) -> Run:
+    """The run of a folder; as its study asks for it, where there is one."""
+    if asked and not asked.sources:
+        return asked
+    written = reopen_one(folder, resolve=partial(_kept, folder))
+    return completed(asked, written) if asked else written
+
+
 def _of_another(run: Run) -> list[str]:
     """Whether a run of a search's final study is not its candidate's winner, which lies in best/."""
     final, cell = run.folder.parent.parent, run.folder.name
@@ -128,7 +154,7 @@ def _of_another(run: Run) -> list[str]:
     best = f"{WINNERS}/{candidate}.yaml"
     if not (final.parent / best).exists():
         return [f"{best} is missing: which trial won is not known"]
-    winners = load_study(str(final.parent / best)).runs
+    winners = load_study(str(final.parent / best), resolve=partial(_kept, final.parent)).runs
     if run.digest in {winner.digest for winner in winners if winner.experiment.train.seed == seed}:
         return []
     return [f"trained with other settings than the winner of {candidate}, {best}"]
@@ -158,6 +184,8 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
     test, path = result["test"], run.folder / PREDICTIONS
     if not test:
         return ""
+    if files := [part.source.path for part in (run.task, run.dataset) if part.source]:
+        return f"scores not recomputed, as {files[0]} is not run: its sums were checked alone"
     if not path.exists():
         return "the task keeps no answers to recompute scores from"
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Mapping
 from io import BytesIO
@@ -97,6 +98,11 @@ _READERS = {".safetensors": _safetensors, ".pth": _torch_file, ".pt": _torch_fil
 
 
 def _timm(name: str) -> Mapping[str, Tensor]:
+    if not re.fullmatch(r"[\w.-]+", name):  # timm unpickles what a folder or somebody's repository holds
+        raise ConfigError(
+            f"init.from: timm:{name}: must be a model's name alone; weights of a folder or a repository are given by "
+            "their file, .safetensors, .pth or .pt"
+        )
     try:
         import timm  # pyright: ignore[reportMissingImports]
     except ImportError:

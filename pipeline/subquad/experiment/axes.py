@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from subquad import registry
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.refusals import shown, suggest_key
 from subquad.experiment.run import Resolve, parameters
@@ -106,9 +105,7 @@ def axis_path(key: str) -> KeyPath:
     return ("train", "seed") if key == "seed" else key_path(key)
 
 
-def parse_axes(
-    matrix: Any, marks: Marks, before: Sequence[Axis] = (), *, resolve: Resolve = registry.resolve
-) -> tuple[Axis, ...]:
+def parse_axes(matrix: Any, marks: Marks, before: Sequence[Axis] = (), *, resolve: Resolve) -> tuple[Axis, ...]:
     """The axes in the order written, those of `before` first; an axis that is given again has other values.
 
     `resolve` finds the data sets' plugins, which may have labels for their parameters.

@@ -32,9 +32,10 @@ from subquad.experiment.sources import parse_overrides
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 from subquad.registry.foreign import blamed
+from subquad.registry.unrun import unrun
 from subquad.runs import path_at, read_result
 from subquad.storage import checkpoints_at, store_copy
-from subquad.trust import refuse_strange_file
+from subquad.trust import is_named, refuse_strange_file
 
 Resolve = Callable[..., Resolved]
 """`resolve_given`, or something with its signature."""
@@ -53,6 +54,20 @@ def resolve_given(kind: Kind, name: str, *, base: Path | None = None) -> Resolve
     source = SourceFile.read(kind, name, base)
     refuse_strange_file(str(source.found), (base or Path.cwd()) / source.path, source.sha256)
     return load_source(source)
+
+
+def resolve_unrun(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
+    """As `resolve_given`, for commands that only look: no file of code runs that this command line does not name.
+
+    Such a plugin takes all parameters as they are written, and nothing can be built of it.
+
+    Raises:
+        PluginError: it cannot be read.
+    """
+    if ".py:" not in name:
+        return registry.resolve(kind, name, base=base)
+    source = SourceFile.read(kind, name, base)
+    return load_source(source) if is_named((base or Path.cwd()) / source.path) else unrun(source)
 
 
 _CALLED = ("label", "axes", "labels", "launch", "is_trial")
@@ -184,7 +199,7 @@ class Run:
         def resolve_here(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
             if name in plain["sources"]:
                 return load_source(SourceFile(**plain["sources"][name]))
-            return registry.resolve(kind, name, base=base)
+            return resolve_given(kind, name, base=base)
 
         return replace(
             check(Experiment.model_validate(plain["experiment"]), resolve=resolve_here),
@@ -264,13 +279,30 @@ def check(
             _place(error, (*path, "name"), marks)
     configs = _configs(experiment, plugins, marks, base, resolve)
     parts: Parts = {path: (plugins[path], configs[path]) for path in plugins}
-    for path, message in misfits(experiment, parts):
+    is_known = all(plugin.runs for plugin in plugins.values())
+    for path, message in misfits(experiment, parts) if is_known else ():
         raise refusal([Fault(5, path, message, blamed_key(message, path, marks))], marks)
     filled = {path: {"params": config.model_dump(mode="json")} for path, config in configs.items()}
     chosen: dict[str, Any] = {kind: plugins[(kind,)] for kind in COMPONENTS}
     chosen |= {f"{kind}_config": configs[(kind,)] for kind in COMPONENTS}
     mixers = tuple(part for path, part in parts.items() if path[0] == "mixers")
     return Run(_with(experiment, filled), **chosen, mixers=mixers, label=experiment.name)
+
+
+def completed(run: Run, written: Run) -> Run:
+    """A run of a study, with the defaults of plugins whose files do not run; only its own experiment has them.
+
+    Args:
+        run: as its study asks for it.
+        written: as its own folder has it.
+    """
+    defaults = {path: component.params for path, component in _components(written.experiment)}
+    filled = {
+        path: {"params": {**defaults.get(path, {}), **component.params}}
+        for path, component in _components(run.experiment)
+        if path in run.sources
+    }
+    return replace(run, experiment=_with(run.experiment, filled))
 
 
 def _components(experiment: Experiment) -> list[tuple[KeyPath, Component]]:

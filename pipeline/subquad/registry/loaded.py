@@ -47,11 +47,13 @@ class Resolved:
         plugin: its descriptor.
         found: where it came from.
         source: its text, for a plugin in a file.
+        runs: false for one in a file that is only read, see `registry.unrun`.
     """
 
     plugin: Plugin
     found: Found
     source: SourceFile | None = None
+    runs: bool = True
 
 
 def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
@@ -119,8 +121,13 @@ def build_class(resolved: Resolved) -> type:
     """The class that does the work, imported now and checked.
 
     Raises:
-        PluginError: it cannot be imported, extends the wrong base or does not implement it.
+        PluginError: it cannot be imported, extends the wrong base or does not implement it; or it does not run here.
     """
+    if not resolved.runs:
+        raise PluginError(
+            f"{resolved.found}: looking runs no file that only an experiment or a folder names; to run it, name it on "
+            f"this command line, {resolved.found.kind}={resolved.found.name}"
+        )
     from subquad.registry.contract import check_class
 
     build = resolved.plugin.build

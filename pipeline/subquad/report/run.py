@@ -25,6 +25,7 @@ from subquad.runs import (
     EXPERIMENT,
     IDENTITY,
     RESULT,
+    SOURCES,
     STUDY,
     flatten,
     read_json,
@@ -241,7 +242,7 @@ class ReportedRun(FilePart):
             for key, value in self.leaves.items()
             if key != "train.seed" and (key in varied or decides_numbers(key))
         }
-        source = min((self.folder / "source").glob("*"), default=None)
+        source = min((self.folder / SOURCES).glob("*"), default=None)
         return found if source is None else {**found, "mixer.source": source.name.partition("-")[0]}
 
     def score(self, metric: str) -> float | None:

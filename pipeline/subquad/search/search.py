@@ -16,6 +16,7 @@ from subquad.experiment import Study, differences, load_study, load_text
 from subquad.experiment.axes import parse_axes
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
+from subquad.experiment.run import resolve_given
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
@@ -121,7 +122,7 @@ def _refuse_owned(search: Search) -> None:
     """Refuse to search what the study's axes, its `match` or `--match` decide."""
     study, match = search.study, search.settings.match
     document = parse_yaml(study.text, study.source)
-    matrix = () if study.single else parse_axes(document.data["matrix"], document.marks)
+    matrix = () if study.single else parse_axes(document.data["matrix"], document.marks, resolve=resolve_given)
     axes = [axis for axis in matrix if axis.path != SEED]
     for dim in (dim for one in search.candidates for dim in one.space.dims):
         if axis := next((one for one in axes if one.owns(dim.key_path)), None):
