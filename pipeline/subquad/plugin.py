@@ -22,14 +22,8 @@ from subquad.effect import When as When
 from subquad.effect import as_written, conditions_of, default_of, effect_of, same, unmet_conditions
 from subquad.metric import Metric, Mode, metric_of
 
-API_VERSION = 2
+API_VERSION = 1
 """Version of the plugin contract. A plugin states the one it was written for; another one is refused by name."""
-
-CHANGES = "docs/reference/plugin-api-2.md"
-"""The page that says what is new in this version."""
-
-_OLD_WORDS = frozenset({"tasks", "modality", "backbones", "kind"})
-"""Fields of descriptors that only API 1 had."""
 
 Complexity = Literal["L", "L log L", "L^1.5", "L^2"]
 Role = Literal["self", "cross", "decoder"]
@@ -272,11 +266,6 @@ class Plugin:
     summary: str
     paper: str = ""
     api: int = API_VERSION
-
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        if old := sorted(_OLD_WORDS.intersection(given)):
-            raise TypeError(f"{', '.join(old)}: written for plugin API 1, this subquad has {API_VERSION} ({CHANGES})")
-        return super().__new__(cls)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -254,7 +254,7 @@ def _certificates(
         for name, params in asked:
             try:
                 with stdout_to_stderr():
-                    side_by_side = workers if jobs > 1 else None
+                    side_by_side = workers if jobs > 1 or everything else None
                     found = certify(name, params, workers=side_by_side, done=_progress(name), **settings)
             except UserError as error:
                 if not everything:

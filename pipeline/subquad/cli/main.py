@@ -160,11 +160,8 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _called(arguments: list[str], debug: bool) -> object:
-    from subquad.registry.foreign import exits_raised
-
     try:
-        with exits_raised():
-            return cli.main(args=arguments, standalone_mode=False, obj=debug)
+        return cli.main(args=arguments, standalone_mode=False, obj=debug)
     except UnicodeDecodeError:
         from subquad.registry.found import check_environment
 

@@ -18,7 +18,6 @@ from subquad.engine.result import fail
 from subquad.engine.run import Status, train_run
 from subquad.errors import DiskError, RunError, SubquadError
 from subquad.experiment import Run
-from subquad.registry.foreign import exits_raised
 from subquad.runs import ERROR
 
 # A killed driver's workers die within seconds; a run that goes on waits for them.
@@ -55,9 +54,8 @@ def work(
         signals = Signals(asked_to_stop, system_metrics if sampled else dict, judge)
         lock = group.together(partial(_writer_lock, run, group))
         try:
-            with exits_raised():
-                if _done(run, group, signals, restarts, alone=len(runs) == 1) == "stopped":
-                    return
+            if _done(run, group, signals, restarts, alone=len(runs) == 1) == "stopped":
+                return
         finally:
             if lock is not None:
                 lock.release()

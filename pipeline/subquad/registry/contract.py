@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from subquad.errors import PluginError, plain
 from subquad.plugin import (
     API_VERSION,
-    CHANGES,
     BackbonePlugin,
     Config,
     DatasetPlugin,
@@ -60,7 +59,7 @@ def _check_api(found: Found, api: Any) -> None:
     if type(api) is not int:
         raise PluginError(f"{found}: api is {str(api)!r}, not a whole number")
     if api != API_VERSION:
-        hint = "upgrade subquad" if api > API_VERSION else f"upgrade {found.distribution} ({CHANGES})"
+        hint = "upgrade subquad" if api > API_VERSION else f"upgrade {found.distribution}"
         raise PluginError(f"{found} needs plugin API {api}, this subquad has {API_VERSION}: {hint}")
 
 

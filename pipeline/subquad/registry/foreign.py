@@ -1,17 +1,15 @@
-"""Guards around foreign code: what it raises, prints or changes stays its own."""
+"""What plugins raise, named; what they print and change, kept apart where that is asked for."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import random
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from subquad.errors import Interrupted, PluginError, plain
 
@@ -23,8 +21,7 @@ _LIBRARIES = {"importlib", "torch", "numpy", "pydantic"}
 def cause(error: BaseException) -> str:
     """One line that says what a plugin raised, and where in its own code."""
     if isinstance(error, SystemExit):
-        name = "os._exit" if isinstance(error, _SilentExit) else "sys.exit"
-        return plain(f"it called {name}({'' if error.code is None else repr(error.code)}){_place(error)}")
+        return plain(f"it called sys.exit({'' if error.code is None else repr(error.code)}){_place(error)}")
     try:
         message = " ".join(str(error).split())
     except Exception:  # a foreign exception's __str__ may raise too
@@ -46,65 +43,21 @@ def _is_elsewhere(filename: str) -> bool:
 
 @contextlib.contextmanager
 def blamed(label: str, *, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Turn whatever foreign code raises, exits and a KeyboardInterrupt of its own included, into a PluginError.
+    """Turn whatever a plugin's code raises, `sys.exit` included, into a PluginError.
 
     Args:
         label: who is to blame for what: "mixer 'x' (dist 1.0) cannot be loaded".
-        passing: exceptions that go through unchanged. A real Ctrl-C and `Interrupted` always do.
+        passing: exceptions that go through unchanged. Ctrl-C and `Interrupted` always do.
 
     Raises:
         PluginError: the label and the cause, in one line.
     """
-    with _watch_ctrl_c() as pressed, exits_raised():
-        try:
-            yield
-        except (Interrupted, *passing):
-            raise
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and pressed:
-                raise
-            raise PluginError(f"{label}: {cause(error)}") from error
-
-
-class _SilentExit(SystemExit):
-    """os._exit was called."""
-
-
-@contextlib.contextmanager
-def exits_raised() -> Iterator[None]:
-    """Make `os._exit`, which ends a process without a word, a SystemExit: for the block, in this thread."""
-    leave, home = os._exit, (os.getpid(), threading.get_ident())
-
-    def raised(status: int = 0) -> NoReturn:
-        if (os.getpid(), threading.get_ident()) != home:  # a forked child may leave so
-            leave(status)
-        raise _SilentExit(status)
-
-    os._exit = raised
     try:
         yield
-    finally:
-        os._exit = leave
-
-
-@contextlib.contextmanager
-def _watch_ctrl_c() -> Iterator[list[int]]:
-    """Note real SIGINTs, to tell them from a KeyboardInterrupt that foreign code raises itself."""
-    pressed: list[int] = []
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield pressed
-        return
-
-    def note(signum: int, frame: Any) -> None:
-        pressed.append(signum)
-        previous(signum, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    except (KeyboardInterrupt, Interrupted, *passing):
+        raise
+    except BaseException as error:
+        raise PluginError(f"{label}: {cause(error)}") from error
 
 
 def process_state() -> dict[str, tuple[Any, Callable[[Any], Any]]]:

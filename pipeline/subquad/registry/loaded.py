@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.registry.foreign import blamed, state_kept
+from subquad.registry.foreign import blamed
 from subquad.registry.found import Found, Kind, blocked, canonical, choose_plugin, find_plugins
 from subquad.registry.source import SourceFile
 
@@ -73,8 +73,7 @@ def resolve(kind: Kind, name: str, *, base: Path | None = None) -> Resolved:
         raise PluginError(f"a command has no parameters to show: `subquad {name} --help`")
     if ".py:" in name:
         return load_source(SourceFile.read(kind, name, base))
-    with state_kept():
-        return load_plugin(choose_plugin(kind, name))
+    return load_plugin(choose_plugin(kind, name))
 
 
 def load_plugin(found: Found) -> Resolved:
@@ -110,8 +109,7 @@ def load_source(source: SourceFile) -> Resolved:
     """
     from subquad.registry.contract import check_plugin
 
-    with state_kept():
-        plugin = check_plugin(source.found, source.run())
+    plugin = check_plugin(source.found, source.run())
     if not isinstance(plugin.build, type):
         raise PluginError(f"{source.found}: in a file, build must be the class itself, not {plugin.build!r}")
     return Resolved(plugin, source.found, source)
@@ -131,8 +129,7 @@ def build_class(resolved: Resolved) -> type:
     from subquad.registry.contract import check_class
 
     build = resolved.plugin.build
-    with state_kept():
-        return check_class(resolved.found, _import(resolved.found, build) if isinstance(build, str) else build)
+    return check_class(resolved.found, _import(resolved.found, build) if isinstance(build, str) else build)
 
 
 def check_site(resolved: Resolved, config: Config, site: Site) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subquad.errors import SubquadError
-from subquad.registry.foreign import cause, exits_raised, plain, state_kept
+from subquad.registry.foreign import cause, plain, state_kept
 from subquad.testing.subject import CheckSubject
 
 Status = Literal["passed", "failed", "excluded", "not proven"]
@@ -277,7 +277,7 @@ def _quiet() -> Iterator[None]:
     """
     torch_log, threads = logging.getLogger("torch"), torch.get_num_threads()
     level = torch_log.level
-    with warnings.catch_warnings(), state_kept(), exits_raised(), torch.enable_grad():
+    with warnings.catch_warnings(), state_kept(), torch.enable_grad():
         warnings.simplefilter("ignore")
         torch_log.setLevel(logging.CRITICAL)
         torch.set_num_threads(1)

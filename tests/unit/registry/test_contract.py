@@ -31,11 +31,8 @@ def test_a_good_descriptor_is_returned_as_it_is():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"api": 3}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 3, this subquad has 2: upgrade subquad$"),
-        (
-            {"api": 1},
-            r"mixer 'toy' \(owner 1\.0\) needs plugin API 1, this subquad has 2: upgrade owner \(docs/.*api-2\.md\)",
-        ),
+        ({"api": 2}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 2, this subquad has 1: upgrade subquad$"),
+        ({"api": 0}, r"mixer 'toy' \(owner 1\.0\) needs plugin API 0, this subquad has 1: upgrade owner$"),
         ({"api": "1"}, r"api is '1', not a whole number"),
         ({"api": True}, r"api is 'True', not a whole number"),
         ({"config": dict}, r"config is <class 'dict'>, not a subclass of subquad\.plugin\.Config"),
@@ -84,7 +81,7 @@ def test_a_newer_plugin_is_told_by_its_api_before_its_type():
     class FromTheFuture:
         api = 7
 
-    with pytest.raises(PluginError, match=r"needs plugin API 7, this subquad has 2: upgrade subquad"):
+    with pytest.raises(PluginError, match=r"needs plugin API 7, this subquad has 1: upgrade subquad"):
         check_plugin(FOUND, FromTheFuture())
 
 
