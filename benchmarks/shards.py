@@ -7,7 +7,7 @@ Pictures come from a tar, or are drawn: 200 of 500 x 375 pixels. Printed are, by
     bad       pictures per second with 1 % of them cut off, and milliseconds for a picture that cannot be read
     start-up  seconds until 1,000 shards of 1,281 samples are open, and until the data set is described
 
-How fast whole pictures are read, beside other code: `subquad bench data imagenet`.
+How fast whole pictures are read, beside other code: `benchmarks/readings.py imagenet`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from statistics import median
 
 import numpy as np
 import torch
+from readings_imagenet import draw_picture, opened, write_shard
 
 from subquad_datasets.imagenet.dataset import ShardSplit
-from subquad_datasets.imagenet.readings import draw_picture, opened, write_shard
 from subquad_datasets.shards.index import index_path, row_type
 
 BATCH = 32

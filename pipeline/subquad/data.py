@@ -9,11 +9,11 @@ Letters: B batch, L length, C channels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -331,22 +331,6 @@ class TestKey:
         self.reason = reason
 
 
-class Reading(NamedTuple):
-    """Something that a data set reads in ways of its own, beside the code that is usual elsewhere.
-
-    Attributes:
-        what: what is read, in a few words.
-        samples: in what is read.
-        ways: by name, the usual one first, what reads all of it and yields it: arrays or bytes, one after the other.
-        tolerance: the largest difference of a number between ways.
-    """
-
-    what: str
-    samples: int
-    ways: Mapping[str, Callable[[], Iterable[Any]]]
-    tolerance: float = 0.0
-
-
 class Dataset(ABC):
     """A data set. Built as `cls(config, root)`, which must be cheap: no reading, no download.
 
@@ -426,15 +410,6 @@ class Dataset(ABC):
             what a reader must know of it.
         """
         return {}
-
-    @classmethod
-    def readings(cls, folder: Path) -> Iterator[Reading]:
-        """What `subquad bench data` times. Default: nothing.
-
-        Args:
-            folder: an empty one for files that are read; when the next is asked for, the one before is done with.
-        """
-        yield from ()
 
 
 def check_copies(dataset: Dataset, test: Split | None, *, validation: bool) -> tuple[str, ...]:

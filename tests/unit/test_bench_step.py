@@ -2,24 +2,19 @@
 
 import itertools
 import json
-import multiprocessing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from subquad.bench import input as bench
 from subquad.bench import step
-from subquad.bench.input import _HERE, _LOADER, _TRAINING, _rate, measure_input
 from subquad.bench.step import Steps, feed, measure_steps
 from subquad.cli.main import main
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
 from subquad.experiment import Run, load_study
 
-WAYS = [_HERE, _LOADER, _TRAINING]
 TINY = (
     "control-recall",
     "dataset.params.train_size=60",
@@ -33,29 +28,6 @@ TINY = (
 def tiny(root: Path, *overrides: str) -> Run:
     target, *rest = TINY
     return replace(load_study(target, (*rest, *overrides)).runs[0], data_root=root)
-
-
-def blocks(here: float, loader: float, training: float) -> dict[str, tuple[float, float]]:
-    walls = {_HERE: here, _LOADER: loader, _TRAINING: training}
-    return {way: (wall, wall / 2) for way, wall in walls.items()}
-
-
-def test_rates_are_medians_and_ratios_go_round_by_round():
-    rounds = [blocks(1.0, 2.0, 8.0), blocks(2.0, 5.0, 100.0), blocks(4.0, 4.0, 20.0)]
-    found = [_rate(way, rounds) for way in WAYS]
-    assert [one["way"] for one in found] == WAYS
-    assert [one["wall_ms"] for one in found] == [2000.0, 4000.0, 20_000.0]
-    assert [one["cpu_ms"] for one in found] == [1000.0, 2000.0, 10_000.0]
-    assert [one["per_second"] for one in found] == [0.5, 0.25, 0.05]
-    assert [one["over_training"] for one in found] == [8.0, 5.0, 1.0]
-
-
-def test_a_block_has_one_action_at_least():
-    seen = []
-    bench._block(lambda: seen.append(1), 0.0)
-    assert seen == [1]
-    bench._block(lambda: seen.append(1), 0.01)
-    assert len(seen) > 2
 
 
 def test_batches_are_those_of_a_run_and_never_end(tmp_path):
@@ -87,16 +59,6 @@ def test_each_round_steps_on_another_batch(tmp_path):
     assert sizes == [8] * 7 + [4]
     assert [len(one) for one in batches] == sizes
     assert not torch.equal(batches[0], batches[1])
-
-
-def test_a_round_takes_what_the_loader_has_ready_before_its_block(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
-    parts = build_parts(tiny(tmp_path), Group())
-    steps, order = Steps(parts), []
-    before = steps.micros
-    bench._round({way: partial(order.append, way) for way in (_LOADER, _HERE, _TRAINING)}, steps)
-    assert order == [*[_LOADER] * bench._AHEAD, _LOADER, _HERE, _TRAINING]
-    assert steps.micros is not before
 
 
 @pytest.mark.parametrize("protocol", ["fixed", "paper"])
@@ -151,33 +113,14 @@ def test_a_wrong_target_is_one_line_and_exit_code_2(arguments, message, capsys):
 
 
 @pytest.mark.ci
-def test_measured_with_a_loader_process_that_ends(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "_BLOCK_SECONDS", 0.0)
-    torch.manual_seed(0)
-    found = measure_input(tiny(tmp_path), rounds=1)
-    assert [one["way"] for one in found["rates"]] == WAYS
-    assert all(one["wall_ms"] > 0 and one["over_training"] > 0 for one in found["rates"])
-    assert found["rates"][-1]["over_training"] == 1.0
-    assert found["arrays"]["inputs"].startswith("int64 3x")
-    length = int(found["arrays"]["inputs"].partition("x")[2])
-    assert found["mbytes"] == pytest.approx(8 * (length * (8 + 1) + 8) / 1e6)
-    assert found["batch_size"] == 8
-    assert found["start_seconds"] > 0
-    assert multiprocessing.active_children() == []
-
-
-@pytest.mark.ci
 def test_tables_and_json(monkeypatch, tmp_path, capsys):
-    for module in (bench, step):
-        monkeypatch.setattr(module, "_BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(step, "_BLOCK_SECONDS", 0.0)
     monkeypatch.setenv("SUBQUAD_DATA", str(tmp_path))
     assert main(["bench", "step", *TINY, "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["what"], found["rounds"], found["input"]) == ("step", 1, None)
+    assert (found["what"], found["rounds"]) == ("step", 1)
     assert [one["run"] for one in found["steps"]] == ["identity-seed0"]
-    assert main(["bench", "step", *TINY, "--rounds", "1", "--input"]) == 0
+    assert main(["bench", "step", *TINY, "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("identity-seed0")
     assert lines[2].startswith("cpu: CPU time, one thread, medians over 1 rounds")
-    assert [line[: len(way)] for line, way in zip(lines[5:8], WAYS, strict=True)] == WAYS
-    assert lines[8].startswith("identity-seed0: batches of 8, 0.00")

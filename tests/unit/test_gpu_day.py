@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from benchmark import benchmark
 
 from subquad.experiment import load_study
-
-FILE = Path(__file__).parents[2] / "benchmarks" / "gpu_day.py"
 
 
 @pytest.fixture(scope="module")
 def gpu_day():
-    spec = importlib.util.spec_from_file_location("gpu_day", FILE)
-    assert spec
-    assert spec.loader
-    module = sys.modules["gpu_day"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("gpu_day")
 
 
 def given(size, *overrides):

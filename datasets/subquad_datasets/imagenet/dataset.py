@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from subquad.data import NO_LABEL, Dataset, DataSpec, Reading, Split, SplitName, stratified_validation
+from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, stratified_validation
 from subquad.errors import DataError
 from subquad.plan import Permutation, PlanSettings, ShardWindow
 from subquad_datasets.augment.split import PictureSplit
@@ -121,12 +120,6 @@ class ImageNet(Dataset):
     def reference_scores(self, split: Split) -> dict[str, float]:
         """`majority`: always the commonest class."""
         return majority(self._train, split)
-
-    @classmethod
-    def readings(cls, folder: Path) -> Iterator[Reading]:
-        from subquad_datasets.imagenet.readings import readings
-
-        return readings(folder)
 
     def _opened(self, pattern: str) -> Shards:
         shards = Shards(find_shards([pattern], self.config.path))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from subquad.data import Dataset, DataSpec, Reading, Split, SplitName
+from subquad.data import Dataset, DataSpec, Split, SplitName
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.generate import different
 from subquad_datasets.listops.guesses import guesses
@@ -87,12 +87,6 @@ class ListOps(Dataset):
         """`majority` and `root_operator`, learned on `train`: see `subquad_datasets.listops.guesses`."""
         assert isinstance(split, PackedSplit)
         return guesses(self.load("train"), split)
-
-    @classmethod
-    def readings(cls, folder: Path) -> Iterator[Reading]:
-        from subquad_datasets.listops.readings import readings
-
-        return readings(folder)
 
     @property
     def _max_len(self) -> int:

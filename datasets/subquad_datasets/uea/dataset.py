@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,6 @@ from subquad.data import (
     ArraySplit,
     Dataset,
     DataSpec,
-    Reading,
     Split,
     SplitName,
     stratified_validation,
@@ -141,12 +139,6 @@ class UeaDataset(Dataset):
             guesses = train["labels"][nearest(*map(self._raw, (train, split.arrays)))]
             found["one_nn"] = float(np.mean(split.labels == guesses))
         return found
-
-    @classmethod
-    def readings(cls, folder: Path) -> Iterator[Reading]:
-        from subquad_datasets.uea.readings import readings
-
-        return readings(folder)
 
     def _raw(self, arrays: ArrayBatch) -> np.ndarray:
         """(N, L * C): values before normalisation but for the mean, which no distance depends on."""

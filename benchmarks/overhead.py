@@ -1,13 +1,20 @@
-"""What the engine adds to a training step: its loop against a bare torch loop, and with hooks against without.
+"""What the engine and Ray add to a training step, in CPU milliseconds.
+
+    python benchmarks/overhead.py [engine] [ray] [--rounds 15] [--steps 2048] [--json]
+
+The engine's loop is timed in turn with a bare torch loop. Steps with and without Ray's hooks are timed in turn, in one
+Ray Train worker.
 
 The model is so small that what surrounds it shows: one hidden layer on 64 features, 10 classes.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -154,3 +161,43 @@ def _engine_steps(parts: Parts, steps: int, asked_to_stop: Callable[[], int] = l
         placed = replace(parts, run=replace(parts.run, place=Path(scratch)))
         train_loop(placed, Signals(asked_to_stop), Progress(), log, Usage(parts.group))
         log.close()
+
+
+def _ray(rounds: int, steps: int) -> dict[str, float]:
+    from subquad.ray.train import call_in_worker
+
+    with tempfile.TemporaryDirectory(prefix="subquad-bench-") as folder:
+        return call_in_worker(_hooks, {"rounds": rounds, "steps": steps, "stop": f"{folder}/stop"})
+
+
+def _hooks(config: dict[str, Any]) -> dict[str, float]:
+    """What a look at the driver's stop file in each step costs; runs in a Ray Train worker."""
+    from subquad.drivers.signals import stop_file_watch
+
+    return measure_engine(config["rounds"], config["steps"], stop_file_watch(Path(config["stop"])))
+
+
+_OVERHEADS = {"engine": measure_engine, "ray": _ray}
+_OVER = {"engine": "a bare torch loop", "ray": "the engine without Ray's hooks"}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("of", nargs="*", choices=[*_OVERHEADS, []], metavar="engine|ray")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=2048)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    found = {what: _OVERHEADS[what](given.rounds, given.steps) for what in given.of or _OVERHEADS}
+    if given.json:
+        print(json.dumps({"what": "overhead", **found}))
+        return
+    for what, figures in found.items():
+        told = "  ".join(f"{key.removesuffix('_it')} {figures[key]:.4f}" for key in ("with_it", "without_it", "added"))
+        print(f"{what} over {_OVER[what]}: {told} ms per step")
+    print(f"CPU time, medians of {given.rounds} blocks of {given.steps} steps")
+
+
+if __name__ == "__main__":
+    main()

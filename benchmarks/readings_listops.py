@@ -1,4 +1,4 @@
-"""How ListOps is read, beside the code of published loaders, for `subquad bench data`. N sequences, L their length."""
+"""ListOps beside the code of published loaders, for benchmarks/readings.py. N sequences, L their length."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from readings import Reading
 
-from subquad.data import Reading
 from subquad_datasets.listops import Config
 from subquad_datasets.listops.dataset import TRAIN_STREAM
 from subquad_datasets.listops.generate import different

@@ -1,4 +1,4 @@
-"""How .ts files are read, beside sktime's loader, for `subquad bench data`. N series, C channels, L steps."""
+""".ts files beside the loader of sktime, for benchmarks/readings.py. N series, C channels, L steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from readings import Reading
 
-from subquad.data import Reading
 from subquad_datasets.uea.kept import kept_cases
 from subquad_datasets.uea.ts import Cases, read_ts
 

@@ -1,27 +1,23 @@
-"""Plumbing of `subquad bench data`: ways are compared before they are timed. No time is judged."""
+"""Plumbing of benchmarks/readings.py: ways are compared before they are timed. No time is judged."""
 
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from benchmark import benchmark
 
-from subquad.bench import data
-from subquad.cli.main import main
-from subquad.data import Reading
 from subquad.errors import DataError
-from subquad_datasets.imagenet import readings as imagenet
-from subquad_datasets.listops import readings as listops
-from subquad_datasets.uea import readings as uea
 
-NAMED = SimpleNamespace(found=SimpleNamespace(name="some"))
+data = benchmark("readings")
 
 
-def reading(*others: object, tolerance: float = 0.0) -> Reading:
+def reading(*others: object, tolerance: float = 0.0):
     wanted = [np.arange(3), b"bytes"]
-    return Reading("this", 2, {"usual": lambda: iter(wanted), "own": lambda: iter(others)}, tolerance)
+    return data.Reading("this", 2, {"usual": lambda: iter(wanted), "own": lambda: iter(others)}, tolerance)
 
 
 @pytest.fixture
@@ -29,9 +25,9 @@ def offered(monkeypatch):
     """`offered(reading, ...)`: what a data set declares."""
     monkeypatch.setattr(data, "_BLOCK_SECONDS", 0.0)
 
-    def _offered(*found: Reading):
-        monkeypatch.setattr(data, "build_class", lambda _: SimpleNamespace(readings=lambda folder: iter(found)))
-        return data.measure_readings([NAMED], 1)
+    def _offered(*found):
+        monkeypatch.setitem(sys.modules, "readings_some", SimpleNamespace(readings=lambda folder: iter(found)))
+        return data.measure_readings(["some"], 1)
 
     return _offered
 
@@ -64,11 +60,11 @@ def test_ways_that_read_something_else_are_not_timed(offered, others):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_readers_of_data_sets_read_as_the_usual_code_does(monkeypatch, capsys):
     monkeypatch.setattr(data, "_BLOCK_SECONDS", 0.0)
-    monkeypatch.setattr(listops, "SAMPLES", 64)
-    monkeypatch.setattr(uea, "SHAPE", (12, 3, 5))
-    monkeypatch.setattr(imagenet, "DRAWN", 32)
-    monkeypatch.setattr(imagenet, "MEMBERS", 40)
-    assert main(["bench", "data", "lra-listops", "uea", "imagenet", "--rounds", "1", "--json"]) == 0
+    monkeypatch.setattr(benchmark("readings_listops"), "SAMPLES", 64)
+    monkeypatch.setattr(benchmark("readings_uea"), "SHAPE", (12, 3, 5))
+    monkeypatch.setattr(benchmark("readings_imagenet"), "DRAWN", 32)
+    monkeypatch.setattr(benchmark("readings_imagenet"), "MEMBERS", 40)
+    data.main(["listops", "uea", "imagenet", "--rounds", "1", "--json"])
     rows = json.loads(capsys.readouterr().out)["readings"]
     assert [one["way"] for one in rows[:6]] == [
         *("replace, split, dictionary", "one translation", "from prepared data"),
@@ -76,8 +72,3 @@ def test_readers_of_data_sets_read_as_the_usual_code_does(monkeypatch, capsys):
     ]
     assert [one["way"] for one in rows[6:9]] == ["webdataset", "by the index", "by the index, sums compared"]
     assert all(one["per_second"] > 0 for one in rows)
-
-
-def test_an_unknown_data_set_is_one_line(capsys):
-    assert main(["bench", "data", "lra-listop"]) == 2
-    assert "lra-listops" in capsys.readouterr().err

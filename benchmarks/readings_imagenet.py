@@ -1,4 +1,4 @@
-"""How shards and pictures are read, beside webdataset and Pillow, for `subquad bench data`. N pictures."""
+"""Shards and pictures beside webdataset and Pillow, for benchmarks/readings.py. N pictures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
+from readings import Reading
 
-from subquad.data import Reading
 from subquad_datasets.decode import Decoder
 from subquad_datasets.imagenet import Config
 from subquad_datasets.imagenet.dataset import ImageNet, ShardSplit

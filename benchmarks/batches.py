@@ -1,9 +1,21 @@
-"""How fast batches come, over how fast a model uses them up: fetching and training steps, in turn."""
+"""How fast the batches of a study's first run come, over how fast its model uses them up; in turn, on the CPU.
+
+    python benchmarks/batches.py TARGET [KEY=VALUE ...] [--rounds 5] [--json]
+
+A batch is that of one optimiser step, with all its micro-batches. A round times three things in turn, each for a
+quarter of a second or one batch: fetching in this process (`train.loader_workers: 0`: gathered and padded between two
+steps), one loader process (`train.loader_workers: 1`: a second process gathers and sends through a pipe), and the
+training step. Times are by the wall clock, medians over rounds. CPU ms here are what a batch takes away from training,
+even if the loader process has a core of its own. `/ training` is the number of batches that come in a second over the
+number that training uses up. After the first round the data are in the page cache, so a slow disk does not show.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from statistics import median
 from typing import Any
@@ -12,7 +24,7 @@ from subquad.bench.clock import one_thread
 from subquad.bench.step import Steps, feed
 from subquad.engine.group import Group
 from subquad.engine.parts import build_parts
-from subquad.experiment import Run
+from subquad.experiment import Run, load_study
 
 _BLOCK_SECONDS = 0.25
 """Actions are repeated for so long, at least once: a fetch is far shorter than what disturbs a shared machine."""
@@ -96,3 +108,30 @@ def _rate(way: str, rounds: list[_Round]) -> dict[str, Any]:
         "per_second": 1 / wall,
         "over_training": median(one[_TRAINING][0] / one[way][0] for one in rounds),
     }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    run = load_study(given.target, given.overrides).runs[0]
+    found = measure_input(run, given.rounds)
+    if given.json:
+        print(json.dumps({"what": "batches", **found}))
+        return
+    print(f"{'':24}  {'ms/batch':>10}  {'CPU ms here':>12}  {'batches/s':>10}  {'/ training':>10}")
+    for row in found["rates"]:
+        times = f"{row['wall_ms']:10.3g}  {row['cpu_ms']:12.3g}"
+        print(f"{row['way']:24}  {times}  {row['per_second']:10.3g}  {row['over_training']:10.3g}")
+    arrays = ", ".join(f"{name} {what}" for name, what in found["arrays"].items())
+    print(f"{run.label}: batches of {found['batch_size']}, {found['mbytes']:.3g} MB: {arrays}")
+    print(f"{found['parameters']:,} parameters; medians over {found['rounds']} rounds, one thread each")
+    print(f"the loader's first batch took {found['start_seconds']:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

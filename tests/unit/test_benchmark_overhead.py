@@ -1,14 +1,15 @@
-"""Plumbing of `subquad bench overhead`, with few steps. No time is judged."""
+"""Plumbing of benchmarks/overhead.py, with few steps. No time is judged."""
 
 import itertools
 import json
 
-from subquad.bench.engine import measure_engine
-from subquad.cli.main import main
+from benchmark import benchmark
+
+overhead = benchmark("overhead")
 
 
 def test_the_engine_beside_a_bare_loop(capsys):
-    assert main(["bench", "overhead", "engine", "--rounds", "3", "--steps", "64", "--json"]) == 0
+    overhead.main(["engine", "--rounds", "3", "--steps", "64", "--json"])
     found = json.loads(capsys.readouterr().out)
     figures = found["engine"]
     assert found == {"what": "overhead", "engine": {**figures, "rounds": 3, "steps": 64}}
@@ -18,5 +19,5 @@ def test_the_engine_beside_a_bare_loop(capsys):
 
 def test_hooks_are_called_in_each_step_of_one_of_the_two_loops():
     looks = itertools.count()
-    measure_engine(3, 64, lambda: next(looks) * 0)
+    overhead.measure_engine(3, 64, lambda: next(looks) * 0)
     assert 4 * 64 <= next(looks) < 8 * 64
