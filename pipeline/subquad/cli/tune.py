@@ -71,7 +71,7 @@ from subquad.reach import Reach
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else.")
 @click.option("--debug", is_flag=True, hidden=True)
 @Reach(
-    reads="TARGET, its data and weights, --space, --points, --warm-start, --resume, --export",
+    reads="TARGET, its data and weights, --space, --points, --resume, --export",
     runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, --resume, prepared data",
     sends="metrics to an address that you gave; requests to addresses of data",
