@@ -47,12 +47,15 @@ def settle(environment: Mapping[str, str]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def keep_compiled_code() -> None:
-    """Give PyTorch's compiler a folder of this user alone for what it loads again later.
+def keep_strange_code_out() -> None:
+    """Let this process, and each Python that it starts, load no code that others put where it stands.
 
-    By default it is a folder of /tmp whose name others can guess, and whose content runs. What the user has set stays.
-    Where there is no cache folder to write in, it is kept for this process alone.
+    Nothing of the working directory is imported by a new Python, neither modules nor plugins' metadata. PyTorch's
+    compiler has a folder of this user alone for what it loads again later: by default it is a folder of /tmp whose name
+    others can guess. Where there is no cache folder to write in, it is kept for this process alone. What the user has
+    set stays.
     """
+    os.environ.setdefault(_SAFE_PATH, "1")
     if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
         return
     folder = user_cache_path("subquad") / "compiled"

@@ -23,6 +23,8 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s,}\]'\"]*")
 _words: list[str] = []
 _here: dict[str, set[str]] = {}
 """What this process remembers, also where nothing can be written."""
+_trusted: set[str] = set()
+"""The sha256 of files that this command line trusts."""
 _training: list[bool] = []
 """Not empty while an experiment is read that the user trains."""
 
@@ -30,6 +32,7 @@ _training: list[bool] = []
 def take_words(words: Sequence[str]) -> None:
     """Note the words of a command line, or what a caller of the Python interface gave."""
     _words[:] = words
+    _trusted.clear()
 
 
 def given_addresses() -> list[str]:
@@ -54,14 +57,14 @@ def training() -> Iterator[None]:
 
 
 def trust_file(sha256: str) -> None:
-    """Let a file with this content run from now on.
+    """Let a file with this content run, and from now on where this command meets it.
 
     Raises:
         ConfigError: it is no sha256.
     """
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ConfigError(f"--trust {sha256}: give the sha256 of a file, 64 hex digits")
-    _remember("files", sha256)
+    _trusted.add(sha256)
 
 
 def is_named(path: Path) -> bool:
@@ -77,17 +80,22 @@ def is_named(path: Path) -> bool:
 def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
     """Refuse to run a plugin's file that only an experiment or a folder names.
 
+    What runs is remembered with its folder: a file may import what lies beside it, and in a stranger's folder that is
+    something else.
+
     Args:
         label: names it in messages.
         path: of the file, absolute.
         sha256: of its content.
 
     Raises:
-        PluginError: the user neither named it on this command line, nor trained with this content, nor said --trust.
+        PluginError: the user neither named it on this command line, nor trained with this content there, nor said
+            --trust.
     """
-    if is_named(path) or _training:
-        _remember("files", sha256)
-    elif sha256 not in _remembered("files"):
+    file = f"{sha256} {path.resolve().parent}"
+    if is_named(path) or _training or sha256 in _trusted:
+        _remember("files", file)
+    elif file not in _remembered("files"):
         raise PluginError(
             f"{label}: {path} would run, and you have neither named it nor trained with it here as it is now: read it, "
             f"then add --trust {sha256}"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,10 +49,8 @@ def theirs(tmp_path) -> Callable[[], bool]:
     return ran
 
 
-def _forget_modules() -> None:
-    import sys
-
-    for name in [name for name in sys.modules if name.startswith("subquad_source_")]:
+def _forget_modules(*others: str) -> None:
+    for name in [name for name in sys.modules if name.startswith("subquad_source_") or name in others]:
         del sys.modules[name]
 
 
@@ -88,7 +87,9 @@ def test_looking_at_an_experiment_does_not_run_the_file_that_it_names(theirs, wo
     ],
 )
 def test_what_only_looks_runs_no_file_although_it_is_trusted(theirs, words, code, capsys):
-    trust.trust_file(hashlib.sha256(Path("x.py").read_bytes()).hexdigest())
+    sha256 = hashlib.sha256(Path("x.py").read_bytes()).hexdigest()
+    assert main(["train", "theirs.yaml", "--dry-run", "--trust", sha256]) == 0
+    assert theirs()
     Path("task.yaml").write_text(SMALL.replace("task: classification", "task: {name: ./x.py:T, params: {a: 1}}"))
     Path("dataset.yaml").write_text(SMALL.replace("name: recall", "name: ./x.py:D"))
     assert main(words) == code, capsys.readouterr().err
@@ -118,8 +119,29 @@ def test_one_word_lets_it_run_wherever_that_stands(theirs, capsys):
         assert main([*wrong, "list"]) == 2
     assert "64 hex digits" in capsys.readouterr().err
     place = trust._place()
-    assert json.loads(place.read_text()) == {"files": [sha256]}
+    assert json.loads(place.read_text()) == {"files": [f"{sha256} {Path().resolve()}"]}
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+
+def test_the_same_file_beside_other_files_is_another_one(tmp_path, monkeypatch, capsys):
+    """A file may import what lies beside it, so what is remembered of it holds in its own folder."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    own, canary = tmp_path / "work", tmp_path / "canary"
+    beside = "import pathlib, sys; sys.path.insert(0, str(pathlib.Path(__file__).parent)); import beside_it\n"
+    (own / "x.py").write_text(beside + MEAN)
+    (own / "beside_it.py").write_text("")
+    text = SMALL.replace("mixer: {name: agf, params: {order: 3, ortho_weight: 0.01}}", "mixer: ./x.py:Mean")
+    (own / "own.yaml").write_text(text)
+    assert main(["train", "own.yaml", "mixer=./x.py:Mean", "--dry-run"]) == 0
+    _forget_modules("beside_it")
+    assert main(["train", "own.yaml", "--dry-run"]) == 0
+    theirs = Path(shutil.copytree(own, tmp_path / "theirs"))
+    (theirs / "beside_it.py").write_text(CANARY.format(str(canary)))
+    _forget_modules("beside_it")
+    for target in (str(theirs / "own.yaml"), "../theirs/own.yaml"):
+        assert main(["train", target, "--dry-run"]) == 2
+        assert "--trust" in capsys.readouterr().err
+    assert not canary.exists()
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,11 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
     debug = "--debug" in given
     arguments, trusted = _parted([word for word in given if word != "--debug"])
     from subquad.errors import SubquadError
-    from subquad.processes import keep_compiled_code
+    from subquad.processes import keep_strange_code_out
     from subquad.trust import take_words, trust_file
 
     take_words([*given, *also])
-    keep_compiled_code()
+    keep_strange_code_out()
     try:
         for sha256 in trusted:
             trust_file(sha256)

@@ -23,7 +23,7 @@ from subquad.engine.state import Progress, restore, tidy
 from subquad.errors import SubquadError, TrainingFailed
 from subquad.experiment import Run
 from subquad.nn.kernels import check_kernels, using
-from subquad.processes import keep_compiled_code
+from subquad.processes import keep_strange_code_out
 from subquad.runs import ERROR, METRICS, OPENINGS, PLAN, runs_root, write_json, write_result
 from subquad.storage import remove_tree
 
@@ -38,7 +38,7 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
         Exception: whatever a plugin or a lost rank raised; the traceback is in error.txt, and the run can go on from
             its newest checkpoint.
     """
-    keep_compiled_code()
+    keep_strange_code_out()
     earlier = run.result or {}
     if earlier.get("status") in ("finished", "pruned"):
         return "finished"

@@ -28,7 +28,7 @@ from subquad.engine.loop import Judge
 from subquad.errors import ConfigError, TrainingFailed, UserError
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
-from subquad.ray.cluster import SETTINGS, forget_token, in_thread
+from subquad.ray.cluster import SETTINGS, forget_token, in_thread, job_config
 from subquad.ray.executor import RayExecutor
 from subquad.ray.files import PROTOCOL, ask_judge, head_here
 
@@ -69,6 +69,7 @@ def attach(address: str) -> None:
         with _quiet():
             ray.init(
                 address=place,
+                job_config=job_config(),
                 runtime_env={"env_vars": {**settings, **ours, "RAY_ADDRESS": place}},
                 log_to_driver=False,
                 logging_level=logging.ERROR,

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -75,6 +75,22 @@ def forget_token() -> None:
         raylet.AuthenticationTokenLoader.instance().reset_cache()
     except (ImportError, AttributeError):  # another Ray: a first cluster in a process works without
         return
+
+
+class _Closed(list[str]):
+    """A list to which Ray adds in vain."""
+
+    def extend(self, more: Iterable[str]) -> None:
+        pass
+
+
+def job_config() -> Any:
+    """What Ray's workers know of this process: not its working directory, which they would import from first."""
+    from ray.job_config import JobConfig
+
+    config = JobConfig()
+    config._py_driver_sys_path = _Closed()
+    return config
 
 
 class _NotStarted(Exception):
@@ -171,6 +187,7 @@ def _session(work: Callable[[str], Any], folder: str, port: int, seconds: float,
             with _private_parts(seconds):
                 ray.init(
                     address="local",
+                    job_config=job_config(),
                     num_cpus=available_cpus(),
                     include_dashboard=True,
                     dashboard_host="127.0.0.1",
