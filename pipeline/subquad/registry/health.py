@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,7 +25,7 @@ from subquad.errors import SubquadError, plain
 from subquad.processes import forking_context, settle
 from subquad.registry.files import package_folder
 from subquad.registry.foreign import flush_output, process_state
-from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
+from subquad.registry.found import Found, Kind, blocked, canonical, clash, find_plugins
 from subquad.registry.loaded import build_class, load_command, load_plugin
 
 BASE_LIMIT = 300.0
@@ -180,13 +180,14 @@ def _main(found: Found, pipe: Connection, printed: Path, complaints: Path, envir
     os._exit(0)
 
 
-# Package, first version without the fault, why.
-FLOORS = {
-    "ray": ("2.59.1", "CVE-2025-62593, CVE-2026-27482, CVE-2026-41486, CVE-2026-57516 and a stale CA bundle"),
-    "torch": ("2.11.0", "CVE-2025-32434, CVE-2026-24747, CVE-2026-4538: code runs while weights load"),
-    "mlflow": ("3.17.2", "CVE-2026-53995 path traversal, CVE-2026-115886 request forgery"),
-    "pillow": ("13.0.0", "CVE-2026-112393 and others: memory faults while images are decoded"),
+FAULTS = {
+    "filelock": "CVE-2025-68146, CVE-2026-22701: a link in the place of a lock is followed",
+    "ray": "CVE-2025-62593, CVE-2026-27482, CVE-2026-41486, CVE-2026-57516 and a stale CA bundle",
+    "torch": "CVE-2025-32434, CVE-2026-24747, CVE-2026-4538: code runs while weights load",
+    "mlflow": "CVE-2026-53995 path traversal, CVE-2026-115886 request forgery",
+    "pillow": "CVE-2026-112393 and others: memory faults while images are decoded",
 }
+"""Known faults of what subquad needs, which the versions that it asks for (pyproject.toml) do not have."""
 _PYTHON = {(3, 11): 14, (3, 12): 12, (3, 13): 13, (3, 14): 4}
 _PYTHON_WHY = "CVE-2025-4517, CVE-2025-8194: tar extraction"
 
@@ -204,7 +205,13 @@ class VersionCheck:
 
 def check_versions() -> list[VersionCheck]:
     """Python and each installed package that has a floor."""
-    return [_check_python(sys.version_info[:3]), *filter(None, map(_check_package, FLOORS))]
+    return [_check_python(sys.version_info[:3]), *filter(None, map(_check_package, FAULTS))]
+
+
+def floors() -> dict[str, str]:
+    """The lowest version that subquad's own metadata ask for, by package."""
+    asked = (re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)", line) for line in requires("subquad") or ())
+    return {canonical(match.group(1)): match.group(2) for match in asked if match}
 
 
 def _check_python(running: tuple[int, int, int]) -> VersionCheck:
@@ -220,8 +227,8 @@ def _check_package(package: str) -> VersionCheck | None:
         installed = version(package)
     except PackageNotFoundError:
         return None
-    floor, why = FLOORS[package]
-    return VersionCheck(package, installed, floor, _release(installed) >= _release(floor), why)
+    floor = floors()[package]
+    return VersionCheck(package, installed, floor, _release(installed) >= _release(floor), FAULTS[package])
 
 
 def _release(text: str) -> tuple[int, ...]:
