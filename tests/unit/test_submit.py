@@ -20,8 +20,10 @@ from small_run import SMALL
 from wheels import MEAN, wheel
 
 from subquad.cli.main import main
+from subquad.errors import PluginError
 from subquad.experiment import load_study
 from subquad.ray.upload import JOB, add_packages, check_packages, pack
+from subquad.trust import training
 
 TOKEN = "t0ken" * 8
 
@@ -80,7 +82,7 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     assert "experiment.yaml, mine.py\n" in said
     kinds = {name.split("/")[0].split("-")[0] for name in cluster.files}
     assert kinds == {"subquad", "subquad_plugins", "subquad_datasets", "subquad_spaces", "sent_mean.py", "sent_mean"}
-    assert not [name for name in cluster.files if "/." in name or name.endswith((".pyc", "direct_url.json"))]
+    assert not [name for name in cluster.files if name.endswith((".pyc", "direct_url.json"))]
     assert {name for name in cluster.files if "sent" in name and "/" in name} == {
         f"sent_mean-1.0.dist-info/{base}" for base in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")
     }
@@ -92,7 +94,8 @@ def test_a_job_brings_subquad_the_wheel_the_file_and_the_experiment_and_nothing_
     Path("mine.py").unlink()
     sys.path.insert(0, str(cluster.folder))
     try:
-        found = load_study(str(cluster.folder / JOB / "experiment.yaml"), cwd=tmp_path / "elsewhere")
+        with training():
+            found = load_study(str(cluster.folder / JOB / "experiment.yaml"), cwd=tmp_path / "elsewhere")
     finally:
         del sys.path[0]
     assert [run.label for run in found.runs] == ["sent-mean-recall-seed0", "mine-recall-seed0"]
@@ -208,21 +211,38 @@ def editable(tmp_path, monkeypatch) -> Path:
 
 
 def test_an_editable_package_sends_code_and_names_what_it_leaves_out(editable, tmp_path):
+    for name in ("secrets.yaml", "local_settings.py", ".cache/a.py"):
+        (editable / name).parent.mkdir(exist_ok=True)
+        (editable / name).write_text("# CANARY\n")
+    (editable / "beside").symlink_to(tmp_path / "site")
+    (editable.parent / ".gitignore").write_text("secrets.*\nlocal_settings.py\n.cache\n")
+    subprocess.run(["git", "init", "--quiet", str(editable.parent)], check=True)
     left_out = add_packages(["sent-editable"], tmp_path / "sent")
     own = {path.relative_to(tmp_path / "sent").as_posix() for path in (tmp_path / "sent").rglob("*") if path.is_file()}
     code = ("__init__.py", "core/more.py", "page.html.j2", "py.typed", "recipes/a.yaml")
     assert {name for name in own if ".dist-info/" not in name} == {f"sent_editable/{name}" for name in code}
     left = (
+        ".cache/a.py",
+        ".env",
         "a.pyc",
+        "beside",
         "credentials.json",
         "data/train.csv",
         "data/train.npy",
         "id_rsa",
         "key.pem",
         "link.py",
+        "local_settings.py",
         "secrets.env",
+        "secrets.yaml",
     )
     assert left_out == [f"sent_editable/{name}" for name in left]
+
+
+def test_where_git_cannot_say_what_it_ignores_nothing_is_sent(editable, tmp_path):
+    (editable.parent / ".git").write_text("gitdir: /nowhere\n")
+    with pytest.raises(PluginError, match="which of its files it ignores; give a wheel"):
+        add_packages(["sent-editable"], tmp_path / "sent")
 
 
 def test_what_came_from_a_wheel_is_sent_as_it_came(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
 import re
 import shutil
 import sys
@@ -18,7 +19,8 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path, PurePosixPath
 
-from subquad.errors import PluginError
+from subquad.engine.revision import unignored_below
+from subquad.errors import PluginError, RunError
 from subquad.registry.found import GROUPS, canonical
 from subquad.storage import below
 
@@ -120,7 +122,11 @@ def _is_installed(path: PackagePath) -> bool:
 
 
 def _source_files(owner: Distribution) -> Iterator[tuple[str, Path | None]]:
-    """Visible files of an editable distribution's packages, by their names in a wheel; None for a link to elsewhere."""
+    """Files of an editable distribution's packages, by their names in a wheel.
+
+    None for what git ignores, as tools that build wheels leave it out, and links to elsewhere; outside a repository
+    also for what is hidden.
+    """
     tops = [entry.module.partition(".")[0] for entry in owner.entry_points]
     tops += [path.parts[0].removesuffix(".py") for path in owner.files or ()]
     for top in sorted({name for name in tops if name.isidentifier() and not name.startswith("__")}):
@@ -133,13 +139,27 @@ def _source_files(owner: Distribution) -> Iterator[tuple[str, Path | None]]:
 
 
 def _files_below(package: str, location: Path) -> Iterator[tuple[str, Path | None]]:
-    for path in sorted(location.rglob("*")):
-        parts = path.relative_to(location).parts
-        is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
-        if is_hidden or path.is_dir():
-            continue
-        is_here = path.is_file() and path.resolve().is_relative_to(location.resolve())
-        yield "/".join((package, *parts)), path if is_here else None
+    location = location.resolve()
+    try:
+        known = unignored_below(location)
+    except RunError as error:
+        raise PluginError(f"--plugin: {error}; give a wheel") from error
+    for path in sorted(_walked(location, hidden=known is not None)):
+        is_here = path.is_file() and path.resolve().is_relative_to(location)
+        is_sent = is_here and (path in known if known is not None else not path.name.startswith("."))
+        yield "/".join((package, *path.relative_to(location).parts)), path if is_sent else None
+
+
+def _walked(location: Path, *, hidden: bool) -> Iterator[Path]:
+    """Files below a folder, and the folders that are not entered: links, git's own, and unless asked hidden ones."""
+    for above, folders, files in os.walk(location):
+        closed = [
+            name
+            for name in folders
+            if Path(above, name).is_symlink() or name == ".git" or (name.startswith(".") and not hidden)
+        ]
+        folders[:] = set(folders) - {*closed, "__pycache__"}
+        yield from (Path(above, name) for name in (*closed, *files))
 
 
 def _record(files: Iterable[tuple[str, bytes]]) -> str:
