@@ -238,9 +238,10 @@ def load(run: str | Path, *, which: str = "best") -> Backbone:
         RunError: there is no such run or checkpoint.
         CheckpointError: the checkpoint is damaged.
     """
-    from subquad.drivers.export import EXPORTED, load_exported
+    from subquad.drivers.export import load_exported
     from subquad.drivers.folder import local_folder
     from subquad.drivers.trained import Trained
+    from subquad.runs import EXPORTED
 
     folder = local_folder(str(run))
     exported = (folder / EXPORTED).exists()

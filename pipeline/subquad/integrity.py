@@ -22,6 +22,7 @@ from subquad.runs import (
     TRIALS,
     bound_files,
     parse_object,
+    read_bytes,
     read_json,
 )
 from subquad.storage import checkpoints_of, content_of, is_remote, listing
@@ -83,7 +84,7 @@ def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """What result.json says, and what is wrong with it."""
     path = run / RESULT
     try:
-        result = parse_object(path.read_bytes()) if path.exists() else None
+        result = parse_object(read_bytes(path)) if path.exists() else None
     except (OSError, ValueError) as error:
         return None, [f"{RESULT}: {getattr(error, 'strerror', None) or error}"]
     if result is not None and not isinstance(result.get("files"), dict):
@@ -103,9 +104,9 @@ def _unreadable(run: Path) -> Iterator[str]:
 def _read_all(path: Path) -> None:
     """Read a JSON file, or all whole lines of one of JSON lines; what has no check is left."""
     if path.suffix == ".json":
-        parse_object(path.read_bytes())
+        parse_object(read_bytes(path))
     if path.suffix == ".jsonl":
-        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        for number, line in enumerate(read_bytes(path).splitlines(keepends=True), 1):
             try:
                 if line.endswith(b"\n"):  # else it was being written
                     parse_object(line)
@@ -197,7 +198,7 @@ def look_at_trials(search: Path) -> Iterator[str]:
     if not path.exists():
         return
     try:
-        candidates = parse_object(path.read_bytes())["candidates"]
+        candidates = parse_object(read_bytes(path))["candidates"]
         ended = [
             (PurePosixPath(TRIALS, one["label"], f"{int(number):05d}"), manifest)
             for one in candidates

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from subquad.disk import opened
+
 Manifest = dict[str, dict[str, Any]]
 """Size and sha256 of files, by name."""
 
@@ -30,7 +32,7 @@ def sum_at(path: Path) -> dict[str, Any] | None:
     """
     if not path.is_file():
         return None
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         size = stream.seek(0, os.SEEK_END)  # a file of another machine is in memory, and stands where it stood
         return {"bytes": size, "sha256": sha256}

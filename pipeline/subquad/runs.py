@@ -24,7 +24,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from typing import IO, Any, Literal, cast
 from pydantic import TypeAdapter
 from upath import UPath
 
+from subquad.disk import held, hold, make_folder, opened, replacing
 from subquad.errors import DiskError, RunError
 from subquad.manifest import manifest_of
 
@@ -47,12 +47,15 @@ PLAN, ERROR, LOCK, STOP, CELLS = "plan.json", "error.txt", "lock", "stop", "cell
 SEARCH, TRIAL, SUMMARY = "search.yaml", "trial.json", "search.json"
 TRIALS, FINAL, WINNERS = "trials", "final", "best"
 OWNER, IDENTITY, OPENINGS = "owner.json", "identity.json", "test-openings.jsonl"
-SOURCES = "source"
+SOURCES, EXPORTED = "source", "config.json"
 
 _CHECK = "check"
 _BOUND = (EXPERIMENT, IDENTITY, TRIAL, METRICS, ATTEMPTS, PLAN, BEST, LAST, PREDICTIONS, OPENINGS)
 _BOUND += ("environment*.json", f"{SOURCES}/*")
 """Of a run's folder: what its result stands on, its checkpoints aside."""
+
+_MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
+"""One of them is in each folder that a command opens."""
 
 RecordKind = Literal["train", "eval", "system", "event"]
 
@@ -131,7 +134,7 @@ def read_records(run: Path) -> Iterator[Record]:
     path = run / METRICS
     if not path.exists():
         return
-    with touching(path), path.open("rb") as lines:
+    with touching(path), opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):
                 try:
@@ -169,7 +172,7 @@ def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
     path = run / METRICS
     if not path.exists():
         return [], place
-    with touching(path), path.open("rb") as stream:
+    with touching(path), opened(path) as stream:
         stream.seek(place.offset - place.length)
         cut = _digest(stream.read(place.length)) != place.last and place.offset > 0
         before = Place(attempt=place.attempt) if cut else place
@@ -210,32 +213,20 @@ def touching(path: Path) -> Iterator[None]:
 def write_text(path: Path, text: str) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
     with touching(path):
-        # Another machine replaces a file whole; a device or a pipe (/dev/stdout) cannot be replaced.
-        if not isinstance(path, Path) or (path.exists() and not path.is_file()):
+        if not isinstance(path, Path):  # another machine replaces a file whole
             path.write_bytes(text.encode())
             return
         with replacing(path) as stream:
             stream.write(text.encode())
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content takes the place of a file of this machine once it is on the disk; its folder is made.
-
-    Its name until then cannot be guessed, and it is never opened through a link that somebody put there.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+def write_output(path: Path, text: str) -> None:
+    """Write a file that the user names, which may also be a device or a pipe, such as /dev/stdout."""
+    if path.exists() and not path.is_file():
+        with touching(path), open(path, "wb") as stream:
+            stream.write(text.encode())
+        return
+    write_text(path, text)
 
 
 def to_disk(stream: IO[str]) -> None:
@@ -247,7 +238,7 @@ def to_disk(stream: IO[str]) -> None:
 
 def append_line(path: Path, data: Mapping[str, Any]) -> None:
     """Add a JSON line; when this returns it is on the disk."""
-    with touching(path), path.open("a", encoding="utf-8") as stream:
+    with touching(path), opened(path, "a", encoding="utf-8") as stream:
         stream.write(_line(data))
         to_disk(stream)
 
@@ -296,9 +287,20 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, or None where the file is missing, torn, damaged or not an object."""
     try:
-        return parse_object(path.read_bytes())
+        return parse_object(read_bytes(path))
     except (OSError, ValueError):
         return None
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of a run, see `subquad.disk`.
+
+    Raises:
+        OSError: it cannot be read.
+        RunError: it is a link.
+    """
+    with opened(path) as stream:
+        return stream.read()
 
 
 def read_result(run: Path) -> dict[str, Any] | None:
@@ -328,6 +330,18 @@ def bound_files(run: Path) -> dict[str, Path]:
 def path_at(address: str) -> Path:
     """A path, also of another file system (`driver:///...`), which has `pathlib`'s methods."""
     return cast("Path", UPath(address)) if "://" in address else Path(address)
+
+
+def enter(folder: Path) -> Path:
+    """Open a folder of a run, study, search or exported model, whoever made it; what is none of them is left.
+
+    Returns:
+        its real path; as it was given where that is the same.
+
+    Raises:
+        RunError: there is a link in it, or what is neither a file nor a folder.
+    """
+    return held(folder) if any(os.path.lexists(folder / name) for name in _MARKS) else folder
 
 
 def is_study(folder: Path) -> bool:
@@ -371,7 +385,8 @@ def new_folder(root: Path, name: str, digest: str) -> Path:
         folder = root / name / f"{stamp}-{digest[:8]}{suffix}"
         with touching(folder):
             try:
-                folder.mkdir(parents=True)
+                make_folder(folder)
+                hold(folder)
                 return folder
             except FileExistsError:
                 continue

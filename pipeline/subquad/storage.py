@@ -23,7 +23,9 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 from upath import UPath
 
+from subquad import disk
 from subquad.addresses import has_secret
+from subquad.disk import replacing
 from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
 from subquad.manifest import manifest_of
 from subquad.runs import (
@@ -36,8 +38,8 @@ from subquad.runs import (
     STOP,
     is_run,
     is_study,
+    read_bytes,
     read_json,
-    replacing,
     touching,
 )
 
@@ -144,7 +146,11 @@ def kept_at(folder: Path, storage: str) -> Path:
     if "runs" not in above:
         raise RunError(f"{folder}: must lie below a folder `runs`, as its checkpoints are in {storage}/runs/...")
     start = len(above) - 1 - above[::-1].index("runs")
-    return place_at(storage).joinpath(*folder.parts[start:])
+    place = place_at(storage)
+    kept = place.joinpath(*folder.parts[start:])
+    if disk.hold(kept):
+        disk.refuse_links(kept)
+    return kept
 
 
 def checkpoints_at(folder: Path, storage: str | None = None) -> Path:
@@ -232,7 +238,7 @@ def content_of(path: Path) -> bytes:
         DiskError: its store cannot be reached, or refuses it.
     """
     if not isinstance(path, UPath):
-        return path.read_bytes()
+        return read_bytes(path)
     with reaching(path), suppress(FileNotFoundError):
         return _do(path, "cat_file", path.path, seconds=60 * SECONDS)
     raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
@@ -265,20 +271,14 @@ def remove(path: Path) -> None:
         if isinstance(path, UPath):
             _do(path, "rm_file", path.path)
         else:
-            path.unlink()
+            disk.delete(path)
 
 
 def remove_tree(folder: Path, first: str = "") -> None:
     """Delete a folder as far as that works, a file of it first."""
     if not isinstance(folder, UPath):
-        if first:
-            with suppress(OSError):
-                (folder / first).unlink()
-        if folder.is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                folder.unlink()
+        for path in (folder / first, folder) if first else (folder,):
+            disk.delete_tree(path)
         return
     with suppress(DiskError), reaching(folder):
         if first:
@@ -321,7 +321,7 @@ def store_copy(folder: Path, storage: str | None, seen: dict[str, Any]) -> None:
     changed = [name for name, told in now.items() if seen.get(name) != told]
     for last in (False, True):  # a result stands on the other files
         with touching(folder):
-            put({target / name: (folder / name).read_bytes() for name in changed if (name == RESULT) is last})
+            put({target / name: read_bytes(folder / name) for name in changed if (name == RESULT) is last})
     for name in (seen.keys() or {RESULT, ERROR}) - now.keys():
         remove(target / name)
     seen.clear()

@@ -16,6 +16,7 @@ from typing import Any
 
 from platformdirs import user_config_path
 
+from subquad.disk import replacing
 from subquad.errors import ConfigError, PluginError
 
 _FILE = re.compile(r"[^\s,:=\[\]{}'\"]+\.py(?=:[A-Za-z_])")
@@ -130,8 +131,6 @@ def _remember(kind: str, value: str) -> None:
     if value in content.get(kind, []):
         return
     content[kind] = [*content.get(kind, []), value]
-    from subquad.runs import replacing  # it imports more than a command needs that trusts nothing
-
     with suppress(OSError):
         _place().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(_place()) as stream:

@@ -19,7 +19,7 @@ from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
 from subquad.experiment.run import resolve_unrun
 from subquad.reach import Reach
-from subquad.runs import write_text
+from subquad.runs import write_output
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
 """What Kubernetes takes as a name, and KubeRay adds its own endings to."""
@@ -148,7 +148,7 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
     )
     text = environment.get_template(template).render(given | _sizes(study, given["workers_per_node"]) | {"name": name})
     if given["output"]:
-        write_text(given["output"], text)
+        write_output(given["output"], text)
     else:
         click.echo(text, nl=False)
 

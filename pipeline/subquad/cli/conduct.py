@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import click
 from rich.console import Console
 
 from subquad.cli.tables import console_of
+from subquad.disk import delete, make_folder, opened, temporary_beside
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
 from subquad.drivers.folder import local_folder
@@ -40,11 +40,11 @@ def writable(root: Path) -> Path:
         RunError: it cannot be written.
     """
     root = root.resolve()
-    probe = root / "runs" / f".probe-{os.getpid()}"
     try:
-        probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        make_folder(root / "runs", exist_ok=True)
+        probe = temporary_beside(root / "runs" / "probe")
+        with opened(probe, "xb"):
+            delete(probe)
     except OSError as error:
         raise RunError(f"--root {root}: {error.strerror}: runs cannot be written there") from error
     return root

@@ -13,7 +13,7 @@ import click
 
 from subquad.cli.tables import LocalPath, print_json, print_line, print_table
 from subquad.reach import Reach
-from subquad.runs import CELLS, DIAGNOSIS, TRACKING, write_json
+from subquad.runs import CELLS, DIAGNOSIS, TRACKING, enter, write_json
 
 if TYPE_CHECKING:
     from subquad.diagnose.measure import Passport
@@ -49,7 +49,7 @@ def diagnose_command(targets: tuple[str, ...], samples: int, tokens: int, out: P
     found: dict[str, Passport] = {}
     for target in targets:
         found |= {name: _measured(trained, samples, tokens) for name, trained in _models(target)}
-    single = Path(targets[0]) if len(targets) == 1 and Path(targets[0]).is_dir() else None
+    single = enter(Path(targets[0])) if len(targets) == 1 and Path(targets[0]).is_dir() else None
     where = out or single or Path()
     written = [where / DIAGNOSIS, *draw_passports(found, where / Path(DIAGNOSIS).stem)]
     write_json(where / DIAGNOSIS, {name: asdict(one) for name, one in found.items()})

@@ -11,7 +11,7 @@ import click
 from subquad.cli.tables import LocalPath
 from subquad.errors import RunError
 from subquad.reach import Reach
-from subquad.runs import FINAL, SEARCH
+from subquad.runs import FINAL, SEARCH, enter
 
 if TYPE_CHECKING:
     from subquad.report import ReportDocument
@@ -88,7 +88,7 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
 
 def _folders(runs: tuple[str, ...]) -> tuple[Path, ...]:
     if not any("://" in run for run in runs):
-        return tuple(map(Path, runs))  # without importing what fetches them
+        return tuple(enter(Path(run)) for run in runs)  # without importing what fetches them
     from subquad.cli.conduct import found
 
     return tuple(map(found, runs))

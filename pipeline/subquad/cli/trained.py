@@ -44,7 +44,7 @@ def predict_command(
     subquad predict runs/summaries/20260101-101500-ab12cd34 articles.jsonl --out summaries.jsonl
     subquad predict runs/writer/20260101-101500-ab12cd34 prompts.txt task.params.temperature=0.8
     """
-    from subquad.runs import json_value, write_text
+    from subquad.runs import json_value, write_output
 
     trained, split = _opened(run, which, file, settings, labelled=False)
     rows = (json.dumps(json_value(row)) for row in trained.answers(split, batch_size))
@@ -52,7 +52,7 @@ def predict_command(
         for row in rows:
             click.echo(row)
     else:
-        write_text(out, "".join(f"{row}\n" for row in rows))
+        write_output(out, "".join(f"{row}\n" for row in rows))
 
 
 @click.command("eval")

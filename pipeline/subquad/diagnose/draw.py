@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subquad.diagnose.measure import Operator, Passport
+from subquad.disk import replacing
 from subquad.metric import metric_of, read_metrics
 
 _PANEL, _DPI, _COLUMNS, _NAMED = (4.2, 3.4), 120, 3, 30
@@ -20,7 +21,6 @@ def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
         passports: by what the picture calls the model.
         out: folder, which is made.
     """
-    out.mkdir(parents=True, exist_ok=True)
     return [
         _panels(passports, out / "response.png", "frequency / pi", "gain (dB)", _response),
         _panels(passports, out / "singular_values.png", "index / tokens", "singular value over the largest", _spectrum),
@@ -60,7 +60,8 @@ def _panels(
         panel.set_visible(False)
     figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
-    figure.savefig(path, dpi=_DPI)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)
     return path
 
 
@@ -76,7 +77,8 @@ def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
     axes.set_ylabel("mean cosine between tokens of a sample")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
-    figure.savefig(path, dpi=_DPI)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)
     return path
 
 
@@ -131,7 +133,8 @@ def _lines(
     axes.grid(alpha=0.3)
     if len(lines) <= _NAMED:
         figure.legend(fontsize=6, loc="outside right upper")
-    figure.savefig(path, dpi=_DPI)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)
     return path
 
 

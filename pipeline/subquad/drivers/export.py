@@ -6,8 +6,6 @@ A program for other runtimes, `model.pt2`, may lie beside them.
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
+from subquad.disk import make_folder, rename, temporary_beside
 from subquad.drivers.trained import Trained
 from subquad.engine.parts import build_model
 from subquad.engine.tensors import load_model, model_tensors
@@ -29,9 +28,10 @@ from subquad.errors import CheckpointError, ConfigError, RunError, plain
 from subquad.experiment import check, parse
 from subquad.manifest import change, manifest_of, sum_of
 from subquad.nn import Backbone, Decoder
-from subquad.runs import parse_object, touching, write_json
+from subquad.runs import EXPORTED, enter, parse_object, read_bytes, touching, write_json
+from subquad.storage import put, remove_tree
 
-EXPORTED, _WEIGHTS = "config.json", "model.safetensors"
+_WEIGHTS = "model.safetensors"
 _NOT_NEEDED = {"init", "resources", "tracking"}
 """Of the experiment: they may name places that nobody else has."""
 _TOLERANCE = 1e-3
@@ -55,16 +55,17 @@ def load_exported(folder: Path) -> Backbone:
         RunError: config.json cannot be read.
         CheckpointError: the weights are damaged, or missing.
     """
+    folder = enter(folder)
     path = folder / EXPORTED
     try:
-        config = _Exported.model_validate(parse_object(path.read_bytes()))
+        config = _Exported.model_validate(parse_object(read_bytes(path)))
     except ValidationError as error:
         first = error.errors()[0]
         raise RunError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
     try:
-        content = (folder / _WEIGHTS).read_bytes()
+        content = read_bytes(folder / _WEIGHTS)
     except OSError as error:
         raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
     if said := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
@@ -100,7 +101,7 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     with _whole(folder) as part:
         if form != "safetensors":
             _write_program(model, trained.dataset.example(3), part / "model.pt2")
-        (part / _WEIGHTS).write_bytes(weights)
+        put({part / _WEIGHTS: weights})
         files = manifest_of({path.name: path for path in sorted(part.iterdir())})
         write_json(part / EXPORTED, {**config, "files": files})
 
@@ -108,14 +109,14 @@ def export(trained: Trained, folder: Path, form: str) -> None:
 @contextmanager
 def _whole(folder: Path) -> Iterator[Path]:
     """A folder beside it that takes its place at the end; removed where that is not reached."""
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part = temporary_beside(folder)
     try:
         with touching(folder):
-            part.mkdir(parents=True)
+            make_folder(part)
             yield part
-            part.rename(folder)
+            rename(part, folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        remove_tree(part)
 
 
 class _Flat(nn.Module):

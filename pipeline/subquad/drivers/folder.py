@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+from subquad.disk import rename, temporary_beside
 from subquad.engine.result import names_of
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, differences, dump, load_study
@@ -28,15 +28,17 @@ from subquad.runs import (
     SOURCES,
     STUDY,
     TRIAL,
+    enter,
     is_run,
     is_study,
     new_folder,
+    read_bytes,
     read_json,
     touching,
     write_json,
     write_text,
 )
-from subquad.storage import address_fault, content_of, listing, place_at, put
+from subquad.storage import address_fault, content_of, listing, place_at, put, remove_tree
 
 
 def start(study: Study, root: Path) -> Study:
@@ -49,7 +51,7 @@ def start(study: Study, root: Path) -> Study:
     try:
         return begin(study, folder)
     except RunError:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
         raise
 
 
@@ -79,7 +81,7 @@ def reopen(folder: Path) -> Study:
         RunError: it is neither, or its experiment has changed since it was started.
         ConfigError: its experiment file does not load.
     """
-    folder = folder.resolve()
+    folder = enter(folder).resolve()
     if (folder / SEARCH).exists():
         raise RunError(f"{folder} is a search: go on with subquad tune --resume {folder}")
     if (folder / TRIAL).exists():  # resumed as a run it would open the test split
@@ -138,7 +140,7 @@ def reopen_one(folder: Path, overrides: Sequence[str] = (), *, resolve: Resolve 
     Raises:
         RunError: the folder is no run.
     """
-    folder = folder.resolve()
+    folder = enter(folder).resolve()
     if is_study(folder):
         below = sorted(f"{CELLS}/{path.parent.name}" for path in folder.glob(f"{CELLS}/*/{EXPERIMENT}"))
         raise RunError(f"{folder}: a study; give one of its runs: {', '.join(below[:9]) or 'there is none yet'}")
@@ -176,7 +178,7 @@ def local_folder(given: str, root: Path = Path(), tell: Callable[[str], None] = 
         DiskError: storage cannot be reached.
     """
     if "://" not in given:
-        return Path(given)
+        return enter(Path(given))
     if fault := address_fault(given):
         raise RunError(f"{given}: {fault}")
     source = place_at(given)
@@ -188,16 +190,17 @@ def local_folder(given: str, root: Path = Path(), tell: Callable[[str], None] = 
     contents = {name: content_of(source / name) for name in names}
     there = sum(data.count(b"\n") for name, data in contents.items() if Path(name).name == ATTEMPTS)
     if folder.exists():
-        here = sum(path.read_bytes().count(b"\n") for path in folder.rglob(ATTEMPTS))
+        enter(folder)
+        here = sum(read_bytes(path).count(b"\n") for path in folder.rglob(ATTEMPTS))
         if here >= there:
             tell(f"{folder} is used: it has {here} attempts, {given} has {there}")
             return folder
         with exclusive(folder):
-            folder.rename(aside := folder.with_name(f".{folder.name}.with-{here}-attempts"))
+            rename(folder, aside := folder.with_name(f".{folder.name}.with-{here}-attempts"))
         tell(f"{folder} has {here} attempts, {given} has {there}: the former is now {aside}")
-    part = folder.with_name(f".{folder.name}.part")
+    part = temporary_beside(folder)
     put({part / name: data for name, data in contents.items()})
-    part.rename(folder)
+    rename(part, folder)
     tell(f"{len(names)} files of {given} are in {folder}")
     return folder
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from subquad.runs import touching, write_text
+from subquad.runs import read_bytes, write_text
+from subquad.storage import remove
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.2
@@ -55,8 +56,7 @@ def listening(stop: Path | None = None) -> Iterator[Signum]:
         stop: file that the first signal's number is written to, for ranks in other processes.
     """
     if stop is not None:
-        with touching(stop):
-            stop.unlink(missing_ok=True)
+        remove(stop)
     before = {number: signal.getsignal(number) for number in _STOPPING}
     listener = _Listener(before[signal.SIGTERM], stop)
     try:
@@ -101,6 +101,6 @@ def stop_file_watch(path: Path) -> Signum:
 def _number_in(path: Path) -> int:
     """The signal's number in a stop file; SIGTERM's where it has none."""
     try:
-        return int(path.read_text(encoding="utf-8"))
+        return int(read_bytes(path))
     except (OSError, ValueError):
         return int(signal.SIGTERM)

@@ -31,8 +31,10 @@ from subquad.runs import (
     STUDY,
     TRIALS,
     WINNERS,
+    enter,
     is_run,
     is_study,
+    read_bytes,
 )
 
 _TOLERANCE = 1e-9
@@ -59,6 +61,7 @@ def verify(folder: Path) -> Iterator[Verified]:
     Raises:
         RunError: the folder is no run, study or search.
     """
+    folder = enter(folder)
     if (folder / SEARCH).exists():
         if faults := tuple(look_at_trials(folder)):
             yield Verified(str(folder), faults)
@@ -192,7 +195,7 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
         task = build_task(run, build_dataset(run).describe())
     except UserError as error:
         return f"scores not recomputed: the data are not here: {error}"
-    kept = load(path.read_bytes())
+    kept = load(read_bytes(path))
     scores, told = task.rescore(kept), {name: float(value) for name, value in test["metrics"].items()}
     faults += [
         f"{run.goal.shown(name).exactly(value)} by the answers in {PREDICTIONS}, "

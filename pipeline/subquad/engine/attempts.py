@@ -34,11 +34,13 @@ from subquad.runs import (
     Place,
     append_line,
     parse_object,
+    read_bytes,
     read_json,
     read_new,
     touching,
     write_json,
 )
+from subquad.storage import remove
 
 _PACKAGES = ("subquad", "torch", "numpy", "ray", "mlflow", "sktime", "safetensors", "pydantic")
 
@@ -69,7 +71,7 @@ def read(run: Path) -> list[Attempt]:
     """Earlier attempts, oldest first; damaged lines are left out."""
     path, found = run / ATTEMPTS, list[Attempt]()
     with touching(path):
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        lines = read_bytes(path).splitlines() if path.exists() else []
     for line in lines:
         with suppress(ValueError):
             found.append(_ATTEMPT.validate_python(parse_object(line)))
@@ -106,8 +108,7 @@ def start_attempt(run: Run, group: Group) -> tuple[int, list[str]]:
             return []
         damaged = [name for name in (RESULT, ENVIRONMENT) if _is_damaged(run.folder / name)]
         for stale in (ERROR, RESULT):
-            with touching(run.folder / stale):
-                (run.folder / stale).unlink(missing_ok=True)
+            remove(run.folder / stale)
         about = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
         append_line(run.folder / ATTEMPTS, {**asdict(attempt), **about})
         told = [f"{name} was damaged, and is written again" for name in damaged]
@@ -149,7 +150,7 @@ def _failures(earlier: list[Attempt], launch: str, from_step: int) -> int:
 
 def _newest_error(folder: Path) -> str:
     try:
-        return (folder / ERROR).read_text(encoding="utf-8").strip().splitlines()[-1]
+        return read_bytes(folder / ERROR).decode().strip().splitlines()[-1]
     except (OSError, ValueError, IndexError):
         return ""
 

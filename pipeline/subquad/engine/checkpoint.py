@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from subquad.disk import make_folder, opened
 from subquad.engine import faults
 from subquad.errors import CheckpointError, DiskError
 from subquad.integrity import (
@@ -80,7 +81,7 @@ def write(root: Path, step: int, checkpoint: Checkpoint) -> None:
     try:
         if not is_remote(root):
             remove_tree(folder, MANIFEST)
-            folder.mkdir(parents=True)
+            make_folder(folder)
         _write(folder, contents)
         faults.point("save.manifest")
         _write(folder, {MANIFEST: json_text(manifest).encode()})
@@ -98,7 +99,7 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
         return
     for name, data in contents.items():
         faults.point(f"save.{name}")
-        with (folder / name).open("wb") as stream:
+        with opened(folder / name, "xb") as stream:
             half = len(data) // 2
             stream.write(data[:half])
             faults.point("save.half")

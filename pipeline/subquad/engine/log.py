@@ -13,10 +13,11 @@ from typing import IO, Any
 
 import torch
 
+from subquad.disk import opened
 from subquad.engine.group import Group
 from subquad.engine.state import Progress
 from subquad.plan import Plan
-from subquad.runs import METRICS, Record, RecordKind, to_disk, touching, write_text
+from subquad.runs import METRICS, Record, RecordKind, read_bytes, to_disk, touching, write_text
 
 FLUSH_SECONDS = 0.5
 
@@ -51,7 +52,7 @@ class MetricsLog:
         if run is not None:
             with touching(self._path):
                 self.count = _cut(self._path, keep)
-                self._stream = self._path.open("a", encoding="utf-8")
+                self._stream = opened(self._path, "a", encoding="utf-8")
         self.lost = keep - self.count
 
     def add(
@@ -101,7 +102,7 @@ def _cut(path: Path, keep: int) -> int:
     """Keep the good ones of the first `keep` lines of a file; returns how many there are."""
     if not path.exists():
         return 0
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_bytes(path).splitlines(keepends=True)
     whole = [line for line in lines[:keep] if _is_record(line)]
     if len(whole) != len(lines):
         write_text(path, b"".join(whole).decode())

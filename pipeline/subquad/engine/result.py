@@ -28,7 +28,8 @@ from subquad.errors import DiskError, TrainingFailed, plain
 from subquad.experiment import Run
 from subquad.nn import Decoder
 from subquad.plugin import Metric, TaskPlugin
-from subquad.runs import OPENINGS, PREDICTIONS, append_line, parse_object, touching, write_result
+from subquad.runs import OPENINGS, PREDICTIONS, append_line, parse_object, read_bytes, write_result
+from subquad.storage import put
 
 _FORMAT = 1
 _EXAMPLE = 2000
@@ -94,7 +95,7 @@ class Seal:
 def _lines(ledger: Path) -> list[dict[str, Any]]:
     """The openings that a ledger has; a line that a kill has torn is left out."""
     found = list[dict[str, Any]]()
-    for line in ledger.read_bytes().splitlines() if ledger.exists() else ():
+    for line in read_bytes(ledger).splitlines() if ledger.exists() else ():
         with suppress(ValueError):
             found.append(parse_object(line))
     return found
@@ -162,8 +163,7 @@ def _conclude(parts: Parts, seal: Seal, progress: Progress, asked_to_stop: Calla
     metrics, arrays = evaluate(parts, split, per_sample=True, **stop)
     if first and arrays:
         path, kept = run.folder / PREDICTIONS, {name: np.ascontiguousarray(rows) for name, rows in arrays.items()}
-        with touching(path):
-            path.write_bytes(save(kept))
+        put({path: save(kept)})
     scores, wrong = _reference_scores(run.goal, seal.dataset, split) if first else ({}, [])
     openings = seal.openings()
     twice = openings > 1 and run.experiment.protocol != "paper"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from subquad.cost import Cost
 from subquad.data import Dataset
+from subquad.disk import hold, opened
 from subquad.engine import attempts, checkpoint
 from subquad.engine.checkpoint import Checkpoint
 from subquad.engine.evaluate import EvaluationStopped
@@ -39,6 +40,7 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
             its newest checkpoint.
     """
     keep_strange_code_out()
+    hold(run.folder)
     earlier = run.result or {}
     if earlier.get("status") in ("finished", "pruned"):
         return "finished"
@@ -52,7 +54,7 @@ def train_run(run: Run, group: Group, signals: Signals) -> Status:
         alike = isinstance(error, SubquadError) and (error.shared or group.world_size == 1)
         if not alike:
             # The first rank to fail knows the cause; the others only see their peer go.
-            with contextlib.suppress(OSError), (run.folder / ERROR).open("x", encoding="utf-8") as stream:
+            with contextlib.suppress(OSError), opened(run.folder / ERROR, "x", encoding="utf-8") as stream:
                 stream.write(f"rank {group.rank}\n{traceback.format_exc()}")
         if isinstance(error, SystemExit):  # else it would end the driver, and with it the runs that come after
             raise RuntimeError(f"a plugin called sys.exit({error.code!r})") from error

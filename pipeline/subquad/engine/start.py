@@ -19,7 +19,7 @@ from subquad.engine import checkpoint
 from subquad.errors import ConfigError
 from subquad.experiment.schema import Experiment
 from subquad.nn import Backbone
-from subquad.runs import read_result
+from subquad.runs import enter, read_result
 from subquad.storage import checkpoints_of, place_at, reaching
 
 
@@ -55,6 +55,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
     if source.startswith("timm:"):
         tensors = _timm(source.removeprefix("timm:"))
     elif path.is_dir():
+        path = enter(path)
         found = checkpoint.trained_weights(checkpoints_of(path), read_result(path))
         if found is None:
             raise ConfigError(f"init.from: {path}: not a run with a checkpoint")

@@ -26,7 +26,8 @@ from subquad.engine.tensors import (
 )
 from subquad.errors import CheckpointError, TrainingFailed
 from subquad.experiment import Run, differences
-from subquad.runs import BEST, LAST, touching, write_json
+from subquad.runs import BEST, LAST, write_json
+from subquad.storage import remove
 
 _TRAINED = "/"
 """Starts the names of weights that go on training, where a checkpoint's model holds their average."""
@@ -157,8 +158,7 @@ def tidy(run: Run, keep: int, progress: Progress) -> None:
         if found:
             write_json(run.folder / name, found)
         else:
-            with touching(run.folder / name):
-                (run.folder / name).unlink(missing_ok=True)
+            remove(run.folder / name)
     checkpoint.prune(run.checkpoints, progress.step, keep, [progress.best["step"]] if progress.best else [])
 
 

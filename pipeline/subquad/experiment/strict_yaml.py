@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from yaml import events
 
+from subquad.disk import opened
 from subquad.errors import ConfigError
 from subquad.experiment.settings import DEFAULT, KeyPath, Origin, Tree, shorten, shown_key
 
@@ -35,7 +36,7 @@ def read_text(path: Path, name: str) -> str:
             raise ConfigError(f"{name}: a directory, must be a YAML file")
         if path.exists() and not path.is_file():  # a pipe or a device could block for ever
             raise ConfigError(f"{name}: not a regular file")
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{name}: no such file") from None

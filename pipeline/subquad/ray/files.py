@@ -21,7 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 from upath import UPath
 from upath.registry import register_implementation as register_path
 
-from subquad.runs import replacing
+from subquad import disk
 
 PROTOCOL = "driver"
 
@@ -30,7 +30,8 @@ class _Head:
     """An actor on the driver's machine. What a file operation raises is returned, so that it keeps its class."""
 
     def __init__(self, judge: Callable[[Path], str] | None):
-        self._local, self._judge = LocalFileSystem(auto_mkdir=True), judge
+        self._local, self._judge = LocalFileSystem(), judge
+        disk.hold(Path("/"))
         self._locks: dict[str, BaseFileLock] = {}
 
     def do(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
@@ -51,14 +52,30 @@ class _Head:
     def _write(self, path: str, mode: str, data: bytes) -> None:
         """Whole files replace others at once; what is appended is on the disk."""
         if mode == "wb":
-            with replacing(Path(path)) as stream:
+            with disk.replacing(Path(path)) as stream:
                 stream.write(data)
             return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, mode) as stream:
+        disk.make_folder(Path(path).parent, exist_ok=True)
+        with disk.opened(Path(path), mode) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+
+    def _cat_file(self, path: str, start: int | None, end: int | None) -> bytes:
+        with disk.opened(Path(path)) as stream:
+            return stream.read()[start:end]
+
+    def _mkdir(self, path: str) -> None:
+        disk.make_folder(Path(path))
+
+    def _makedirs(self, path: str, exist_ok: bool) -> None:
+        disk.make_folder(Path(path), exist_ok=exist_ok)
+
+    def _rm_file(self, path: str) -> None:
+        disk.delete(Path(path))
+
+    def _rm(self, path: str) -> None:
+        disk.delete_tree(Path(path))
 
     def _claim(self, path: str, seconds: float) -> bool:
         """For the first rank of a new group too: its driver is the same, and the group before it has gone."""
@@ -136,7 +153,7 @@ class _DriverFiles(AbstractFileSystem):
         return self._do("ls", path, detail)
 
     def mkdir(self, path: str, create_parents: bool = True, **more: Any) -> None:
-        self._do("mkdir", path, create_parents)
+        self._do("mkdir", path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         self._do("makedirs", path, exist_ok)
@@ -145,7 +162,7 @@ class _DriverFiles(AbstractFileSystem):
         self._do("rm_file", path)
 
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
-        self._do("rm", path, recursive)
+        self._do("rm", path)
 
     def rmdir(self, path: str) -> None:
         self._do("rmdir", path)

@@ -27,7 +27,9 @@ from subquad.runs import (
     RESULT,
     SOURCES,
     STUDY,
+    enter,
     flatten,
+    read_bytes,
     read_json,
     runs_below,
 )
@@ -263,7 +265,7 @@ class ReportedRun(FilePart):
         machine, git = self.environment, self.environment.git or _Git()
         facts = {
             "not verified": "; ".join(self.faults),
-            "experiment.yaml sha256": hashlib.sha256((self.folder / EXPERIMENT).read_bytes()).hexdigest(),
+            "experiment.yaml sha256": hashlib.sha256(read_bytes(self.folder / EXPERIMENT)).hexdigest(),
             "experiment hash": self.digest,
             "reason": self.reason,
             "steps": f"{self.steps} in {duration(self.seconds)}" if self.steps is not None else None,
@@ -302,7 +304,7 @@ def reported_runs(folders: Sequence[Path], search: Mapping[str, Any] | None = No
     """
     root = Path(os.path.commonpath([folder.resolve().parent for folder in folders]))
     runs: dict[Path, ReportedRun] = {}
-    for folder in folders:
+    for folder in map(enter, folders):
         found = runs_below(folder)
         if not found:
             raise RunError(f"{folder}: a study ({STUDY}) without runs so far")

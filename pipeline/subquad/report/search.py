@@ -14,7 +14,7 @@ from subquad.report.document import NEVER, ReportDocument, Section, Table, docum
 from subquad.report.formats import print_document
 from subquad.report.report import read_report
 from subquad.report.text import DASH, printable
-from subquad.runs import FINAL, is_study, runs_below
+from subquad.runs import FINAL, is_study, read_bytes, runs_below
 
 _TOLD = ("finished", "pruned", "failed", "infeasible")
 _UNITS = {"seconds": "s", "flops": "FLOPs"}
@@ -46,7 +46,7 @@ def search_document(folder: Path, summary: Mapping[str, Any], *, baseline: str |
         lead=(_asked(summary), *_opened_before(summary), *left),
         sections=(_candidates(summary), *_final(final.sections, summary)),
         runs=final.runs,
-        pictures={printable(path.stem): path.read_bytes() for path in pictures},
+        pictures={printable(path.stem): read_bytes(path) for path in pictures},
         records=(*map(_record, summary["candidates"]), *final.records),
         values={
             "format": 1,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from subquad.disk import make_folder, rename
 from subquad.drivers.folder import reopen
 from subquad.errors import RunError
 from subquad.experiment import Study, load_study, load_text
@@ -59,8 +60,8 @@ def _take_back(study: Study, search: Path) -> None:
             continue
         same = [cells / run.label for cells in earlier if _digest_in(cells / run.label) == run.digest]
         if same:
-            run.folder.parent.mkdir(parents=True, exist_ok=True)
-            same[-1].rename(run.folder)
+            make_folder(run.folder.parent, exist_ok=True)
+            rename(same[-1], run.folder)
         elif run.checkpoints.parent != run.folder:  # in storage, where an earlier winner's may lie
             remove_tree(run.checkpoints)
 

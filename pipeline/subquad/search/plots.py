@@ -23,6 +23,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 
+from subquad.disk import replacing
 from subquad.search.quiet import quiet
 from subquad.search.trial import Goal, Trial
 from subquad.space import Dimension, Space
@@ -84,9 +85,8 @@ def _done(jobs: Sequence[tuple[str, _Job]], out: Path) -> Drawn:
     left_out: dict[str, list[str]] = {}
     for name, job in jobs:
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            with _apart() as charts:
-                job(charts).savefig(out / name, dpi=_DPI, bbox_inches="tight")
+            with _apart() as charts, replacing(out / name) as stream:
+                job(charts).savefig(stream, format="png", dpi=_DPI, bbox_inches="tight")
             files.append(out / name)
         except _NotDrawn as error:
             left_out.setdefault(str(error), []).append(name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from subquad.disk import rename
 from subquad.drivers.folder import exclusive
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Study, differences, load_study, load_text
@@ -19,7 +20,7 @@ from subquad.experiment.refusals import shown
 from subquad.experiment.run import resolve_given
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
-from subquad.runs import FINAL, SEARCH, TRIALS, new_folder, read_json, write_json, write_text
+from subquad.runs import FINAL, SEARCH, TRIALS, enter, new_folder, read_bytes, read_json, write_json, write_text
 from subquad.search.candidates import SEED, Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, PUT_BACK, Trials, free_name
@@ -186,11 +187,12 @@ def read_search(folder: Path) -> Search:
         RunError: the folder holds no search, one of another version, or one that was edited.
         ConfigError: it does not load.
     """
+    folder = enter(folder)
     path = folder / SEARCH
     if not path.exists():
         raise RunError(f"{folder}: not a search (no {SEARCH})")
     _refuse_edited(path)
-    data = parse_yaml(path.read_text(encoding="utf-8"), str(path)).data
+    data = parse_yaml(read_bytes(path).decode(), str(path)).data
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
     try:
@@ -229,7 +231,7 @@ def _later_budgets(folder: Path) -> list[str]:
 def _refuse_edited(path: Path) -> None:
     """A folder's name ends with a hash of its search.yaml; of a folder with another name nothing is known."""
     named = re.fullmatch(r"\d{8}-\d{6}-([0-9a-f]{8})(?:\.\d+)?", path.parent.resolve().name)
-    if named and not hashlib.sha256(path.read_bytes()).hexdigest().startswith(named[1]):
+    if named and not hashlib.sha256(read_bytes(path)).hexdigest().startswith(named[1]):
         raise RunError(f"{path}: changed since the search was started; {PUT_BACK}")
 
 
@@ -309,4 +311,4 @@ def _extended(folder: Path, search: Search, budget: str) -> Search:
 def _set_final_aside(folder: Path) -> None:
     """Rename the final study, where there is one, so that another one may come."""
     if (folder / FINAL).exists():
-        (folder / FINAL).rename(free_name(folder / FINAL))
+        rename(folder / FINAL, free_name(folder / FINAL))

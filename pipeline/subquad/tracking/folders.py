@@ -123,7 +123,7 @@ def parts_of(folder: Path) -> list[Path]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A mapping; an empty one where the file is missing or holds none."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(runs.read_bytes(path))
     except (OSError, yaml.YAMLError):
         return {}
     return data if isinstance(data, dict) else {}

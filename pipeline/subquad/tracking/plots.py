@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from subquad.disk import replacing
 from subquad.metric import Metric, metric_of, read_metrics
 from subquad.runs import Place, read_new, read_result
 
@@ -103,8 +104,8 @@ def _draw(path: Path, title: str, ylabel: str, curves: Mapping[str, _Curve | Non
         axes.legend(fontsize=6, ncols=math.ceil(len(present) / 24), loc="center left", bbox_to_anchor=(1.01, 0.5))
     elif len(present) > 1 or ylabel not in present:
         axes.legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DPI)
+    with replacing(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)
     return path
 
 

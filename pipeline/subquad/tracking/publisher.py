@@ -20,7 +20,7 @@ import click
 from subquad.addresses import HIDDEN, mask
 from subquad.errors import ConfigError, UserError
 from subquad.experiment.schema import Tracking
-from subquad.runs import EXPERIMENT, SEARCH, runs_below, runs_root
+from subquad.runs import EXPERIMENT, SEARCH, enter, runs_below, runs_root
 from subquad.tracking.address import VARIABLE, StoreDown, artifact_folder, check_server, sqlite_path, store_uri
 from subquad.tracking.folders import parts_of, read_yaml
 from subquad.tracking.spool import SyncState
@@ -124,7 +124,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
         ConfigError: the address is no store, or its password is not known here.
         UserError: MLflow is not installed.
     """
-    parts = parts_of(folder.resolve())
+    parts = list(map(enter, parts_of(folder.resolve())))
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
     first, *others = [Publisher(_upload_of(part, uri)).close(timeout=timeout) for part in parts]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -23,7 +24,8 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from subquad.addresses import mask
-from subquad.runs import METRICS, TRACKING
+from subquad.disk import hold, opened
+from subquad.runs import METRICS, TRACKING, read_bytes
 from subquad.tracking.address import check_server
 from subquad.tracking.folders import Ending, Mirror, begun, folders_below, mirror, parent_of
 from subquad.tracking.spool import SyncState
@@ -93,6 +95,7 @@ class Uploader:
         """
         folder = self._upload.folder
         try:
+            hold(folder)
             with FileLock(str(folder / _LOCK), timeout=_LOCK_SECONDS):
                 return self._look(final)
         except Timeout:
@@ -216,12 +219,21 @@ class _Sender:
         run.close(end.status, end.time)
         for name in shown.texts:
             if (path := self._folder / name).exists():  # as text, so that no address in it carries a password
-                run.client.log_text(run.id, mask(path.read_text(encoding="utf-8")), name)
-        if (self._folder / METRICS).exists():
-            run.client.log_artifact(run.id, str(self._folder / METRICS))
+                run.client.log_text(run.id, mask(read_bytes(path).decode()), name)
         with tempfile.TemporaryDirectory() as out:
             for plot in shown.plots(Path(out)):
-                run.client.log_artifact(run.id, str(plot), "plots")
+                _log_file(run, plot, "plots")
+        if (self._folder / METRICS).exists():
+            _log_file(run, self._folder / METRICS)
+
+
+def _log_file(run: StoredRun, path: Path, above: str | None = None) -> None:
+    """Send a copy of a file: MLflow would follow a link in its place."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch, path.name)
+        with opened(path) as source, opened(copy, "xb") as target:
+            shutil.copyfileobj(source, target)
+        run.client.log_artifact(run.id, str(copy), above)
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,256 @@
+"""Files of this machine, without following a link: a run's folder may be somebody else's.
+
+A command opens such a folder once (`held`), which refuses each link in it. From then on what lies below is reached
+from the open folder, part by part, and no part may be a link, also one that was put there since. Elsewhere the user's
+own links count, but nothing is written through one. Whoever writes or deletes below a run's folder does it here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from subquad.errors import RunError
+
+_held: set[str] = set()
+"""Real paths of the folders that this process has opened."""
+_WALK = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+
+
+def held(folder: Path) -> Path:
+    """Open a folder that somebody else may have made: look for links, and follow none from here on.
+
+    Args:
+        folder: of a run, study, search or exported model; it may itself be a link, as the user named it.
+
+    Returns:
+        its real path; as it was given where that is the same.
+
+    Raises:
+        RunError: something below it is neither a file nor a folder, or cannot be looked at.
+    """
+    real = folder.resolve()
+    refuse_links(real)
+    hold(real)
+    return folder if folder.absolute() == real else real
+
+
+def hold(folder: Path) -> bool:
+    """From here on this process follows no link below a folder, which need not be there yet.
+
+    Args:
+        folder: what lies on another machine is left to that one.
+
+    Returns:
+        whether the process did until now.
+    """
+    if not isinstance(folder, Path):
+        return False
+    real = str(folder.resolve())
+    is_new = _root_of(real) is None
+    if is_new:
+        _held.add(real)
+    return is_new
+
+
+def refuse_links(folder: Path) -> None:
+    """Look at the kind of everything below a folder; nothing is opened.
+
+    Raises:
+        RunError: something is neither a file nor a folder, or cannot be looked at.
+    """
+    folders = [os.fspath(folder)]
+    while folders:
+        above = folders.pop()
+        try:
+            with os.scandir(above) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        raise _refused(Path(entry.path), entry.is_symlink())
+        except FileNotFoundError:  # or removed meanwhile, by the process that works on it
+            continue
+        except OSError as error:
+            raise RunError(f"{above}: {error.strerror or error}") from error
+
+
+def _refused(path: Path, is_link: bool) -> RunError:
+    kind = "a link" if is_link else "neither a file nor a folder"
+    return RunError(f"{path}: {kind}; below a run's folder there are files and folders only: remove it")
+
+
+def _root_of(path: str) -> str | None:
+    """The open folder that a path lies in."""
+    roots = (root for root in tuple(_held) if path == root or path.startswith(os.path.join(root, "")))
+    return min(roots, default=None)
+
+
+@contextmanager
+def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
+    """The descriptor of a folder.
+
+    Args:
+        make: make it, and what is above it, where it is missing.
+
+    Raises:
+        RunError: below an open folder a part of its path is a link.
+    """
+    path = os.path.abspath(folder)
+    root = _root_of(path)
+    if make:
+        os.makedirs(root or path, exist_ok=True)
+    descriptor = os.open(root or path, _WALK)
+    try:
+        place = Path(root or path)
+        for part in Path(path).relative_to(place).parts:
+            place /= part
+            inner = _step(descriptor, place, make=make)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _step(above: int, place: Path, *, make: bool) -> int:
+    """The descriptor of a folder in the one above it."""
+    while True:
+        try:
+            return os.open(place.name, _WALK | os.O_NOFOLLOW, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                raise
+            with suppress(FileExistsError):
+                os.mkdir(place.name, dir_fd=above)
+        except OSError:
+            if _is_link(place.name, above):
+                raise _refused(place, True) from None
+            raise
+
+
+def _is_link(name: str, above: int) -> bool:
+    with suppress(FileNotFoundError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
+    return False
+
+
+def opened(path: Path, mode: str = "rb", **more: Any) -> IO[Any]:
+    """A regular file, read ("rb", "r"), appended to ("ab", "a") or new ("xb", "x"); a file of another machine too.
+
+    A file that has another name elsewhere is copied before it is appended to: the other one stays as it is.
+
+    Raises:
+        OSError: it cannot be opened.
+        RunError: below an open folder it or a part of its path is a link; elsewhere a link would be appended to.
+    """
+    if not isinstance(path, Path):
+        return path.open(mode, **more)
+    if "w" in mode:
+        raise ValueError("files are replaced whole: use `replacing`")
+    if mode[0] == "a":
+        _part_from_other_names(path)
+    follows = mode[0] == "r" and _root_of(os.path.abspath(path)) is None
+    careful = os.O_NONBLOCK if follows else _CAREFUL
+    with _at(path.parent) as folder:
+
+        def open_it(_name: str, flags: int) -> int:
+            try:
+                return _regular(path, os.open(path.name, flags | careful, 0o666, dir_fd=folder))
+            except OSError:
+                if mode[0] != "x" and not follows and _is_link(path.name, folder):
+                    raise _refused(path, True) from None
+                raise
+
+        return open(path, mode, opener=open_it, **more)
+
+
+_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK
+"""A pipe without a writer would be waited for."""
+
+
+def _regular(path: Path, descriptor: int) -> int:
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # of a folder Python says what it is
+        os.close(descriptor)
+        raise _refused(path, False)
+    return descriptor
+
+
+def _part_from_other_names(path: Path) -> None:
+    """Give a file content of its own where it has several names."""
+    with suppress(FileNotFoundError):
+        about = path.lstat()
+        if stat.S_ISREG(about.st_mode) and about.st_nlink > 1:
+            with opened(path) as source, replacing(path) as target:
+                shutil.copyfileobj(source, target)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content takes the place of a file of this machine once it is on the disk; its folder is made.
+
+    Its name until then cannot be guessed, and a link in its place is replaced, not followed.
+    """
+    temporary = temporary_beside(path).name
+    with _at(path.parent, make=True) as folder:
+        try:
+            new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with open(os.open(temporary, new | _CAREFUL, 0o666, dir_fd=folder), "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+
+
+def temporary_beside(path: Path) -> Path:
+    """A hidden name in the same folder that nobody can guess."""
+    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
+
+
+def make_folder(path: Path, *, exist_ok: bool = False) -> None:
+    """Make a folder, and what is above it.
+
+    Raises:
+        FileExistsError: it is there, and need not be.
+    """
+    with _at(path.parent, make=True) as above:
+        try:
+            os.mkdir(path.name, dir_fd=above)
+        except FileExistsError:
+            is_folder = stat.S_ISDIR(os.stat(path.name, dir_fd=above, follow_symlinks=False).st_mode)
+            if not (exist_ok and is_folder):
+                raise
+
+
+def rename(path: Path, target: Path) -> None:
+    """Rename a file or folder; the folder of its new name is there."""
+    with _at(path.parent) as old, _at(target.parent) as new:
+        os.rename(path.name, target.name, src_dir_fd=old, dst_dir_fd=new)
+
+
+def delete(path: Path) -> None:
+    """Delete a file, or a link itself.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    with _at(path.parent) as above:
+        os.unlink(path.name, dir_fd=above)
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a folder with all that is in it as far as that works, or a file."""
+    with suppress(OSError), _at(path.parent) as above:
+        shutil.rmtree(path.name, ignore_errors=True, dir_fd=above)
+        os.unlink(path.name, dir_fd=above)
