@@ -141,10 +141,11 @@ def _is_link(name: str, above: int) -> bool:
     return False
 
 
-def opened(path: Path, mode: str = "rb", **more: Any) -> IO[Any]:
-    """A regular file, read ("rb", "r"), appended to ("ab", "a") or new ("xb", "x"); a file of another machine too.
+def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
+    """The stream of a regular file, which is read ("rb", "r"), appended to ("ab", "a") or new ("xb", "x").
 
-    A file that has another name elsewhere is copied before it is appended to: the other one stays as it is.
+    One of another machine is opened too. A file that has another name elsewhere is copied before it is appended to:
+    what has the other name stays as it is.
 
     Raises:
         OSError: it cannot be opened.
@@ -224,13 +225,11 @@ def make_folder(path: Path, *, exist_ok: bool = False) -> None:
     Raises:
         FileExistsError: it is there, and need not be.
     """
+    if exist_ok:
+        with _at(path, make=True):
+            return
     with _at(path.parent, make=True) as above:
-        try:
-            os.mkdir(path.name, dir_fd=above)
-        except FileExistsError:
-            is_folder = stat.S_ISDIR(os.stat(path.name, dir_fd=above, follow_symlinks=False).st_mode)
-            if not (exist_ok and is_folder):
-                raise
+        os.mkdir(path.name, dir_fd=above)
 
 
 def rename(path: Path, target: Path) -> None:

@@ -403,7 +403,7 @@ def test_a_deleted_experiment_is_named(root: Path, run: Folder):
 def test_a_database_whose_making_was_interrupted_is_made_anew(tmp_path: Path):
     (tmp_path / "odd %20#name").mkdir()
     database = tmp_path / "odd %20#name" / DATABASE
-    database.with_name(f"{DATABASE}.new").write_bytes(b"half a database")
+    database.with_name(f".{DATABASE}.0123456789abcdef.tmp").write_bytes(b"half a database")
     run = connect(sqlite_uri(database), "demo", database.parent / "mlartifacts").create("label", "key", 1.0)
     run.client.log_text(run.id, "hello", "note.txt")
     assert database.read_bytes()[:15] == b"SQLite format 3"

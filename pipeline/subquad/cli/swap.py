@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.cli.tables import LocalPath, print_json, print_line, print_table
+from subquad.disk import make_folder
 from subquad.effect import as_written
 from subquad.errors import ConfigError
 from subquad.metric import metric_of, read_metrics
@@ -101,7 +102,6 @@ def swap_command(
         "original": original.scores(split),
         "swaps": [_swapped(original, swap, split, layer_samples) for swap in swaps],
     }
-    out.mkdir(parents=True, exist_ok=True)
     write_json(out / SWAP, json_value(found))
     pictures = draw_swaps(found, out)
     if as_json:
@@ -172,7 +172,7 @@ def _opened(original: Trained, trained_here: bool, part: str, out: Path) -> tupl
     run = original.parts.run
     if part == "test":
         ledgers = [out / OPENINGS, *([runs_root(run.folder) / OPENINGS] if run.place else [])]
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out, exist_ok=True)
         split, notes = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers).open("subquad swap")
         return split, "; ".join(["TEST, opened for this", *notes])
     if not trained_here:

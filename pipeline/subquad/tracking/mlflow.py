@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from subquad.disk import make_folder, rename, temporary_beside
 from subquad.tracking.address import sqlite_path, sqlite_uri
 from subquad.tracking.values import Point, nonfinite_tags
 
@@ -144,7 +145,7 @@ def connect(uri: str, experiment: str, artifacts: Path | None) -> Store:
     database = sqlite_path(uri)
     if database is None:
         return _open(uri, experiment, artifacts)
-    database.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(database.parent, exist_ok=True)
     # MLflow destroys a new sqlite file that several processes open at once.
     with FileLock(f"{database}.lock", timeout=_LOCK_SECONDS):
         if not database.exists():
@@ -164,13 +165,12 @@ def _batches(rows: list[_Row], size: int) -> Iterator[list[_Row]]:
 
 def _create_database(database: Path) -> None:
     """Make the tables in a file beside it and rename it: a process killed meanwhile leaves no half database."""
-    draft = database.with_name(f"{database.name}.new")
-    draft.unlink(missing_ok=True)
+    draft = temporary_beside(database)
     with _quiet():
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         SqlAlchemyStore(sqlite_uri(draft), str(database.parent)).engine.dispose()
-    os.replace(draft, database)
+    rename(draft, database)
 
 
 def _open(uri: str, experiment: str, artifacts: Path | None) -> Store:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from subquad.errors import SubquadError, UserError
+from subquad.runs import write_text
 from subquad.tracking.address import ARTIFACTS, DATABASE, sqlite_uri
 
 SECRET = "SUBQUAD_UI_SECRET"
@@ -93,7 +94,7 @@ def leading_page(page: str) -> Iterator[str]:
     """The address of a file that leads to a page during the block. Other users see the words a browser starts with."""
     with tempfile.TemporaryDirectory(prefix="subquad-ui-") as folder:  # which only this user may enter
         path = Path(folder, "open.html")
-        path.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">\n', encoding="utf-8")
+        write_text(path, f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">\n')
         yield path.as_uri()
 
 
