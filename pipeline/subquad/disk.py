@@ -7,6 +7,7 @@ own links count, but nothing is written through one. Whoever writes or deletes b
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -103,35 +104,42 @@ def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
         RunError: below an open folder a part of its path is a link.
     """
     path = os.path.abspath(folder)
-    root = _root_of(path)
-    if make:
-        os.makedirs(root or path, exist_ok=True)
-    descriptor = os.open(root or path, _WALK)
+    descriptor = _walked(_root_of(path), path, make=make)
     try:
-        place = Path(root or path)
-        for part in Path(path).relative_to(place).parts:
-            place /= part
-            inner = _step(descriptor, place, make=make)
-            os.close(descriptor)
-            descriptor = inner
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _step(above: int, place: Path, *, make: bool) -> int:
-    """The descriptor of a folder in the one above it."""
+def _walked(root: str | None, path: str, *, make: bool = False) -> int:
+    """The descriptor of a folder, reached part by part from an open one, where it lies in one."""
+    place = root or path
+    if make:
+        os.makedirs(place, exist_ok=True)
+    descriptor = os.open(place, _WALK)
+    for part in filter(None, path[len(place) :].split(os.sep)):
+        place = os.path.join(place, part)
+        try:
+            inner = _step(descriptor, part, place, make=make)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
+
+
+def _step(above: int, name: str, place: str, *, make: bool) -> int:
+    """The descriptor of a folder in the one above it; `place` is its path, for the message."""
     while True:
         try:
-            return os.open(place.name, _WALK | os.O_NOFOLLOW, dir_fd=above)
+            return os.open(name, _WALK | os.O_NOFOLLOW, dir_fd=above)
         except FileNotFoundError:
             if not make:
                 raise
             with suppress(FileExistsError):
-                os.mkdir(place.name, dir_fd=above)
+                os.mkdir(name, dir_fd=above)
         except OSError:
-            if _is_link(place.name, above):
-                raise _refused(place, True) from None
+            if _is_link(name, above):
+                raise _refused(Path(place), True) from None
             raise
 
 
@@ -157,19 +165,23 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
         raise ValueError("files are replaced whole: use `replacing`")
     if mode[0] == "a":
         _part_from_other_names(path)
-    follows = mode[0] == "r" and _root_of(os.path.abspath(path)) is None
-    careful = os.O_NONBLOCK if follows else _CAREFUL
-    with _at(path.parent) as folder:
+    place = os.path.abspath(path)
+    root = _root_of(place)
+    careful = os.O_NONBLOCK if root is None and mode[0] == "r" else _CAREFUL
+    above = _walked(root, os.path.dirname(place))
 
-        def open_it(_name: str, flags: int) -> int:
-            try:
-                return _regular(path, os.open(path.name, flags | careful, 0o666, dir_fd=folder))
-            except OSError:
-                if mode[0] != "x" and not follows and _is_link(path.name, folder):
-                    raise _refused(path, True) from None
-                raise
+    def open_it(_name: str, flags: int) -> int:
+        try:
+            return _regular(path, os.open(path.name, flags | careful, 0o666, dir_fd=above))
+        except OSError as error:
+            if error.errno == errno.ELOOP and _is_link(path.name, above):
+                raise _refused(path, True) from None
+            raise
 
+    try:
         return open(path, mode, opener=open_it, **more)
+    finally:
+        os.close(above)
 
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK

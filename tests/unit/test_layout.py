@@ -120,6 +120,26 @@ ORDINARY = {
 }
 """Names of built-in plugins that are words too: the core may use them in a sentence."""
 
+WRITING = {
+    *("write_text", "write_bytes", "touch", "unlink", "rmdir", "rmtree", "mkdir", "makedirs", "rename", "renames"),
+    *("symlink_to", "hardlink_to", "copy2", "copyfile", "copytree", "NamedTemporaryFile", "mkstemp"),
+}
+BELOW_RUNS = (
+    "runs",
+    "storage",
+    "manifest",
+    "integrity",
+    "engine",
+    "drivers",
+    "search",
+    "report",
+    "tracking",
+    "diagnose",
+)
+"""Modules and packages of the core that write and delete below the folders of runs."""
+NOT_BELOW_RUNS = {"write_text": "another machine's file", "write_output": "the user names it", "fetched": "data"}
+"""Functions of those that write elsewhere, and what."""
+
 LONGEST_FUNCTION = 40
 """Lines, without the docstring."""
 
@@ -256,7 +276,38 @@ def naming_breaches(repo: Path) -> list[str]:
     return found
 
 
+def writes_itself(node: ast.AST) -> bool:
+    """Whether a call writes or deletes a file by the standard library."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    of_os = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "os"
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    words = [value.value for value in given if isinstance(value, ast.Constant)]
+    modes = [word for word in words if isinstance(word, str) and re.fullmatch("[rwxabt+]{1,3}", word)]
+    is_bare = isinstance(node.func, ast.Name) and node.func.id in WRITING  # a function of ours, imported by its name
+    if name == "open":
+        return any(set(mode) & set("wxa+") for mode in modes)
+    return (name in WRITING and not is_bare) or (of_os and name in ("remove", "replace"))
+
+
+def writing_breaches(repo: Path) -> list[str]:
+    """What lies below a run's folder is written and deleted by one module, `disk`, which follows no link."""
+    core = repo / "pipeline" / "subquad"
+    found = []
+    for path in sources(repo, "pipeline"):
+        if path.relative_to(core).parts[0].removesuffix(".py") not in BELOW_RUNS:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        elsewhere = {id(node) for one in functions if one.name in NOT_BELOW_RUNS for node in ast.walk(one)}
+        calls = [node for node in ast.walk(tree) if writes_itself(node) and id(node) not in elsewhere]
+        found += [f"{path.name}:{call.lineno}" for call in calls]
+    return found
+
+
 RULES = (
+    writing_breaches,
     core_breaches,
     plugin_breaches,
     home_breaches,
@@ -281,6 +332,10 @@ def test_every_root_has_its_package(root, package):
 @pytest.mark.parametrize(
     ("rule", "file", "code"),
     [
+        (writing_breaches, "pipeline/subquad/engine/a.py", "def f(run):\n    (run / 'x').write_text('')"),
+        (writing_breaches, "pipeline/subquad/search/a.py", "open(path, 'ab')"),
+        (writing_breaches, "pipeline/subquad/storage.py", "path.open(mode='w')"),
+        (writing_breaches, "pipeline/subquad/drivers/a.py", "import shutil\nshutil.rmtree(folder)"),
         (core_breaches, "pipeline/subquad/a.py", "import subquad_plugins"),
         (core_breaches, "pipeline/subquad/a.py", "def f():\n    from subquad_datasets.uea import PLUGIN"),
         (
