@@ -141,7 +141,7 @@ def training(state: Path, task: str, name: str, given: argparse.Namespace) -> tu
     begun = sorted(root.glob("runs/*/*/"))
     if begun:
         return (*SUBQUAD, "resume", str(begun[-1]), "--local")
-    recipe = f"lra-{task}" if given.size == "full" else f"lra-{'cur' if name == 'cur' else 'agf'}-{given.size}"
+    recipe = "lra-agf" if given.size == "full" else f"lra-agf-{given.size}"
     if task == "image" and given.size == "full" and not any("image.params.path" in one for one in given.overrides):
         given.overrides.append("matrix.dataset.image.params.path=null")
     chosen = [f"matrix.dataset=[{task}]", f"matrix.mixer=[{MIXERS[name]}]", "matrix.seed=[0]", "baseline=null"]

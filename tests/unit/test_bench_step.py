@@ -16,7 +16,10 @@ from subquad.engine.parts import build_parts
 from subquad.experiment import Run, load_study
 
 TINY = (
-    "control-recall",
+    "controls",
+    "match=default",
+    "matrix.dataset=[recall]",
+    "backbone.params.ffn_dim=128",
     "dataset.params.train_size=60",
     "dataset.params.validation_size=16",
     "train.batch_size=8",
@@ -74,7 +77,7 @@ def test_phases_of_a_step_come_in_order(tmp_path):
 
 
 def test_siblings_by_seed_are_measured_once():
-    runs = load_study("control-recall", ()).runs
+    runs = load_study("quickstart", ()).runs
     assert len(runs) == 6
     assert [run.label for run in step._different(runs)] == [run.label for run in runs if run.label.endswith("seed0")]
 
@@ -100,9 +103,9 @@ def test_runs_are_compared_with_the_first_on_the_same_data(tmp_path, monkeypatch
     ("arguments", "message"),
     [
         (["nope"], "'nope': no such recipe"),
-        (["control-recall", "train.batch_siz=8"], "did you mean 'batch_size'"),
-        (["control-recall", "--rounds", "0"], "0 is not in the range x>=1"),
-        (["control-recall", "--device", "tpu"], "--device tpu: give cpu, cuda or cuda:1"),
+        (["quickstart", "train.batch_siz=8"], "did you mean 'batch_size'"),
+        (["quickstart", "--rounds", "0"], "0 is not in the range x>=1"),
+        (["quickstart", "--device", "tpu"], "--device tpu: give cpu, cuda or cuda:1"),
     ],
 )
 def test_a_wrong_target_is_one_line_and_exit_code_2(arguments, message, capsys):
@@ -119,8 +122,8 @@ def test_tables_and_json(monkeypatch, tmp_path, capsys):
     assert main(["bench", "step", *TINY, "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["what"], found["rounds"]) == ("step", 1)
-    assert [one["run"] for one in found["steps"]] == ["identity-seed0"]
+    assert [one["run"] for one in found["steps"]] == ["recall-identity-seed0"]
     assert main(["bench", "step", *TINY, "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("identity-seed0")
+    assert lines[1].startswith("recall-identity-seed0")
     assert lines[2].startswith("cpu: CPU time, one thread, medians over 1 rounds")

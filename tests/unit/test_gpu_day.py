@@ -35,7 +35,7 @@ def test_its_runs_are_experiments_of_one_seed(gpu_day, tmp_path, size):
 
 
 def test_a_run_that_has_begun_goes_on(gpu_day, tmp_path):
-    folder = tmp_path / "train" / "image" / "cur" / "runs" / "lra-image" / "20260101-000000-ab"
+    folder = tmp_path / "train" / "image" / "cur" / "runs" / "lra-agf" / "20260101-000000-ab"
     folder.mkdir(parents=True)
     command = gpu_day.training(tmp_path, "image", "cur", given("full"))
     assert command[-3:] == ("resume", str(folder), "--local")

@@ -265,14 +265,13 @@ AGF = [
     "uea-agf",
     "uea-agf-sensitivity",
     "quickstart",
-    "uea-jv-paper",
-    "methods-jv",
+    "controls",
 ]
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("form", ["form=uv", "basis=monomial", "form=svd_scalar"])
-@pytest.mark.parametrize("recipe", [*AGF, "lra-image", "lra-listops", "lra-pathfinder", "lra-retrieval", "lra-text"])
+@pytest.mark.parametrize("recipe", AGF)
 def test_every_form_of_agf_runs_from_every_recipe(recipe, form, tmp_path):
     plan = load_study(recipe, cwd=tmp_path)
     labels = dict.fromkeys(cell.axes.get("mixer") for cell in plan.runs if cell.experiment.mixer.name == "agf")

@@ -51,11 +51,16 @@ def beside(factory, task: str, found: list[Run], **facts: Any) -> dict[str, Besi
     return {f"{one.published.source} {one.published.model}": one for one in published_beside(row)}
 
 
-def seeds(recipe: str, mixer: str, count: int = 5, **how: Any) -> list[Run]:
-    chosen = cells(recipe, *how.get("overrides", ()))
-    task = recipe.removeprefix("lra-")
-    prefix = "" if task in ("cur", "agf-smoke") else f"{task}-"
-    return [chosen[f"{prefix}{mixer}-seed{seed}"] for seed in range(count)]
+def seeds(
+    task: str,
+    mixer: str,
+    count: int = 5,
+    recipe: str = "lra-agf",
+    overrides: tuple[str, ...] = (),
+) -> list[Run]:
+    """A mixer on a task, as a recipe of all tasks trains it where the command line names both."""
+    chosen = cells(recipe, f"matrix.dataset=[{task}]", f"matrix.mixer=[{mixer}]", *overrides)
+    return [chosen[f"{task}-{mixer}-seed{seed}"] for seed in range(count)]
 
 
 def test_every_row_of_a_mixer_of_ours_is_found():
@@ -75,56 +80,56 @@ def test_every_row_of_a_mixer_of_ours_is_found():
 @pytest.mark.parametrize("task", sorted(set(SAMPLES) - {"text"}))
 @pytest.mark.parametrize("mixer", ["agf-paper", "agf-code", "softmax", "cur"])
 def test_recipes_with_the_official_data_are_comparable(factory, task, mixer):
-    found = beside(factory, task, seeds(f"lra-{task}", mixer))
+    found = beside(factory, task, seeds(task, mixer))
     assert found.pop("francois2025cur Transformer").reasons == (GOOGLE,) if mixer == "softmax" else True
     assert [one.verdict() for one in found.values()] == ["comparable"]
 
 
 @pytest.mark.parametrize("mixer", ["agf-paper", "agf-code", "softmax", "cur"])
 def test_text_is_comparable_where_it_selects_on_test(factory, mixer):
-    honest = beside(factory, "text", seeds("lra-text", mixer))
+    honest = beside(factory, "text", seeds("text", mixer))
     (tested,) = [one for name, one in honest.items() if name != "francois2025cur Transformer"]
     assert tested.reasons == (ON_TEST,)
     factory.root = factory.root / "paper"
-    paper = beside(factory, "text", seeds("lra-text", mixer, overrides=("protocol=paper",)))
+    paper = beside(factory, "text", seeds("text", mixer, overrides=("protocol=paper",)))
     (tested,) = [one for name, one in paper.items() if name != "francois2025cur Transformer"]
     assert tested.verdict() == "comparable"
 
 
 def test_text_of_4k_is_another_length_for_agf_only(factory):
     length = ("dataset.params={path: data/aclImdb, max_len: 4096, max_tokens: 4000}", "protocol=paper")
-    (agf,) = beside(factory, "text", seeds("lra-text", "agf-paper", 1, overrides=length)).values()
+    (agf,) = beside(factory, "text", seeds("text", "agf-paper", 1, overrides=length)).values()
     assert agf.reasons == ("padded length 4096, published 1024", "bytes read 4000, published 1000")
     factory.root = factory.root / "softmax"
-    softmax = beside(factory, "text", seeds("lra-text", "softmax", 1, overrides=length))
+    softmax = beside(factory, "text", seeds("text", "softmax", 1, overrides=length))
     assert softmax["wi2025agf Transformer"].verdict() == "comparable"
 
 
 @pytest.mark.parametrize("mixer", ["mega", "megacur"])
 def test_rows_of_other_networks_are_never_comparable(factory, mixer):
-    found = beside(factory, "image", seeds("lra-cur", f"image-{mixer}"))
+    found = beside(factory, "image", seeds("image", mixer, recipe="lra-cur"))
     assert found
     assert all(one.reasons == (MEGA,) for one in found.values())
 
 
 def test_the_study_of_cur_is_comparable(factory):
-    (cur,) = beside(factory, "pathfinder", seeds("lra-cur", "pathfinder-cur")).values()
+    (cur,) = beside(factory, "pathfinder", seeds("pathfinder", "cur", recipe="lra-cur")).values()
     assert cur.verdict() == "comparable"
 
 
 def test_a_mean_of_fewer_seeds_is_named(factory):
-    (cur,) = beside(factory, "listops", seeds("lra-listops", "cur", 2)).values()
+    (cur,) = beside(factory, "listops", seeds("listops", "cur", 2)).values()
     assert cur.reasons == ("2 of the 5 seeds that the published mean has",)
 
 
 def test_generated_data_are_not_comparable(factory):
     note = "stand-in data: generated ListOps, not the official files"
-    (agf,) = beside(factory, "listops", seeds("lra-listops", "agf-code", 1), notes=[note]).values()
+    (agf,) = beside(factory, "listops", seeds("listops", "agf-code", 1), notes=[note]).values()
     assert agf.verdict() == "not comparable: stand-in data, published: the real data"
 
 
 def test_settings_of_another_task_are_not_comparable(factory):
-    (agf,) = beside(factory, "image", seeds("lra-pathfinder", "agf-paper", 1)).values()
+    (agf,) = beside(factory, "image", seeds("pathfinder", "agf-paper", 1)).values()
     assert agf.reasons == (
         "steps 62400, published 35000",
         "warm-up steps 312, published 175",
@@ -137,7 +142,8 @@ def test_settings_of_another_task_are_not_comparable(factory):
 
 @pytest.mark.parametrize("task", sorted(SAMPLES))
 def test_smoke_names_what_differs(factory, task):
-    (agf,) = beside(factory, task, seeds("lra-agf-smoke", f"{task}-agf-paper", 1), samples=128).values()
+    found = seeds(task, "agf-paper", 1, recipe="lra-agf-smoke")
+    (agf,) = beside(factory, task, found, samples=128).values()
     steps = {"listops": 5_000, "text": 20_000, "retrieval": 30_000, "image": 35_000, "pathfinder": 62_400}[task]
     assert next(reason for reason in agf.reasons if reason != ON_TEST) == f"steps 24, published {steps}"
     assert "learning rate 0.001, published 0.0001" in agf.reasons
