@@ -20,9 +20,17 @@ WAYS = [_HERE, _LOADER, _TRAINING]
 
 
 def tiny(root: Path) -> Run:
-    settings = ("dataset.params.train_size=60", "dataset.params.validation_size=16", "matrix.mixer=[identity]")
-    study = load_study("control-recall", (*settings, "train.batch_size=8", "train.micro_batch=3"))
-    return replace(study.runs[0], data_root=root)
+    settings = (
+        "match=default",
+        "matrix.dataset=[recall]",
+        "matrix.mixer=[identity]",
+        "backbone.params.ffn_dim=128",
+        "dataset.params.train_size=60",
+        "dataset.params.validation_size=16",
+        "train.batch_size=8",
+        "train.micro_batch=3",
+    )
+    return replace(load_study("controls", settings).runs[0], data_root=root)
 
 
 def blocks(here: float, loader: float, training: float) -> dict[str, tuple[float, float]]:
