@@ -104,7 +104,7 @@ def tune_command(
     \b
     subquad tune quickstart --space agf+optimizer --dry-run
     subquad tune quickstart --space agf+optimizer --budget 20-trials --local
-    subquad tune controls 'matrix.dataset=[copy]' --space optimizer --pruner asha --match flops --budget 1e15flops
+    subquad tune controls --space optimizer --pruner asha --match flops --budget 1e15flops
     subquad tune --resume runs/quickstart-search/20261121-101500-ab12cd34 --budget 40-trials
     subquad tune --export runs/quickstart-search/20261121-101500-ab12cd34 > trials.csv
     """
