@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
@@ -50,12 +51,15 @@ def settle(environment: Mapping[str, str]) -> None:
 def keep_strange_code_out() -> None:
     """Let this process, and each Python that it starts, load no code that others put where it stands.
 
-    Nothing of the working directory is imported by a new Python, neither modules nor plugins' metadata. PyTorch's
+    Nothing of the working directory is imported by a new Python, neither modules nor plugins' metadata. Matplotlib,
+    which would read settings there, and TeX's among them, is imported from elsewhere where there are any. PyTorch's
     compiler has a folder of this user alone for what it loads again later: by default it is a folder of /tmp whose name
     others can guess. Where there is no cache folder to write in, it is kept for this process alone. What the user has
     set stays.
     """
     os.environ.setdefault(_SAFE_PATH, "1")
+    if os.path.lexists("matplotlibrc"):
+        _import_from_elsewhere("matplotlib")
     if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
         return
     folder = user_cache_path("subquad") / "compiled"
@@ -69,3 +73,13 @@ def keep_strange_code_out() -> None:
         folder = tempfile.mkdtemp(prefix="subquad-compiled-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+
+
+def _import_from_elsewhere(module: str) -> None:
+    here = os.open(".", os.O_RDONLY)
+    os.chdir("/")
+    try:
+        import_module(module)
+    finally:
+        os.fchdir(here)
+        os.close(here)

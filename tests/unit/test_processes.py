@@ -55,3 +55,13 @@ def test_a_new_python_imports_nothing_of_the_working_directory(monkeypatch):
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     keep_strange_code_out()
     assert os.environ["PYTHONSAFEPATH"] == ""
+
+
+def test_settings_of_matplotlib_in_the_working_directory_are_not_read(tmp_path):
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfigure.facecolor: red\n")
+    code = (
+        "from subquad.processes import keep_strange_code_out\n"
+        "import os; before = os.getcwd(); keep_strange_code_out(); assert os.getcwd() == before\n"
+        "import matplotlib; assert not matplotlib.rcParams['text.usetex']\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

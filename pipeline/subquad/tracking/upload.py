@@ -25,6 +25,7 @@ from pydantic import BaseModel
 
 from subquad.addresses import mask
 from subquad.disk import hold, opened
+from subquad.processes import keep_strange_code_out
 from subquad.runs import METRICS, TRACKING, read_bytes
 from subquad.tracking.address import check_server
 from subquad.tracking.folders import Ending, Mirror, begun, folders_below, mirror, parent_of
@@ -301,6 +302,7 @@ def _listen(asked: threading.Event) -> None:
 
 
 def _main() -> None:
+    keep_strange_code_out()
     upload = Upload.model_validate_json(sys.stdin.readline())
     answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is not the answer
     os.nice(5)
