@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from subquad.errors import DataError
+from subquad.errors import DataError, plain
 from subquad.reach import Reach
 
 if TYPE_CHECKING:
@@ -113,13 +113,14 @@ def list_prepared(check: bool, as_json: bool) -> None:
         return click.echo(json.dumps(found, indent=2))
     for one in found:
         size = f"{one['bytes'] / 1e6:,.1f} MB"
-        click.echo(f"{one['folder']}  {size:>12}  {one['time']}  {one['fault'] or 'good'}  {json.dumps(one['about'])}")
+        state = one["fault"] or "good"
+        _print(f"{one['folder']}  {size:>12}  {one['time']}  {state}  {json.dumps(one['about'])}")
     click.echo(f"{data_root()}: {len(found)} data sets, {sum(one['bytes'] for one in found) / 1e6:,.1f} MB")
 
 
 @data_command.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET... [KEY=VALUE]...")
-@Reach(reads="TARGET, its data", writes="prepared data", sends="requests to addresses of data")
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
 def prepare(targets: tuple[str, ...]) -> None:
     """Prepare the data of experiments without training.
 
@@ -132,9 +133,10 @@ def prepare(targets: tuple[str, ...]) -> None:
     """
     for name, dataset in _opened(targets).items():
         spec = dataset.describe()
-        click.echo(f"{name}: {', '.join(f'{part} {size:,}' for part, size in spec.sizes.items())}")
+        sizes = ", ".join(f"{part} {size:,}" for part, size in spec.sizes.items())
+        _print(f"{name}: {sizes}")
         for note in spec.notes:
-            click.echo(f"  {note}")
+            _print(f"  {note}")
 
 
 @data_command.command()
@@ -145,7 +147,7 @@ def prepare(targets: tuple[str, ...]) -> None:
 @Reach(
     reads="TARGET, its data",
     writes="pictures in --out, prepared data",
-    sends="requests to addresses of data",
+    sends="requests for data",
 )
 def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> None:
     """Describe data sets, say how their files were read, and draw some training samples as a model sees them.
@@ -167,11 +169,16 @@ def show(targets: tuple[str, ...], samples: int, out: Path, as_json: bool) -> No
     if as_json:
         return click.echo(json.dumps(about, indent=2))
     for name, one in about.items():
-        click.echo(name)
+        _print(name)
         for line in one.pop("read"):
-            click.echo(f"  {line}")
+            _print(f"  {line}")
         for key, value in one.items():
-            click.echo(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
+            _print(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
+
+
+def _print(text: str) -> None:
+    """One line that may hold names of somebody else's files."""
+    click.echo(plain(text, limit=100_000))
 
 
 def _opened(targets: Iterable[str]) -> dict[str, Dataset]:

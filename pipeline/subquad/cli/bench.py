@@ -28,7 +28,7 @@ def bench_command() -> None:
 @_ROUNDS
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @_JSON
-@Reach(reads="TARGET, its data", writes="prepared data", sends="requests to addresses of data")
+@Reach(reads="TARGET, its data", writes="prepared data", sends="requests for data")
 def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_json: bool) -> int:
     """Measure what whole training steps cost: forward, backward, optimiser.
 

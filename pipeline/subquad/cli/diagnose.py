@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @Reach(
     reads="TARGET, its data",
     writes="diagnosis.json and pictures in --out or in TARGET, prepared data",
-    sends="metrics to an address that you gave; requests to addresses of data",
+    sends="metrics to an address that you gave; requests for data",
 )
 def diagnose_command(targets: tuple[str, ...], samples: int, tokens: int, out: Path | None, as_json: bool) -> None:
     """Measure what mixers do to frequencies, and whether tokens become alike from layer to layer.

@@ -112,8 +112,7 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
         outcome = _called(arguments, debug)
         return outcome if isinstance(outcome, int) else 0
     except click.ClickException as error:
-        click.echo(f"subquad: {error.format_message()}", err=True)
-        return 2
+        return _failed(error.format_message(), 2)
     except click.Abort as error:  # Ctrl-C, or the second signal to a run, whose number it has
         numbers = [one for one in getattr(error.__cause__, "args", ()) if isinstance(one, int)]
         return 128 + (numbers or [signal.SIGINT])[0]
@@ -123,8 +122,7 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
     except SubquadError as error:
         if debug:
             raise
-        click.echo(f"subquad: {error}", err=True)
-        return error.exit_code
+        return _failed(str(error), error.exit_code)
     except Exception as error:
         if debug:
             raise
@@ -133,15 +131,24 @@ def main(argv: list[str] | None = None, *, also: Sequence[str] = ()) -> int:
 
 def _unexpected(error: Exception) -> int:
     """Say in one line what went wrong outside of subquad's own refusals. Returns the exit code."""
+    from subquad.errors import UserError, plain
+
     if isinstance(error, ModuleNotFoundError) and not (error.name or "subquad").startswith("subquad"):
-        click.echo(f"subquad: this needs {error.name}, which is not installed: pip install 'subquad[all]'", err=True)
-        return 2
+        needs = f"this needs {error.name}, which is not installed: pip install 'subquad[all]'"
+        return _failed(needs, 2)
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
-        click.echo(f"subquad: {error.filename}: {error.strerror}", err=True)
-        return 2
-    text = " ".join(str(error).split())
-    click.echo(f"subquad: unexpected {type(error).__name__}: {text} (--debug shows where)", err=True)
-    return 1
+        return _failed(f"{plain(error.filename)}: {error.strerror}", 2)
+    text = plain(" ".join(str(error).split()), UserError.longest)
+    return _failed(f"unexpected {type(error).__name__}: {text} (--debug shows where)", 1)
+
+
+def _failed(message: str, code: int) -> int:
+    """Say in one line, whatever names it holds, why a command ends with this exit code."""
+    from subquad.errors import UserError, plain
+
+    line = plain(" ".join(message.split()), UserError.longest)
+    click.echo(f"subquad: {line}", err=True)
+    return code
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:

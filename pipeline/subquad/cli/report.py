@@ -58,7 +58,7 @@ def report_command(runs: tuple[str, ...], out: Path | None, formats: str, baseli
 @click.command("verify")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-@Reach(reads="RUN, its data", sends="requests to addresses of data")
+@Reach(reads="RUN, its data", sends="requests for data")
 def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 

@@ -354,12 +354,16 @@ def _status_command(job: str | None, address: str | None, insecure: bool, as_jso
 
 def _row(info: JobDetails) -> dict[str, Any]:
     begun = info.start_time / 1e3 if info.start_time else None
+    accepted = ""
+    with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
+        if begun:
+            accepted = datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds")
     minutes = ((info.end_time / 1e3 if info.end_time else time.time()) - begun) / 60 if begun else None
     return {
         "job": info.submission_id,
         "status": info.status.value,
         "exit_code": _code(info) if info.status.is_terminal() else "",
-        "accepted": datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds") if begun else "",
+        "accepted": accepted,
         "minutes": f"{minutes:.1f}" if minutes is not None else "",
         "command": (info.metadata or {}).get("command", ""),
     }

@@ -55,7 +55,7 @@ SWAP = "swap.json"
     reads="MODEL, its data, --weights, a file in MIXER",
     runs="a file in MIXER",
     writes="--out, the record of openings beside MODEL, prepared data",
-    sends="requests to addresses of data",
+    sends="requests for data",
 )
 def swap_command(
     model: str,

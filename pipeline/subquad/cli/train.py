@@ -35,7 +35,7 @@ ADDRESS = click.option(
     reads="TARGET, its data and weights",
     runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, prepared data",
-    sends="metrics to an address that you gave; requests to addresses of data",
+    sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
 )
 def train_command(
     target: str,
@@ -86,7 +86,7 @@ def train_command(
 @Reach(
     reads="RUN, its data",
     writes="RUN, the copy in --root of a RUN in storage, prepared data",
-    sends="metrics to an address that you gave; requests to addresses of data",
+    sends="metrics to addresses that you gave; files to storage in RUN; requests for data",
 )
 def resume_command(run: str, local: bool, address: str | None, root: str, as_json: bool) -> int:
     """Go on with RUN, the folder of a run or a study, or its address in storage.

@@ -74,7 +74,7 @@ from subquad.reach import Reach
     reads="TARGET, its data and weights, --space, --points, --resume, --export",
     runs="plugin files that TARGET names; with --dry-run nothing",
     writes="a new folder in --root, --resume, prepared data",
-    sends="metrics to an address that you gave; requests to addresses of data",
+    sends="metrics to addresses that you gave; files to storage in TARGET; requests for data",
 )
 def tune_command(
     target: str | None,

@@ -34,10 +34,11 @@ _STOP_SECONDS = 150
 
 
 class _Client(JobSubmissionClient):
-    """Ray's client, which never waits for ever."""
+    """Ray's client, which never waits for ever, and goes nowhere else than to its cluster."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
-        return super()._do_request(method, endpoint, timeout=_ANSWER_SECONDS, **options)
+        limits = {"timeout": _ANSWER_SECONDS, "allow_redirects": False}
+        return super()._do_request(method, endpoint, **limits, **options)
 
 
 class Jobs:
@@ -69,6 +70,8 @@ class Jobs:
             yield
         except requests.RequestException as error:
             raise UserError(f"{self.address}: no answer any more ({type(error).__name__})") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"{self.address}: answers with what is no answer of Ray's") from error
         except (RuntimeError, ConnectionError) as error:
             said = str(error)
             if job and ("status code 404" in said or "does not exist" in said):
@@ -169,8 +172,8 @@ class Jobs:
         Raises:
             RunError: there is nothing, or it cannot be written.
         """
-        node = quote(self.info(job).driver_node_id or "", safe="")
-        name = quote(results_name(job), safe="")
+        node = quote(self.info(job).driver_node_id or "", safe="", errors="backslashreplace")
+        name = quote(results_name(job), safe="", errors="backslashreplace")
         url = f"{self.address}/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
         asked = {"timeout": _ANSWER_SECONDS, "stream": True, "allow_redirects": False}
         with self._answering(job), requests.get(url, headers=self._headers, **asked) as found:

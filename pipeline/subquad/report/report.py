@@ -89,7 +89,7 @@ def read_report(
     """
     runs = reported_runs(folders, search)
     rows = make_rows(runs)
-    held = _said(runs, "baseline") if baseline is None else baseline
+    held = printable(_said(runs, "baseline") if baseline is None else baseline)
     curves, references = make_curves(rows), list(make_references(rows))
     comparisons = compare_rows(rows, held, apart=[row for curve in curves for row in curve.rows])
     means = tuple(make_means(rows, references))

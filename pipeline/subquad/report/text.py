@@ -32,9 +32,16 @@ class Spread:
         return Spread(mean, std, count)
 
 
+_LONGEST = 10_000
+"""Characters of a name or line of somebody else's."""
+
+
 def printable(text: str) -> str:
-    """`text` on one line: control, format and surrogate characters (ANSI escapes, newlines, bidi marks) as \\x1b."""
-    return plain(text, limit=len(text) * 10)
+    """`text` on one line, control, format and surrogate characters (ANSI, bidi marks) as \\x1b.
+
+    It is cut where no table or chart could show it.
+    """
+    return plain(text, limit=_LONGEST)
 
 
 def score_text(metric: Metric, value: Spread | float | None) -> str:
