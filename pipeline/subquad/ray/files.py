@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
@@ -33,6 +33,7 @@ class _Head:
         self._local, self._judge = LocalFileSystem(), judge
         disk.hold(Path("/"))
         self._locks: dict[str, BaseFileLock] = {}
+        self._judging = Lock()
 
     def do(self, name: str, *given: Any) -> tuple[Any, Exception | None]:
         """A file operation: one of the methods below, else of fsspec's local file system."""
@@ -47,7 +48,8 @@ class _Head:
 
     def judge(self, folder: str) -> str:
         """See `engine.loop.Signals`."""
-        return self._judge(Path(folder)) if self._judge else ""
+        with self._judging:  # it remembers what it has read
+            return self._judge(Path(folder)) if self._judge else ""
 
     def _write(self, path: str, mode: str, data: bytes) -> None:
         """Whole files replace others at once; what is appended is on the disk."""

@@ -24,7 +24,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 
 from subquad.disk import replacing
-from subquad.search.quiet import quiet
+from subquad.search.optuna_study import quiet
 from subquad.search.trial import Goal, Trial
 from subquad.space import Dimension, Space
 

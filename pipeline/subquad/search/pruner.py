@@ -1,15 +1,14 @@
-"""Which trial is ended early: Optuna's pruners on a study that is made anew of the curves in the search's folder."""
+"""Which trial is ended early: Optuna's pruners on a study of the curves in the search's folder."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import optuna
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.storages import InMemoryStorage
-from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from pydantic import Field
 
@@ -17,9 +16,9 @@ from subquad.errors import ConfigError
 from subquad.experiment.refusals import known_keys, refusal, validated
 from subquad.plugin import Config
 from subquad.search.folder import Trials, place_of
-from subquad.search.quiet import quiet
+from subquad.search.optuna_study import KeptTrial, quiet, study_of
 from subquad.search.settings import PrunerName
-from subquad.search.trial import Curve, Goal, Trial
+from subquad.search.trial import Goal, Trial
 
 
 class _Median(Config):
@@ -64,6 +63,8 @@ class Pruner:
         self.name: PrunerName = name
         self.goal = goal
         self._arguments = _checked(name, settings or {})
+        self._settled: dict[int, list[tuple[Trial, KeptTrial]]] = defaultdict(list)
+        """Of each seed the trials before the first one that runs, as Optuna's study has them. None of this changes."""
         if goal.cost != "none" and name != "none":
             raise ConfigError(f"pruner: {name} looks at {goal.metric} alone; with a second objective write none")
 
@@ -89,29 +90,44 @@ class Pruner:
     def _prunes(self, trial: Trial, known: Sequence[Trial]) -> bool:
         make, _ = PRUNERS[self.name]
         pruner = make(**self._arguments)
-        storage = InMemoryStorage()
-        direction = StudyDirection[self.goal.directions[0].upper()]
-        study_id = storage.create_new_study([direction], "trials")
-        study = optuna.load_study(study_name="trials", storage=storage)
-        ids = {one.number: storage.create_new_trial(study_id) for one in known}
         seed = len(trial.curves) - 1
+        start = next(place for place, other in enumerate(known) if other is trial or not other.ended)
+        settled = _with_curve(known[:start], seed)
+        kept = self._settled[seed]
+        if [other for other, _ in kept] != settled[: len(kept)]:
+            kept.clear()
+        new = settled[len(kept) :]
+        storage = InMemoryStorage()
+        study = study_of([frozen for _, frozen in kept], self.goal, storage)
+        study_id = storage.get_study_id_from_name(study.study_name)
 
-        def report(one: Trial, curve: Curve) -> bool:
+        def report(reported: Trial) -> bool:
             """Tell a curve; asked after each evaluation, successive halving notes what the trial had at each rung."""
+            own = storage.create_new_trial(study_id)
+            curve = reported.curves[seed]
             pruned = False
-            for place, each in enumerate(curve):
-                percent = int(100 * each.step / one.total_steps + 1e-9)
-                storage.set_trial_intermediate_value(ids[one.number], percent, each.value)
+            for place, evaluation in enumerate(curve):
+                percent = int(100 * evaluation.step / reported.total_steps + 1e-9)
+                storage.set_trial_intermediate_value(own, percent, evaluation.value)
                 if self.name == "asha" or place == len(curve) - 1:
-                    pruned = pruner.prune(study, storage.get_trial(ids[one.number]))
+                    pruned = pruner.prune(study, storage.get_trial(own))
+            if reported.state == "finished":
+                storage.set_trial_state_values(own, TrialState.COMPLETE, [0.0])
             return pruned
 
-        for one in known:
-            if one.number != trial.number and len(one.curves) > seed and one.total_steps:
-                report(one, one.curves[seed])
-                if one.state == "finished":
-                    storage.set_trial_state_values(ids[one.number], TrialState.COMPLETE, [0.0])
-        return report(trial, trial.curve)
+        for other in new:
+            report(other)
+        frozen = storage.get_all_trials(study_id, deepcopy=False)[len(kept) :]
+        kept += zip(new, map(KeptTrial, frozen), strict=True)
+        for other in _with_curve(known[start:], seed):
+            if other is not trial:
+                report(other)
+        return report(trial)
+
+
+def _with_curve(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    """Those that can be compared: they have a curve of the seed, and it is known how long they are."""
+    return [trial for trial in trials if len(trial.curves) > seed and trial.total_steps]
 
 
 def _checked(name: PrunerName, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,22 +1,25 @@
-"""Which point to try next: Optuna's samplers on a study that is made anew of the trials in the search's folder.
+"""Which point to try next: Optuna's samplers on a study of the trials in the search's folder.
 
-A sampler remembers nothing between calls. Its seed follows from the search's seed, the candidate and the trial's
-number, so a search that was killed goes on with the points that would have come anyway.
+Points depend on the trials that are known and on nothing else. Optuna's sampler is made for each of them, with a seed
+that follows from the search's seed, the candidate and the trial's number. So a search that was killed goes on with the
+points that would have come anyway. What is kept between two points is only what Optuna's study has of each trial.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, BruteForceSampler, GPSampler, RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from subquad.search.quiet import quiet
+from subquad.search.optuna_study import KeptTrial, quiet, study_of
 from subquad.search.settings import SamplerName
 from subquad.search.trial import Goal, Trial, identity
 from subquad.space import Dimension, Point, Space, seed_of
@@ -33,6 +36,25 @@ MAX_ASKED = 20
 """Points that a model is asked for before a random one is taken."""
 MAX_DRAWS = 100
 """Random points for one number before those that are left are listed."""
+
+
+@dataclass
+class _Facts:
+    """What a sampler has to know of a trial, found out once for one that ended.
+
+    Attributes:
+        is_usable: its point is one of the space.
+        values: the objectives; None where one is not known.
+        kept: the trial as Optuna's study has it, None before it is first part of one.
+        worst: the worst objectives of all trials when `kept` was made.
+    """
+
+    trial: Trial
+    identity: str
+    is_usable: bool
+    values: Sequence[float] | None
+    kept: KeptTrial | None = None
+    worst: Sequence[float] = ()
 
 
 class Sampler:
@@ -68,6 +90,7 @@ class Sampler:
         self._seed = seed
         self._candidate = candidate
         self._first = first
+        self._found: dict[int, _Facts] = {}
         if name == "grid":
             space.grid()  # refuses continuous dimensions
 
@@ -83,19 +106,29 @@ class Sampler:
         """
         if number < len(self._first):
             return self.space.draw(self._seed, number, self._first[number])
-        seen = {identity(trial.point) for trial in known}
-        if self.name != "random" and (point := self._asked(number, known, seen)):
+        found = [self._facts(trial) for trial in known]
+        seen = {facts.identity for facts in found}
+        if self.name != "random" and (point := self._asked(number, found, seen)):
             return point
         return self._untried(number, seen)
 
-    def _asked(self, number: int, known: Sequence[Trial], seen: Set[str]) -> Point | None:
+    def _facts(self, trial: Trial) -> _Facts:
+        """What is known of a trial; of one that ended, the same object comes again."""
+        facts = self._found.get(trial.number)
+        if facts is None or facts.trial is not trial:
+            values = _values(trial, self.goal)
+            is_usable = self.space.holds(trial.point)
+            facts = _Facts(trial, identity(trial.point), is_usable, values)
+            self._found[trial.number] = facts
+        return facts
+
+    def _asked(self, number: int, found: Sequence[_Facts], seen: Set[str]) -> Point | None:
+        usable = [facts for facts in found if facts.is_usable]
+        worst = _worst(self.goal, [facts.values for facts in usable if facts.values])
         with quiet():
+            trials = [self._kept(facts, worst) for facts in usable]
             sampler = SAMPLERS[self.name](seed=seed_of(self._seed, self._candidate, number))
-            study = optuna.create_study(sampler=sampler, directions=self.goal.directions)
-            usable = [trial for trial in known if self.space.holds(trial.point)]
-            values = [_values(trial, self.goal) for trial in usable]
-            worst = _worst(self.goal, [one for one in values if one])
-            study.add_trials([self._told(*pair, worst) for pair in zip(usable, values, strict=True)])
+            study = study_of(trials, self.goal, InMemoryStorage(), sampler)
             for _ in range(MAX_ASKED):
                 asked = study.ask()
                 point = self.space.compose(lambda dim, asked=asked: _suggested(asked, dim))
@@ -105,7 +138,13 @@ class Sampler:
                     study.tell(asked, worst)  # or a model of the values would ask for it again
         return None
 
-    def _told(self, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]) -> FrozenTrial:
+    def _kept(self, facts: _Facts, worst: Sequence[float]) -> KeptTrial:
+        if facts.kept is None or facts.worst != worst:
+            facts.kept = KeptTrial(self._frozen(facts.trial, facts.values, worst))
+            facts.worst = worst
+        return facts.kept
+
+    def _frozen(self, trial: Trial, values: Sequence[float] | None, worst: Sequence[float]) -> FrozenTrial:
         """A trial as Optuna's study has it.
 
         Failed and infeasible ones, and those without a value, are told with the worst value there is: Optuna ignores
