@@ -75,7 +75,12 @@ def is_named(path: Path) -> bool:
     """
     words = [word for word in _words if not os.path.lexists(word)]
     named = [Path(os.path.expanduser(name)) for word in words for name in _FILE.findall(word)]
-    return path.resolve() in [file.resolve() for file in named]
+    return _located(path) in map(_located, named)
+
+
+def _located(path: Path) -> Path:
+    """A file by its real folder; where it is a link, what it imports lies beside the link."""
+    return path.parent.resolve() / path.name
 
 
 def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
@@ -93,7 +98,7 @@ def refuse_strange_file(label: str, path: Path, sha256: str) -> None:
         PluginError: the user neither named it on this command line, nor trained with this content there, nor said
             --trust.
     """
-    file = f"{sha256} {path.resolve().parent}"
+    file = f"{sha256} {_located(path).parent}"
     if is_named(path) or _training or sha256 in _trusted:
         _remember("files", file)
     elif file not in _remembered("files"):

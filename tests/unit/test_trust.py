@@ -138,9 +138,13 @@ def test_the_same_file_beside_other_files_is_another_one(tmp_path, monkeypatch, 
     theirs = Path(shutil.copytree(own, tmp_path / "theirs"))
     (theirs / "beside_it.py").write_text(CANARY.format(str(canary)))
     _forget_modules("beside_it")
-    for target in (str(theirs / "own.yaml"), "../theirs/own.yaml"):
+    linked = Path(shutil.copytree(theirs, tmp_path / "linked"))
+    (linked / "x.py").unlink()
+    (linked / "x.py").symlink_to(own / "x.py")
+    for target in (str(theirs / "own.yaml"), "../theirs/own.yaml", "../linked/own.yaml"):
         assert main(["train", target, "--dry-run"]) == 2
         assert "--trust" in capsys.readouterr().err
+    assert main(["train", "../linked/own.yaml", "--dry-run", "backbone.name=./x.py:Mean"]) == 2
     assert not canary.exists()
 
 

@@ -124,8 +124,9 @@ def _write_shard(plan: ShardPlan) -> ShardIndex:
 
     if not plan.path.exists():
         part = plan.path.with_name(f"{plan.path.name}.part")
+        part.unlink(missing_ok=True)  # of a call that was stopped, or a link, which is never written through
         # Times, owners and the order of members are fixed, so that equal pictures give equal bytes.
-        with part.open("wb") as stream, TarWriter(stream, encoder=False, mtime=0, format="PAX_FORMAT") as tar:
+        with part.open("xb") as stream, TarWriter(stream, encoder=False, mtime=0, format="PAX_FORMAT") as tar:
             for picture, label in zip(plan.pictures, plan.labels, strict=True):
                 data = picture.read()
                 ending = "png" if data.startswith(b"\x89PNG") else "jpg"

@@ -82,3 +82,16 @@ def test_a_file_without_tensors_is_refused(tmp_path):
         ConfigError, match=r"w.bin: must be a run's folder, a .safetensors, .pth or .pt file, or timm:NAME"
     ):
         started(tmp_path / "w.bin")
+
+
+@pytest.mark.parametrize("name", ["local-dir:{0}", "hf-hub:a/b", "hf_hub:a/b", "file:{0}", "../{0}", "s3:a", "a b", ""])
+def test_a_folder_or_a_repository_of_timm_is_not_unpickled(name, tmp_path, monkeypatch):
+    """What timm reads there it may unpickle, at the lowest version that is asked for."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(Runs(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "config.json").write_text('{"architecture": "vit_tiny_patch16_224", "num_classes": 3}')
+    (tmp_path / "small.yaml").write_text(SMALL)
+    run = load_study("small.yaml", [f"init.from='timm:{name.format(tmp_path)}'"]).runs[0]
+    with pytest.raises(ConfigError, match="must be a model's name alone"):
+        start_from(Net(), run.experiment)
+    assert not (tmp_path / "was-run").exists()

@@ -212,6 +212,14 @@ def test_other_shards_in_the_folder_are_left_alone(pictures, tmp_path, capsys):
     assert sums(out) == before
 
 
+def test_a_link_that_somebody_left_beside_a_shard_is_not_written_through(pictures, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "out" / "train-00000.tar.part").symlink_to(tmp_path / "victim")
+    shard_folder(pictures, tmp_path / "out", size=100)
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
 def test_two_pictures_of_one_key_are_refused(pictures):
     (pictures / "n00" / "n00_1.png").write_bytes(b"")
     with pytest.raises(DataError, match="2 pictures would have the key n00/n00_1: rename all but one"):
