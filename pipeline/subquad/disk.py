@@ -84,7 +84,7 @@ def refuse_links(folder: Path) -> None:
 
 def _refused(path: Path, is_link: bool) -> RunError:
     kind = "a link" if is_link else "neither a file nor a folder"
-    return RunError(f"{path}: {kind}; below a run's folder there are files and folders only: remove it")
+    return RunError(f"{path}: {kind}, which is refused among the files of runs: remove it")
 
 
 def _root_of(path: str) -> str | None:

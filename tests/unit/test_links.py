@@ -137,7 +137,7 @@ def test_load_refuses_a_link_by_its_name(kind, outside):
         folder = MADE[kind](Path("runs", str(number)))
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(target)
-        with pytest.raises(RunError, match="a link; below a run's folder"):
+        with pytest.raises(RunError, match="a link, which is refused"):
             subquad.load(folder)
 
 
