@@ -24,8 +24,11 @@ Decoder = Literal["pillow", "torchvision", "simplejpeg"]
 MAX_PIXELS = 89_478_485
 """H x W of the largest picture that Pillow takes without a warning: 256 MiB of RGB."""
 
-_START, _END = b"\xff\xd8", b"\xff\xd9"
-"""Of a JPEG."""
+MAX_SCANS = 100
+"""Passes over its pixels that a JPEG may ask for; a progressive one has about ten."""
+
+_START, _END, _SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
+"""Of a JPEG; its pixels never have these bytes."""
 
 _DEEP = ("I", "F")
 """What Pillow's modes of more than 8 bits a channel begin with; its conversion would clip and not scale."""
@@ -50,6 +53,8 @@ def decode(data: bytes, decoder: Decoder = "pillow", *, max_pixels: int = MAX_PI
 
     if data.startswith(_START) and data.rfind(_END) < 0:  # or half of it would be decoded first
         raise UnreadableImage("cut off: a JPEG without its end")
+    if data.startswith(_START) and (scans := data.count(_SCAN)) > MAX_SCANS:
+        raise UnreadableImage(f"{scans} passes over its pixels, at most {MAX_SCANS} are made")
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
             if image.width * image.height > max_pixels:

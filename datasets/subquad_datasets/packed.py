@@ -19,6 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from subquad.data import ArrayBatch, Split, hashed
 from subquad.errors import DataError
+from subquad.limits import check_npy
 
 Tokens = np.ndarray | bytes | bytearray
 
@@ -259,14 +260,8 @@ def _map(folder: Path, stem: str) -> np.ndarray:
     path = folder / f"{stem}.npy"
     try:
         # An empty file cannot be mapped, and the base class spares a Python call per slice.
-        return np.load(path, mmap_mode="r" if npy_size(path) else None, allow_pickle=False).view(np.ndarray)
+        with path.open("rb") as stream:
+            count = check_npy(stream, path.stat().st_size)
+        return np.load(path, mmap_mode="r" if count else None, allow_pickle=False).view(np.ndarray)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: missing or damaged ({error}); prepare the data again") from error
-
-
-def npy_size(path: Path) -> int:
-    """Elements of an .npy file, from its header."""
-    with path.open("rb") as stream:
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        return int(np.prod(read(stream)[0]))

@@ -22,6 +22,7 @@ from filelock import FileLock
 
 from subquad.errors import DataError
 from subquad.runs import read_json, write_json
+from subquad.storage import building, check_own
 
 FORMAT = 1
 """Version of the layout; part of the folder's name, so that another version never reads it."""
@@ -70,7 +71,10 @@ def prepare_once(folder: Path, key: Mapping[str, Any], build: Callable[[Path], M
         with FileLock(folder / f"{target.name}.lock"):
             if fault_of(target):
                 _build(target, key, build)
+        check_own(target)
     except OSError as error:
+        if os.path.lexists(target):
+            check_own(target)
         raise DataError(f"prepared data cannot be kept in {folder}: {error}") from error
     return target
 
@@ -108,6 +112,7 @@ def check_prepared(folder: Path, *, sums: bool = False) -> Manifest:
 def fault_of(folder: Path, *, sums: bool = False) -> str:
     """What is wrong with a prepared folder, in words; "" where nothing is."""
     try:
+        check_own(folder)
         manifest = read_manifest(folder)
         stamps = _stamps(folder, manifest)
     except (DataError, OSError) as error:
@@ -135,18 +140,11 @@ def alike(train: Path, test: Path) -> bool:
 
 
 def _build(target: Path, key: Mapping[str, Any], build: Callable[[Path], Mapping[str, Any]]) -> None:
-    part = target.with_name(f"{target.name}.part")
-    for leftover in (part, target):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    part.mkdir()
-    try:
-        facts = build(part)
-        _seal(part, key, facts)
-        os.replace(part, target)
-        _sync(target.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(target)
+    with building(target) as part:
+        _seal(part, key, build(part))
+    _sync(target.parent)
 
 
 def _seal(part: Path, key: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

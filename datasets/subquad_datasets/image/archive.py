@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
+from subquad.limits import read_whole, tar_content
 from subquad_datasets.image.gray import to_gray
-from subquad_datasets.image.tars import open_tar, read_member
+from subquad_datasets.image.tars import in_tar
 from subquad_datasets.image.unpickle import read_pickle
 
 FOLDER = "cifar-10-batches-py"
@@ -41,7 +42,7 @@ class Archive:
     """
 
     path: Path
-    members: dict[str, str]
+    members: dict[str, tarfile.TarInfo]
 
     def files(self) -> list[Path]:
         """What the contents depend on."""
@@ -78,11 +79,11 @@ class Archive:
         if missing:
             raise DataError(f"{self.path}: {missing[0]} is missing")
         if not self.members:
-            yield from ((name, (self.path / name).read_bytes()) for name in names)
+            yield from ((name, read_whole(self.path / name)) for name in names)
             return
-        with open_tar(self.path) as tar:
+        with in_tar(self.path) as tar:
             for name in names:
-                yield name, read_member(self.path, tar, tar.getmember(self.members[name]))
+                yield name, tar_content(self.path, tar, self.members[name])
 
 
 def find_archive(path: Path, members: list[tarfile.TarInfo] | None) -> Archive | None:
@@ -93,7 +94,7 @@ def find_archive(path: Path, members: list[tarfile.TarInfo] | None) -> Archive |
         members: the tar's members, None for a folder.
     """
     if members is not None:
-        found = {Path(member.name).name: member.name for member in members if member.isfile()}
+        found = {Path(member.name).name: member for member in members if member.isfile()}
         batches = {name: found[name] for name in OFFICIAL if name in found}
         return Archive(path, batches) if META in batches else None
     folders = (path, path / FOLDER)
@@ -117,7 +118,9 @@ def _batch(found: dict[str, Any], name: str, side: int, num_classes: int) -> tup
         raise DataError(f"{name}: 'labels' must be a list with one entry for each of {len(data)} images")
     for number, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < num_classes:
-            raise DataError(f"{name}: label {label!r} of image {number} must be 0 to {num_classes - 1}")
+            shown = repr(label) if type(label) is int else type(label).__name__
+            allowed = f"0 to {num_classes - 1}"
+            raise DataError(f"{name}: label {shown} of image {number} must be {allowed}")
     return to_gray(data.reshape(-1, 3, side * side).transpose(0, 2, 1)), np.array(labels, dtype=np.int64)
 
 

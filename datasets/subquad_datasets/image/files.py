@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,8 +13,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from subquad.errors import DataError
+from subquad.limits import read_whole, tar_content, tar_files
 from subquad_datasets.image.gray import to_gray
-from subquad_datasets.image.tars import open_tar, read_member
+from subquad_datasets.image.tars import in_tar
 from subquad_datasets.text.source import list_files, list_folders
 
 ENDINGS = (".png", ".jpg", ".jpeg")
@@ -65,10 +67,10 @@ class ImageFiles:
         if not self.tarred:
             yield from ((name, _read(self.path / name)) for name in wanted)
             return
-        with open_tar(self.path) as tar:
-            for member in tar:
+        with in_tar(self.path) as tar:
+            for member in tar_files(self.path, tar):
                 if member.isfile() and member.name in wanted:
-                    yield member.name, read_member(self.path, tar, member)
+                    yield member.name, tar_content(self.path, tar, member)
 
 
 def find_images(path: Path, members: list[tarfile.TarInfo] | None, split: str) -> ImageFiles | None:
@@ -108,7 +110,8 @@ def decode(data: bytes, name: str, side: int) -> np.ndarray:
     except ImportError:
         raise DataError("lra-image needs Pillow for PNG and JPEG files: pip install pillow") from None
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+        quiet = warnings.catch_warnings(action="ignore")  # of its size, which is compared below
+        with quiet, Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             if image.size != (side, side):
                 raise DataError(f"{name}: {image.width} x {image.height} pixels, must be {side} x {side} (params.side)")
             colours = np.asarray(image.convert("RGB"))
@@ -136,6 +139,6 @@ def _place(name: str, split: str) -> _Place | None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -11,19 +12,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from subquad.errors import DataError
+from subquad.limits import open_tar, open_unpacked, tar_files
 
-_DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError)
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError)
+_STARTS = {rb"\xfd7zXZ\0|]\0\0": ".xz", rb"\x1f\x8b": ".gz", rb"BZh[1-9]1AY&SY": ".bz2"}
+"""What compressed files begin with, whatever they are called."""
 
 
 @contextmanager
-def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+def in_tar(path: Path) -> Iterator[tarfile.TarFile]:
     """A tar, plain or compressed.
 
     Raises:
-        DataError: not a tar, or cut off; also while it is read.
+        DataError: not a tar, cut off, or beyond a limit; also while it is read.
     """
     try:
-        with tarfile.open(path, "r:*") as tar:
+        with path.open("rb") as stream:
+            start = stream.read(16)
+        ending = next((_STARTS[mark] for mark in _STARTS if re.match(mark, start)), "")
+        with open_unpacked(path, ending) as stream, open_tar(path, stream) as tar:
             yield tar
     except _DAMAGED as error:
         raise DataError(f"{path}: not a readable tar, or cut off ({error})") from error
@@ -31,18 +38,5 @@ def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
 
 def list_members(path: Path) -> list[tarfile.TarInfo]:
     """All members of a tar."""
-    with open_tar(path) as tar:
-        return tar.getmembers()
-
-
-def read_member(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """A member's bytes.
-
-    Raises:
-        DataError: it is cut off.
-    """
-    stream = tar.extractfile(member)
-    data = stream.read() if stream else b""
-    if len(data) != member.size:
-        raise DataError(f"{path}: member {member.name} has {len(data)} of {member.size} bytes")
-    return data
+    with in_tar(path) as tar:
+        return list(tar_files(path, tar))

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-
-MAX_BYTES = 512 * 2**20
-"""A batch of CIFAR-10 has 31 MB."""
+from subquad.limits import MEMBER, check_pickle, hold
 
 # fmt: off
 _OPCODES = {
@@ -45,8 +43,8 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
     Raises:
         DataError: damaged, not a dict, or it names anything but what uint8 arrays are made of.
     """
-    if len(data) > MAX_BYTES:
-        raise DataError(f"{name}: {len(data)} bytes are too many for a batch of images")
+    hold(name, "bytes", len(data), MEMBER)
+    check_pickle(name, io.BytesIO(data))
     try:
         found = _unpickler(data, name).load()
     except DataError:

@@ -15,6 +15,7 @@ import numpy as np
 
 from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, hashed, stratified_validation
 from subquad.errors import DataError
+from subquad.limits import read_whole
 from subquad.suggest import did_you_mean
 from subquad_datasets.augment.split import PictureSplit
 from subquad_datasets.class_names import first_alike
@@ -52,9 +53,11 @@ class FolderSplit(PictureSplit):
 
     def picture(self, index: int) -> np.ndarray:
         try:
-            data = self.files[index].read_bytes()
+            data = read_whole(self.files[index])
         except OSError as error:
             raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
+        except DataError as error:
+            raise UnreadableImage(str(error)) from error
         return decode(data, self.decoder, max_pixels=self.max_pixels)
 
     def name(self, index: int) -> str:
@@ -268,7 +271,7 @@ def _contents(split: FolderSplit, bad: list[bool]) -> Iterator[bytes]:
     """The bytes of each file; whether it cannot be decoded is appended to `bad`."""
     for file in split.files:
         try:
-            data = file.read_bytes()
+            data = read_whole(file)
         except OSError as error:
             raise DataError(f"{file}: cannot be read: {error.strerror or error}") from error
         try:

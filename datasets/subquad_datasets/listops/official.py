@@ -8,6 +8,7 @@ from pathlib import Path
 from subquad.errors import DataError
 from subquad_datasets.listops.reduce import value
 from subquad_datasets.listops.tokens import END_ID, FIRST_OPERATOR, encode, stranger
+from subquad_datasets.text.lines import fault, whole_lines
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 OFFICIAL_SIZES = {"train": 96_000, "validation": 2_000, "test": 2_000}
@@ -38,21 +39,13 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, int]]:
     Raises:
         DataError: `file:line:` and what is wrong there.
     """
-    try:
-        with path.open("rb") as lines:
-            _check_header(path, lines.readline())
-            number = 1
-            for number, line in enumerate(lines, start=2):
-                yield _parse(path, number, line)
-            if number == 1:
-                raise fault(path, 1, "no rows after the header")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def fault(path: Path, line: int, text: str) -> DataError:
-    """A DataError that starts with `file:line:`."""
-    return DataError(f"{path}:{line}: {text}")
+    lines = whole_lines(path)
+    number, header = next(lines, (1, b""))
+    _check_header(path, header)
+    for number, line in lines:
+        yield _parse(path, number, line)
+    if number == 1:
+        raise fault(path, 1, "no rows after the header")
 
 
 def _check_header(path: Path, line: bytes) -> None:

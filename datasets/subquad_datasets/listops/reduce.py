@@ -18,6 +18,9 @@ _MIN, _MAX, _MED, _ = (FIRST_OPERATOR + number for number in range(len(OPERATORS
 _SHOWN = 8
 """Tokens of a malformed expression that a message names."""
 
+_PASSES = 20
+"""Passes over an expression, each for one level; the official ones have 10."""
+
 
 def value(ids: bytes) -> int:
     """The value, 0..9, of a sequence of token ids.
@@ -25,9 +28,13 @@ def value(ids: bytes) -> int:
     Raises:
         ValueError: it is not exactly one well-formed expression.
     """
-    left, count = ids, 1
-    while count:
+    left = ids
+    for _ in range(_PASSES):
         left, count = _INNERMOST.subn(_apply, left)
+        if not count:
+            break
+    else:
+        left = _folded(left)
     if len(left) == 1 and left[0] in _DIGITS:
         return left[0] - FIRST_DIGIT
     if empty := _EMPTY.search(left):
@@ -36,9 +43,28 @@ def value(ids: bytes) -> int:
     raise ValueError(f"not one well-formed expression; with its lists worked out it reads {shown}")
 
 
+def _folded(ids: bytes) -> bytes:
+    """An expression with all its lists worked out in one slow pass, however deep they are."""
+    left, starts = bytearray(), list[int]()
+    for token in ids:
+        left.append(token)
+        if token in _LISTS:
+            starts.append(len(left) - 1)
+        elif token == END_ID and starts:
+            start = starts.pop()
+            if _INNERMOST.fullmatch(left, start):
+                left[start:] = _worth(bytes(left[start:]))
+            else:  # so those around it cannot be worked out either
+                starts.clear()
+    return bytes(left)
+
+
 def _apply(found: re.Match[bytes]) -> bytes:
+    return _worth(found.group())
+
+
+def _worth(tokens: bytes) -> bytes:
     """One list of digits, as the token of its value."""
-    tokens = found.group()
     operator, digits = tokens[0], tokens[1:-1]
     if operator == _MIN:
         return _ONE[min(digits)]

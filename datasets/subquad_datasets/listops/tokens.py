@@ -5,6 +5,8 @@ Upstream loaders number the tokens as a Python set lists them, another order in 
 
 from __future__ import annotations
 
+import re
+
 DIGITS = tuple("0123456789")
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 END = "]"
@@ -40,8 +42,8 @@ def stranger(source: bytes) -> str:
     """The first word of an expression that is no token and no parenthesis, in words; "" where all are known."""
     if _is_tidy(source):
         return ""
-    for number, word in enumerate(source.split(), start=1):
-        if word not in _WORDS:
+    for number, found in enumerate(re.finditer(rb"\S+", source), start=1):
+        if (word := found.group()) not in _WORDS:
             return f"word {number} is {word[:40].decode('utf-8', 'replace')!r}"
     return ""
 

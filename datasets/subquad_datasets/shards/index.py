@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from subquad.errors import DataError
+from subquad.limits import MEMBER, hold, open_tar, read_whole, tar_content, tar_files
 from subquad.storage import place_at, put, reaching
 
 SUFFIX = ".index"
@@ -30,7 +32,19 @@ _END = bytes(1024)
 """What every whole tar ends with."""
 _AT_ONCE = 1 << 16
 _MOST_CLASSES, _MOST_SHARDS = 1_000_000, 100_000
+_LONGEST_KEY, _LONGEST_HEAD = 1_000, 100_000
+"""Bytes; the keys of all samples are held in memory, each with the room of the longest."""
 _MAGIC = re.compile(r"[*?[]").search
+
+
+class _Head(BaseModel, strict=True, extra="forbid"):
+    """The first line of an index."""
+
+    format: int
+    name: str
+    size: int = Field(ge=0, lt=1 << 62)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    key_bytes: int = Field(ge=1, le=_LONGEST_KEY)
 
 
 @dataclass(frozen=True)
@@ -85,13 +99,13 @@ def read_index(shard: Path) -> ShardIndex:
     """
     path = index_path(shard)
     try:
-        size, data = shard.stat().st_size, path.read_bytes()
+        size, data = shard.stat().st_size, read_whole(path)
     except FileNotFoundError as error:
         remedy = f"; make it: subquad data index {shard}" if error.filename == str(path) else ""
         raise DataError(f"{error.filename}: does not exist{remedy}") from None
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    index = _parsed(path, data)
+    index = _parsed(path, data, shard)
     if size != index.size:
         raise DataError(
             f"{shard}: has {size:,} bytes, and its index says {index.size:,}: it was cut off or replaced; bring it "
@@ -100,16 +114,33 @@ def read_index(shard: Path) -> ShardIndex:
     return index
 
 
-def _parsed(path: Path, data: bytes) -> ShardIndex:
+def _parsed(path: Path, data: bytes, shard: Path) -> ShardIndex:
     content = data[:-32]
+    anew = f"make it anew: subquad data index {shard}"
     if hashlib.sha256(content).digest() != data[-32:]:
-        shard = path.with_name(path.name.removesuffix(SUFFIX))
-        raise DataError(f"{path}: damaged, or no index of a shard; make it anew: subquad data index {shard}")
+        raise DataError(f"{path}: damaged, or no index of a shard; {anew}")
     line, _, rows = content.partition(b"\n")
-    head = json.loads(line)
-    if head["format"] != _FORMAT:
-        raise DataError(f"{path}: has format {head['format']}, this subquad reads {_FORMAT}; make it anew")
-    return ShardIndex(head["name"], head["size"], head["sha256"], np.frombuffer(rows, row_type(head["key_bytes"])))
+    hold(path, "bytes of the first line", len(line), _LONGEST_HEAD)
+    try:
+        head = _Head.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        told = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+        raise DataError(f"{path}: no index of a shard ({told}); {anew}") from None
+    if head.format != _FORMAT:
+        raise DataError(f"{path}: has format {head.format}, this subquad reads {_FORMAT}; {anew}")
+    kind = row_type(head.key_bytes)
+    if len(rows) % kind.itemsize or not rows:
+        raise DataError(f"{path}: {len(rows)} bytes of rows, each has {kind.itemsize}; {anew}")
+    found = np.frombuffer(rows, kind)
+    offset, size, label = (found[name] for name in ("offset", "size", "label"))
+    wrong = (offset < 0) | (size < 0) | (size > MEMBER) | (offset > head.size - size)
+    wrong |= (label < 0) | (label >= _MOST_CLASSES)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        told = f"row {row + 1}: label {label[row]}, {size[row]} bytes from {offset[row]} on"
+        raise DataError(f"{path}: {told} are not in the shard's {head.size:,} bytes; {anew}")
+    return ShardIndex(head.name, head.size, head.sha256, found)
 
 
 def find_shards(patterns: Sequence[str], folder: str = "") -> list[Path]:
@@ -170,11 +201,9 @@ class _Summed:
 def _read_shard(shard: Path) -> ShardIndex:
     with shard.open("rb") as file:
         stream = _Summed(file)
-        try:
-            with tarfile.open(fileobj=stream, mode="r|", bufsize=_AT_ONCE) as tar:  # type: ignore[arg-type]
-                rows = list(_rows(shard, tar))
-        except tarfile.TarError as error:
-            raise DataError(f"{shard}: no plain tar, damaged or cut off ({error})") from error
+        given: Any = stream
+        with open_tar(shard, given, mode="r|", fault="no plain tar, damaged or cut off") as tar:
+            rows = list(_rows(shard, tar))
         while stream.read(_AT_ONCE):
             pass
     if stream.end != _END:
@@ -193,16 +222,18 @@ def _rows(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple]:
         if key in seen:
             raise DataError(f"{shard}: sample {key} is there twice, or its members are not side by side")
         seen.add(key)
+        name = key.encode(errors="surrogateescape")
+        hold(f"{shard}: sample {key[:100]}", "bytes of its key", len(name), _LONGEST_KEY)
         image = _only(shard, key, [one for one in parts if one.ending in IMAGES], f"picture ({', '.join(IMAGES)})")
         label = _only(shard, key, [one for one in parts if one.ending == LABEL], f"label ({LABEL})")
         sha256 = np.frombuffer(hashlib.sha256(image.data).digest(), np.uint8)
-        yield key.encode(errors="surrogateescape"), image.offset, len(image.data), _label(shard, label), sha256
+        yield name, image.offset, len(image.data), _label(shard, label), sha256
 
 
 def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
     from webdataset.tariterators import base_plus_ext
 
-    for member in tar:
+    for member in tar_files(shard, tar):
         if member.isdir():
             continue
         if not member.isreg() or PurePosixPath(member.name).is_absolute() or ".." in PurePosixPath(member.name).parts:
@@ -210,8 +241,8 @@ def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
         key, ending = base_plus_ext(member.name)
         if key is not None and ending is not None:  # as WebDataset passes over hidden files and such
             ending = ending.lower()
-            stream = tar.extractfile(member) if ending in (*IMAGES, LABEL) else None
-            yield _Member(key, ending, member.offset_data, stream.read() if stream else b"")
+            data = tar_content(shard, tar, member) if ending in (*IMAGES, LABEL) else b""
+            yield _Member(key, ending, member.offset_data, data)
 
 
 def _only(shard: Path, key: str, found: list[_Member], what: str) -> _Member:

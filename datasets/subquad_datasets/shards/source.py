@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from subquad.errors import DataError
+from subquad.limits import LINE, MEMBER, hold, open_tar, read_whole, tar_files
 from subquad.suggest import did_you_mean
 from subquad_datasets.shards.index import IMAGES
 from subquad_datasets.text.lines import check_start, check_utf8, fault
@@ -41,6 +42,7 @@ class Picture(NamedTuple):
         Raises:
             DataError: the file has become shorter.
         """
+        hold(f"{self.file}: {self.key}", "bytes", self.size, MEMBER)
         with open(self.file, "rb") as stream:
             stream.seek(self.offset)
             data = stream.read(self.size)
@@ -80,7 +82,7 @@ def read_classes(path: Path) -> list[str]:
         DataError: it is not UTF-8, holds none, or one twice.
         OSError: it cannot be read.
     """
-    data = path.read_bytes()
+    data = read_whole(path, LINE)
     check_start(path, data)
     check_utf8(path, data)
     lines = dict[str, int]()
@@ -116,27 +118,27 @@ def _folder(source: Path) -> Iterator[Picture]:
 
 
 def _archive(source: Path, labels: Path | None) -> Iterator[Picture]:
-    try:
-        with source.open("rb") as stream:
-            members = list(_members(stream))
-            if labels is not None:
-                yield from _labelled(source, members, labels)
-                return
-            for outer in members:
-                if outer.name.endswith(".tar"):
-                    kind = PurePosixPath(outer.name).stem
-                    for one in _members(stream, outer.offset_data):
-                        if one.name.lower().endswith(_ENDINGS):
-                            yield Picture(_key(one.name, f"{kind}/"), kind, str(source), one.offset_data, one.size)
-    except tarfile.TarError as error:
-        raise DataError(f"{source}: no folder and no plain tar, damaged or cut off ({error})") from error
+    with source.open("rb") as stream:
+        members = list(_members(source, stream))
+        if labels is not None:
+            yield from _labelled(source, members, labels)
+            return
+        for outer in members:
+            if outer.name.endswith(".tar"):
+                kind = PurePosixPath(outer.name).stem
+                for one in _members(source, stream, outer):
+                    if one.name.lower().endswith(_ENDINGS):
+                        key = _key(one.name, f"{kind}/")
+                        yield Picture(key, kind, str(source), one.offset_data, one.size)
 
 
-def _members(stream: BinaryIO, start: int = 0) -> Iterator[tarfile.TarInfo]:
-    """Files of a tar that begins at an offset of a stream; their offsets are the stream's."""
+def _members(source: Path, stream: BinaryIO, outer: tarfile.TarInfo | None = None) -> Iterator[tarfile.TarInfo]:
+    """Files of a tar, or of one that is a file of it; their offsets are the stream's."""
+    start = outer.offset_data if outer else 0
     stream.seek(start)
-    with tarfile.open(fileobj=stream, mode="r:") as tar:
-        yield from (member for member in tar.getmembers() if member.isreg())
+    with open_tar(source, stream, fault="no folder and no plain tar, damaged or cut off") as tar:
+        files = tar_files(source, tar, start, start + outer.size if outer else None)
+        yield from (member for member in files if member.isreg())
 
 
 def _labelled(source: Path, members: list[tarfile.TarInfo], labels: Path) -> Iterator[Picture]:
@@ -150,7 +152,7 @@ def _labelled(source: Path, members: list[tarfile.TarInfo], labels: Path) -> Ite
 
 def _kinds(labels: Path, names: Sequence[str]) -> dict[str, str]:
     """The class of each picture, by key."""
-    lines = [re.split(r"[\s,]+", line.strip()) for line in labels.read_text(encoding="utf-8").splitlines()]
+    lines = [re.split(r"[\s,]+", line.strip()) for line in read_whole(labels).decode().splitlines()]
     if any(len(line) > 1 for line in lines):
         return {_key(line[0]): line[1] for line in lines if len(line) > 1}
     kinds = [line[0] for line in lines if line[0]]

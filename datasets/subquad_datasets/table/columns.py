@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
+from subquad.limits import COLUMNS, MEMBER, hold, open_unpacked, unpacked_limit
 from subquad.suggest import did_you_mean
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table.times import OddTime, ordered
-from subquad_datasets.text.lines import check_utf8, fault, open_bytes, raw_lines, strict_rows
+from subquad_datasets.text.lines import check_utf8, fault, raw_lines, strict_rows
 
 MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 """What stands for a missing value, in any case."""
@@ -27,6 +29,8 @@ MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
 LARGEST = float(np.finfo(np.float32).max)
 """Values are float32 in the end."""
 
+_TEXTS = ("STRING", "JSON", "ENUM", "NONE")
+"""Kinds of columns of a Parquet file that may hold a text once for many rows."""
 _FLAGS = {"true": 1.0, "false": 0.0}
 _AT_ONCE = 1 << 20
 _LOOKED_AT = 1000
@@ -99,6 +103,13 @@ class Columns:
                 raise self.fault(row, f"column {name!r} is empty")
             if "\0" in word or "\n" in word or "\r" in word:
                 raise self.fault(row, f"column {name!r}: {word[:40]!r} has a line end or NUL in it; is a quote amiss?")
+        longest = max(map(len, found), default=0)
+        hold(
+            f"{self.path}: column {name!r}",
+            "bytes, each text with room for the longest",
+            4 * longest * len(found),
+            MEMBER,
+        )
         return np.array(found, dtype=object).astype(np.str_)
 
     def names_of(self, name: str, *, numbers_only: bool = False) -> np.ndarray:
@@ -212,7 +223,7 @@ def _check_csv(path: Path) -> None:
 def _count_lines(path: Path) -> int:
     """How many lines end with a newline, and one more where the last does not."""
     count, end = 0, b"\n"
-    with open_bytes(path) as stream:
+    with open_unpacked(path) as stream:
         while piece := stream.read(_AT_ONCE):
             count += piece.count(b"\n")
             end = piece[-1:]
@@ -220,11 +231,57 @@ def _count_lines(path: Path) -> int:
 
 
 def _read_parquet(path: Path) -> Any:
+    """A whole file, after counting what it takes: a value may stand in it once for many rows."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    table = parquet.read_table(path)
-    _check_names(path, table.column_names)
+    allowed = unpacked_limit(path.stat().st_size)
+    with parquet.ParquetFile(path) as file:
+        hold(path, "columns", file.metadata.num_columns, COLUMNS)
+        hold(path, "bytes of its values", _parquet_bytes(file), allowed)
+        kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+        _check_names(path, file.schema_arrow.names)
+        columns = [file.schema.column(place) for place in range(file.metadata.num_columns)]
+    texts = [column.path for column in columns if column.logical_type.type in _TEXTS]
+    table = parquet.read_table(path, read_dictionary=texts)
+    for place, name in enumerate(table.column_names):
+        column = table[name]
+        if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+            hold(path, f"bytes of column {name[:40]!r}", _text_bytes(column), allowed)
+            if column.type != kinds[name]:
+                table = table.set_column(place, name, column.cast(kinds[name]))
     return table
+
+
+def _parquet_bytes(file: Any) -> int:
+    """What the values of a Parquet file take in memory; of texts their places alone."""
+    total = 0
+    columns = map(file.schema.column, range(file.metadata.num_columns))
+    widths = [max(8, column.length) for column in columns]
+    for group in range(file.metadata.num_row_groups):
+        row_group = file.metadata.row_group(group)
+        for place, width in enumerate(widths):
+            column = row_group.column(place)
+            total += column.total_uncompressed_size + column.num_values * width
+    return max(total, file.metadata.num_rows * len(widths))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    of_texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(is_kind(kind) for is_kind in of_texts)
+
+
+def _text_bytes(column: Any) -> int:
+    """What a column of a dictionary of texts takes when each is written out."""
+    from pyarrow import compute
+
+    total = 0
+    for chunk in column.chunks:
+        lengths = compute.binary_length(chunk.dictionary)  # type: ignore[attr-defined]
+        total += compute.sum(lengths.take(chunk.indices)).as_py() or 0  # type: ignore[attr-defined]
+    return total
 
 
 def _read_csv(path: Path) -> Any:
@@ -235,7 +292,7 @@ def _read_csv(path: Path) -> Any:
     names = _header(path)
     texts = {name: pa.string() for name in names}
     return arrow.read_csv(
-        path,
+        path if path.suffix == ".csv" else open_unpacked(path),
         arrow.ReadOptions(use_threads=False, column_names=names, skip_rows=1),
         arrow.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
         arrow.ConvertOptions(column_types=texts, strings_can_be_null=False),
@@ -245,6 +302,7 @@ def _read_csv(path: Path) -> Any:
 def _header(path: Path) -> list[str]:
     for number, raw in raw_lines(path):
         check_utf8(path, raw, number)
+        hold(path, "columns", raw.count(b","), COLUMNS)
         try:
             names = next(csv.reader([raw.decode()], strict=True), [])
         except csv.Error as error:
@@ -255,7 +313,8 @@ def _header(path: Path) -> list[str]:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    if wrong := [name for name in names if not name.strip() or list(names).count(name) > 1]:
+    counts = Counter(names)
+    if wrong := [name for name in names if not name.strip() or counts[name] > 1]:
         raise fault(path, 1, f"column name {wrong[0]!r} is empty or there twice")
 
 

@@ -5,7 +5,6 @@ N series, R rows, C channels, V labels of a series.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from subquad.data import hashed
 from subquad.errors import DataError
+from subquad.limits import check_npy, open_zip
 from subquad.suggest import did_you_mean
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table import Config
@@ -320,10 +320,16 @@ def _windows(path: Path, config: Config, train: Series | None, labelled: bool, p
 
 def _open_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with zipfile.ZipFile(path) as members, np.load(path, allow_pickle=False) as found:
+        with path.open("rb") as stream, open_zip(path, stream) as members:
             if len(set(members.namelist())) < len(members.namelist()):
                 raise ValueError("an array is there twice")
-            return dict(found)
+            for member in members.infolist():
+                with members.open(member) as array:
+                    check_npy(array, member.file_size)  # type: ignore[arg-type]
+            with np.load(path, allow_pickle=False) as found:
+                return dict(found)
+    except DataError:
+        raise
     except Exception as error:  # a damaged archive fails in any way there is
         raise DataError(f"{path}: no readable .npz file ({' '.join(str(error).split())[:200]})") from None
 

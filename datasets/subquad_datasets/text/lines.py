@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
 import gzip
 import json
 import lzma
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 from subquad.errors import DataError
+from subquad.limits import LINE, PACKED, VALUES, hold, open_unpacked
 
-COMPRESSED = ("", ".xz", ".gz", ".bz2")
+COMPRESSED = ("", *PACKED)
 """What may follow a file's name, in the order in which it is looked for."""
 
 _NO_TEXT = "the file is binary or damaged"
@@ -76,10 +76,21 @@ def raw_lines(path: Path, *, ended: bool = False) -> Iterator[tuple[int, bytes]]
     Raises:
         DataError: a byte order mark, or a damaged, unreadable or cut off file.
     """
-    for number, raw in _pieces(path, -1):
+    for number, raw in whole_lines(path):
         if ended and not raw.endswith(b"\n"):
             raise fault(path, number, "the line has no end: the file is cut off (if not, add a newline)")
         yield number, raw.rstrip(b"\r\n")
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """As `raw_lines`, with their line ends.
+
+    Raises:
+        DataError: also, a line is too long.
+    """
+    for number, raw in _pieces(path, LINE + 1):
+        hold(f"{path}:{number}", "bytes of a line, or more", len(raw), LINE)
+        yield number, raw
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -121,6 +132,7 @@ def strict_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         DataError: as `utf8_lines`; or a quote never ends, or stands where none can.
     """
+    csv.field_size_limit(LINE)
     started = 1
     reader = csv.reader((f"{line}\n" for _, line in utf8_lines(path)), strict=True)
     try:
@@ -140,6 +152,7 @@ def json_rows(path: Path, *fields: str) -> Iterator[tuple[int, list[bytes]]]:
 
 def json_object(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     """The JSON object of one line."""
+    hold(f"{path}:{number}", "values", sum(map(raw.count, (b",", b"[", b"{"))), VALUES)
     try:
         row = json.loads(raw, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:  # bad UTF-8 too
@@ -152,8 +165,8 @@ def json_object(path: Path, number: int, raw: bytes) -> dict[str, Any]:
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{name[:40]!r} is there twice")
     return found
 
 
@@ -190,10 +203,10 @@ def _text(path: Path, number: int, row: dict[str, Any], field: str) -> bytes:
 
 
 def _pieces(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines with their ends, in pieces of at most `limit` bytes; -1: whole."""
+    """Numbered lines with their ends, in pieces of at most `limit` bytes."""
     number = 1
     try:
-        with open_bytes(path) as stream:
+        with open_unpacked(path) as stream:
             while raw := stream.readline(limit):
                 if number == 1:
                     check_start(path, raw)
@@ -203,9 +216,3 @@ def _pieces(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
         raise fault(path, number, f"the compressed file is damaged or cut off ({error})") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def open_bytes(path: Path) -> BufferedIOBase:
-    """A plain or compressed file, as its ending says."""
-    opened = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix)
-    return opened(path) if opened else path.open("rb")

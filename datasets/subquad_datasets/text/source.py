@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subquad.errors import DataError
+from subquad.limits import LINE, read_whole
 from subquad_datasets.prepared import sha256_of
 from subquad_datasets.text.lines import check_start, check_utf8, is_file, json_rows
 
@@ -164,7 +165,7 @@ def read_text(path: Path, utf8: bool) -> bytes:
         DataError: it cannot be read, is empty, or is not UTF-8 where that is wanted.
     """
     try:
-        text = path.read_bytes()
+        text = read_whole(path, LINE)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     if utf8:

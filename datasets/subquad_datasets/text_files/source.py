@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,6 @@ from subquad_datasets.text.source import find_texts, fingerprint, read_text
 
 PARTS = ("train", "validation", "test")
 FORMS = (".csv", ".jsonl")
-
-_LONGEST = 2**31 - 1
-"""Characters of a field of CSV; Python's own limit is 131,072."""
 
 
 class Row(NamedTuple):
@@ -100,10 +97,10 @@ def _json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows with the lines where they start, as a text may have several; empty lines between rows are no rows."""
-    csv.field_size_limit(_LONGEST)
     rows = strict_rows(path)
     _, names = next(rows)
-    if wrong := [name for name in names if not name.strip() or names.count(name) > 1]:
+    counts = Counter(names)
+    if wrong := [name for name in names if not name.strip() or counts[name] > 1]:
         raise fault(path, 1, f"column name {wrong[0]!r} is empty or there twice")
     for line, cells in rows:
         if cells and len(cells) != len(names):

@@ -72,7 +72,7 @@ def _labels(lines: Iterable[bytes], header: Header) -> list[int] | None:
     """The label of each row; None where one is unknown."""
     if not header.class_names:
         return [NO_LABEL for _ in lines]
-    known = {name.lower().encode(): number for number, name in enumerate(header.class_names)}
+    known = {name.encode(): number for name, number in header.labels.items()}
     labels = [known.get(line[line.rfind(b":") + 1 :].strip().lower(), NO_LABEL) for line in lines]
     return None if NO_LABEL in labels else labels
 

@@ -14,7 +14,9 @@ import psutil
 from filelock import FileLock
 
 from subquad.errors import DataError
+from subquad.limits import DOWNLOAD
 from subquad.runs import read_json, write_json
+from subquad.storage import check_own, close
 from subquad_datasets.uea import fetch
 from subquad_datasets.uea.source import find_in
 
@@ -41,7 +43,10 @@ def download(problem: str, target: Path, *, command: Sequence[str] | None = None
         with FileLock(target.with_name(f"{problem}.lock")):
             if not target.is_dir():
                 _fill(problem, part, command or _sktime_command(problem, part), stall_s)
+                (part / problem).chmod(0o755)
+                close(part)
                 os.replace(part / problem, target)
+        check_own(target)
     except OSError as error:
         raise DataError(f"uea problem {problem!r} cannot be kept in {target.parent}: {error}") from error
     finally:
@@ -65,7 +70,7 @@ def _sktime_command(problem: str, part: Path) -> list[str]:
 
 def _fill(problem: str, part: Path, command: Sequence[str], stall_s: float) -> None:
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
+    part.mkdir(mode=0o755)
     failure = _run(command, part, stall_s)
     files = None if failure else find_in(part / problem, problem)
     if files is None or files.test is None:
@@ -96,6 +101,8 @@ def _watch(child: subprocess.Popen[str], part: Path, stall_s: float) -> str:
             return (complaint.strip().splitlines() or ["no reason given"])[-1] if child.returncode else ""
         except subprocess.TimeoutExpired:
             before, progress = progress, _progress(child.pid, part)
+            if progress[0] > DOWNLOAD:
+                return f"{progress[0]:,} bytes, at most {DOWNLOAD:,} are fetched"
             idle = 0.0 if progress != before else idle + _POLL_S
     return f"no progress for {stall_s:g} s"
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
 from subquad.errors import DataError
+from subquad.limits import COLUMNS, hold
 from subquad.suggest import did_you_mean
 from subquad_datasets.text.lines import fault
 
@@ -49,6 +51,11 @@ class Header:
     length: int | None = None
     equal_length: bool = False
     data_line: int = 0
+
+    @cached_property
+    def labels(self) -> dict[str, int]:
+        """The label of each class, by its name in small letters."""
+        return {name.lower(): number for number, name in enumerate(self.class_names)}
 
 
 def parse_header(path: Path, lines: Iterator[tuple[int, str]], *, labelled: bool = True) -> Header:
@@ -117,6 +124,7 @@ def _class_names(path: Path, tags: Tags) -> tuple[str, ...]:
     switch, *names = value.split() or [""]
     if switch.lower() != "true" or not names:
         raise fault(path, number, "@classLabel must be: true, then the class names (classification needs them)")
+    hold(f"{path}:{number}", "classes", len(names), COLUMNS)
     ordered = sorted(names, key=str.lower)
     for first, second in pairwise(ordered):
         if first.lower() == second.lower():
@@ -135,7 +143,7 @@ def _count(path: Path, tags: Tags, tag: str) -> int | None:
     if tag not in tags:
         return None
     number, value = tags[tag]
-    if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
+    if not (value.isascii() and value.isdigit() and len(value) < 11 and 0 < int(value) < 2**31):
         raise fault(path, number, f"@{tag} must be a positive whole number, not {value[:40]!r}")
     return int(value)
 

@@ -21,7 +21,7 @@ from subquad_datasets.uea.header import Header
 Missing = Literal["refuse", "interpolate"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One series.
 
@@ -70,12 +70,12 @@ def parse_row(place: Place, line: str, header: Header, missing: Missing) -> Row:
 
 
 def _label(place: Place, label: str, header: Header) -> int:
-    known = [name.lower() for name in header.class_names]
+    known = header.labels
     if label.lower() not in known:
         shown = label if len(label) <= 40 else label[:37] + "..."
         allowed = ", ".join(header.class_names[:10]) + (", ..." if len(known) > 10 else "")
         raise place.fault(f"class {shown!r} is not in @classLabel ({allowed}){did_you_mean(shown, header.class_names)}")
-    return known.index(label.lower())
+    return known[label.lower()]
 
 
 def _parse_fast(channels: list[str]) -> np.ndarray | None:
@@ -85,7 +85,7 @@ def _parse_fast(channels: list[str]) -> np.ndarray | None:
         return None
     text = ",".join(channels)
     try:
-        values = np.array([float(token) for token in text.split(",")])
+        values = np.fromiter(map(float, text.split(",")), np.float64)
     except ValueError:
         return None
     if "_" in text or not np.isfinite(values).all():  # float("1_0") is 10.0

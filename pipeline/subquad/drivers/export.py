@@ -26,6 +26,7 @@ from subquad.engine.parts import build_model
 from subquad.engine.tensors import load_model, model_tensors
 from subquad.errors import CheckpointError, ConfigError, RunError, plain
 from subquad.experiment import check, parse
+from subquad.limits import check_safetensors
 from subquad.manifest import change, manifest_of, sum_of
 from subquad.nn import Backbone, Decoder
 from subquad.runs import EXPORTED, enter, parse_object, read_bytes, touching, write_json
@@ -70,6 +71,7 @@ def load_exported(folder: Path) -> Backbone:
         raise CheckpointError(f"{folder / _WEIGHTS}: {error.strerror}") from error
     if said := change(str(folder / _WEIGHTS), config.files.get(_WEIGHTS), sum_of(content)):
         raise CheckpointError(said)
+    check_safetensors(folder / _WEIGHTS, content)
     model = build_model(check(parse(config.experiment)), config.spec, config.num_outputs)
     load_model(model, load(content))
     return model.eval()

@@ -18,6 +18,7 @@ from subquad.experiment import Run, load_study
 from subquad.experiment.axes import plain_label
 from subquad.experiment.run import completed, resolve_unrun
 from subquad.integrity import Looked, look, look_at_trials
+from subquad.limits import check_safetensors
 from subquad.registry import Kind, Resolved
 from subquad.runs import (
     CELLS,
@@ -195,7 +196,9 @@ def _recomputed(run: Run, result: Mapping[str, Any], faults: list[str]) -> str:
         task = build_task(run, build_dataset(run).describe())
     except UserError as error:
         return f"scores not recomputed: the data are not here: {error}"
-    kept = load(read_bytes(path))
+    content = read_bytes(path)
+    check_safetensors(path, content)
+    kept = load(content)
     scores, told = task.rescore(kept), {name: float(value) for name, value in test["metrics"].items()}
     faults += [
         f"{run.goal.shown(name).exactly(value)} by the answers in {PREDICTIONS}, "

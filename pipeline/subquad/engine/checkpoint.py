@@ -27,7 +27,7 @@ from torch import Tensor
 
 from subquad.disk import make_folder, opened
 from subquad.engine import faults
-from subquad.errors import CheckpointError, DiskError
+from subquad.errors import CheckpointError, DataError, DiskError
 from subquad.integrity import (
     FILES,
     FORMAT,
@@ -40,6 +40,7 @@ from subquad.integrity import (
     manifest_at,
     steps_of,
 )
+from subquad.limits import check_safetensors
 from subquad.manifest import change, sum_of
 from subquad.runs import json_text, parse_object
 from subquad.storage import content_of, is_remote, put, reason_of, remove_tree
@@ -181,8 +182,11 @@ def _state(path: Path, files: Mapping[str, Any], step: int) -> dict[str, Any]:
 
 def _tensors(path: Path, files: Mapping[str, Any]) -> Mapping[str, Tensor]:
     try:
-        return load(_verified(path, files))
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:  # KeyError: a dtype that torch has not
+        content = _verified(path, files)
+        check_safetensors(path, content)
+        return load(content)
+    # KeyError: a dtype that torch has not.
+    except (DataError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: unreadable: {error!r}") from error
 
 

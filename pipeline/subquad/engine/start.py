@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from subquad.engine import checkpoint
-from subquad.errors import ConfigError
+from subquad.errors import ConfigError, DataError
 from subquad.experiment.schema import Experiment
+from subquad.limits import check_pickle, check_safetensors, open_zip
 from subquad.nn import Backbone
 from subquad.runs import enter, read_result
 from subquad.storage import checkpoints_of, place_at, reaching
@@ -71,6 +74,7 @@ def _read(source: str, path: Path) -> tuple[Mapping[str, Tensor], str]:
 
 
 def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
+    check_safetensors(f"init.from: {source}", content)
     try:
         return load(content)
     except SafetensorError as error:
@@ -79,9 +83,13 @@ def _safetensors(source: str, content: bytes) -> Mapping[str, Tensor]:
 
 def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
     """What `torch.save` wrote: tensors by name, bare or below "model" or "state_dict". Nothing in it is run."""
+    where = f"init.from: {source}"
     try:
+        _check_torch_file(where, content)
         with warnings.catch_warnings(action="ignore"):  # on how it was pickled
             found = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+    except DataError:
+        raise
     except Exception as error:  # damaged files raise what their bytes happen to say
         raise ConfigError(
             f"init.from: {source}: not a file of torch.save that holds weights alone; save the model's state_dict(), "
@@ -91,10 +99,38 @@ def _torch_file(source: str, content: bytes) -> Mapping[str, Tensor]:
         found = found.get(key, found) if isinstance(found, Mapping) else found
     tensors = {str(k): one for k, one in found.items() if isinstance(one, Tensor)} if isinstance(found, Mapping) else {}
     if not tensors:
-        raise ConfigError(f"init.from: {source}: holds no tensors by name")
+        raise ConfigError(f"{where}: holds no tensors by name")
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
+            told = "has values for which the file has no numbers of their own"
+            raise ConfigError(f"{where}: tensor {name[:100]} {told}")
     return tensors
 
 
+def _check_torch_file(where: str, content: bytes) -> None:
+    """Refuse a file of `torch.save` that would take more memory than it has bytes.
+
+    Raises:
+        DataError: it would.
+        BadZipFile: it is damaged.
+    """
+    stream, names = BytesIO(content), set[str]()
+    if content.startswith(_ZIP):
+        with open_zip(where, stream) as found:
+            for member in found.infolist():
+                if member.filename.endswith(".pkl"):
+                    names |= check_pickle(where, BytesIO(found.read(member)))
+    else:  # the format before PyTorch 1.6: five pickles, then the numbers
+        for _ in range(5):
+            names |= check_pickle(where, stream)
+    asking = sorted(name for name in names if name.endswith(_ROOM))
+    if asking:
+        raise DataError(f"{where}: asks for {asking[0]}, which makes room for any number of values")
+
+
+_ZIP = b"PK\3\4"
+_ROOM = ("bytearray", "Tensor")
+"""Ends of names that a file of weights has no need to call."""
 _READERS = {".safetensors": _safetensors, ".pth": _torch_file, ".pt": _torch_file}
 
 
@@ -109,9 +145,24 @@ def _timm(name: str) -> Mapping[str, Tensor]:
     except ImportError:
         raise ConfigError(f"init.from: timm:{name}: timm is not installed: uv pip install timm") from None
     try:
-        return timm.create_model(name, pretrained=True).state_dict()
+        with _weights_alone():
+            return timm.create_model(name, pretrained=True).state_dict()
     except Exception as error:  # an unknown name, no weights, no network
         raise ConfigError(f"init.from: timm:{name}: {error}") from error
+
+
+@contextmanager
+def _weights_alone() -> Iterator[None]:
+    """`torch.load` runs nothing in the block, also where a version of timm tells it to read all of a pickle."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def _sha256(tensors: Mapping[str, Tensor]) -> str:

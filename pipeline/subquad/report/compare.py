@@ -13,8 +13,10 @@ from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
+from subquad.errors import DataError
+from subquad.limits import check_safetensors
 from subquad.report import stats
 from subquad.report.rows import TableRow, varying, with_alternative
 from subquad.report.run import ReportedRun
@@ -210,10 +212,12 @@ def _predictions(run: ReportedRun) -> dict[str, np.ndarray]:
     if any(one.startswith(PREDICTIONS) for one in run.faults):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
     try:
-        return load_file(run.folder / PREDICTIONS)
+        content = (run.folder / PREDICTIONS).read_bytes()
+        check_safetensors(run.folder / PREDICTIONS, content)
+        return load(content)
     except FileNotFoundError:
         raise _Unpaired("no predictions were kept") from None
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError, DataError):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} cannot be read") from None
 
 

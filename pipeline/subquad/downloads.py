@@ -1,0 +1,102 @@
+"""Files over http: where a server may lead to, and how much it may send. Imports aiohttp where it is needed."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Any
+
+from fsspec.callbacks import Callback
+
+from subquad.errors import DataError
+from subquad.limits import DOWNLOAD, UNSTATED, hold
+
+
+class Counted(Callback):
+    """Ends a download that sends more than its server had stated, or than is allowed.
+
+    Args:
+        address: of the file.
+        size: what the server stated; None where it did not.
+
+    Raises:
+        DataError: it states too much.
+    """
+
+    def __init__(self, address: str, size: int | None):
+        super().__init__()
+        hold(address, "bytes to download", size or 0, DOWNLOAD)
+        self._address, self._stated = address, size is not None
+        self._allowed = UNSTATED if size is None else size
+
+    def relative_update(self, inc: int = 1) -> None:
+        """Called after each piece."""
+        super().relative_update(inc)
+        said = "" if self._stated else ", as the server does not state how many there are"
+        hold(self._address, f"bytes sent{said}, or more", self.value, self._allowed)
+
+
+async def client(**options: Any) -> Any:
+    """A session that follows a redirect only to the same host, or from one public address to another.
+
+    So a server cannot have this machine ask what only this machine can reach. Names are looked at as they are
+    resolved, when a connection is made.
+    """
+    import aiohttp
+    from aiohttp.abc import AbstractResolver
+    from yarl import URL
+
+    given = set[str]()
+
+    class Resolver(AbstractResolver):
+        """The system's, which gives only public addresses of hosts that the user did not name."""
+
+        def __init__(self) -> None:
+            self._resolver = aiohttp.ThreadedResolver()
+
+        async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[Any]:
+            found = await self._resolver.resolve(host, port, family)
+            if host not in given:
+                hidden = [place["host"] for place in found if not _is_public(place["host"])]
+                if hidden:
+                    raise DataError(f"{host}: is {hidden[0]}, to which no other server may lead")
+            return found
+
+        async def close(self) -> None:
+            await self._resolver.close()
+
+    async def start(_: Any, __: Any, request: Any) -> None:
+        given.add(request.url.host)
+
+    async def redirect(_: Any, __: Any, answer: Any) -> None:
+        headers = answer.response.headers
+        check_redirect(answer.url, answer.url.join(URL(headers.get("Location") or headers["URI"])))
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(start)
+    trace.on_request_redirect.append(redirect)
+    connector = aiohttp.TCPConnector(resolver=Resolver())
+    return aiohttp.ClientSession(connector=connector, trace_configs=[trace], **options)
+
+
+def check_redirect(old: Any, new: Any) -> None:
+    """Refuse a redirect from one address to another, both as `yarl.URL`.
+
+    Raises:
+        DataError: to another kind of address, from https to http; or to another host or port, unless both are public.
+    """
+    fault = DataError(f"{old}: leads to {str(new)[:200]}, which is not followed; give that address itself")
+    if new.scheme not in ("http", "https") or not new.host or (old.scheme, new.scheme) == ("https", "http"):
+        raise fault
+    is_upgrade = (old.host, "https", 443) == (new.host, new.scheme, new.port)
+    if is_upgrade or (old.host, old.port) == (new.host, new.port):
+        return
+    try:
+        if not all(_is_public(found[4][0]) for url in (old, new) for found in socket.getaddrinfo(url.host, url.port)):
+            raise fault
+    except OSError as error:
+        raise DataError(f"{old}: leads to {str(new)[:200]}, which cannot be resolved: {error}") from error
+
+
+def _is_public(address: object) -> bool:
+    return ipaddress.ip_address(str(address).partition("%")[0]).is_global
