@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 
 from subquad.errors import DataError
+from subquad.limits import read_whole
 from subquad_datasets.pathfinder.official import Listing
 
 _IN_BLOCK = 1024
@@ -47,7 +48,7 @@ def read_image(pillow: ModuleType, listing: Listing, row: int, size: int) -> tup
     """(size * size,) uint8, and sha256 of the file."""
     path: Path = listing.folder / listing.names[row]
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
         with pillow.open(io.BytesIO(data), formats=("PNG",)) as image:
             if image.size != (size, size) or image.mode != "L":
                 width, height = image.size

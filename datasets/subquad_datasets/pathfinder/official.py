@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from subquad.errors import DataError
+from subquad.limits import LINE, check_npy, read_whole
 from subquad_datasets.pathfinder.parameters import FOLDERS, Difficulty, Resolution
 
 COLUMNS = 11
@@ -109,6 +110,8 @@ def _read_metadata(path: Path) -> list[tuple[str, int, str]]:
 
 def _array_rows(path: Path) -> list[list[str]]:
     try:
+        with path.open("rb") as stream:
+            check_npy(stream, path.stat().st_size)
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DataError(f"{path}: a damaged NumPy array ({error})") from error
@@ -119,7 +122,7 @@ def _array_rows(path: Path) -> list[list[str]]:
 
 def _text_rows(path: Path) -> list[list[str]]:
     rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(read_whole(path, LINE).splitlines(), start=1):
         try:
             rows.append(line.decode().split())
         except UnicodeDecodeError as error:
