@@ -17,10 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from subquad.errors import RunError
+from subquad.errors import DataError, RunError
 
 _held: set[str] = set()
 """Real paths of the folders that this process has opened."""
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+"""May write it: not its owner."""
 _WALK = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 
 
@@ -265,3 +267,54 @@ def delete_tree(path: Path) -> None:
     with suppress(OSError), _at(path.parent) as above:
         shutil.rmtree(path.name, ignore_errors=True, dir_fd=above)
         os.unlink(path.name, dir_fd=above)
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A new folder beside, `.part`, that nobody else may write; then it is renamed into place.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    part = folder.with_name(f"{folder.name}.part")
+    if part.is_symlink() or part.exists():
+        shutil.rmtree(part)
+    part.mkdir(mode=0o755)
+    try:
+        yield part
+        close(part)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def close(folder: Path) -> None:
+    """What lies below a folder can no longer be written by other users."""
+    for path in folder.rglob("*"):
+        path.chmod(path.stat().st_mode & ~_OTHERS)
+
+
+def check_own(folder: Path) -> None:
+    """Refuse prepared or fetched data into which another user could have put anything.
+
+    Raises:
+        DataError: it or a file in it belongs to another user, is a link, or may be written by others; or all users
+            may write the folder above.
+        OSError: it is not there.
+    """
+    above = folder.parent.stat()
+    if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+        raise _not_own(folder.parent, "all users may write there")
+    for path in (folder, *folder.rglob("*")):
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            raise _not_own(path, "is a link")
+        if found.st_uid not in (0, os.getuid()):
+            raise _not_own(path, f"belongs to another user, {found.st_uid}")
+        if found.st_mode & _OTHERS:
+            raise _not_own(path, "other users may write it")
+
+
+def _not_own(path: Path, reason: str) -> DataError:
+    remedy = "remove it, or set SUBQUAD_DATA to a folder of your own"
+    return DataError(f"{path}: {reason}, so it is not believed; {remedy}")

@@ -9,7 +9,7 @@ from typing import Any
 from fsspec.callbacks import Callback
 
 from subquad.errors import DataError
-from subquad.limits import DOWNLOAD, UNSTATED, hold
+from subquad.limits import DOWNLOAD, UNSTATED, allow
 
 
 class Counted(Callback):
@@ -25,7 +25,7 @@ class Counted(Callback):
 
     def __init__(self, address: str, size: int | None):
         super().__init__()
-        hold(address, "bytes to download", size or 0, DOWNLOAD)
+        allow(address, "bytes to download", size or 0, DOWNLOAD)
         self._address, self._stated = address, size is not None
         self._allowed = UNSTATED if size is None else size
 
@@ -33,7 +33,7 @@ class Counted(Callback):
         """Called after each piece."""
         super().relative_update(inc)
         said = "" if self._stated else ", as the server does not state how many there are"
-        hold(self._address, f"bytes sent{said}, or more", self.value, self._allowed)
+        allow(self._address, f"bytes sent{said}, or more", self.value, self._allowed)
 
 
 async def client(**options: Any) -> Any:

@@ -35,7 +35,7 @@ RATIO = 100
 
 MEMBER = 256 << 20
 """Bytes of a file in an archive. A batch of CIFAR-10 has 31 MB."""
-MEMBERS = 500_000
+MEMBERS = 200_000
 """Files of an archive. CIFAR-10 has 60,000 pictures."""
 HEADER = 8 << 20
 """Bytes of what stands before the data: of a tensor file, an index, a member of a tar."""
@@ -64,7 +64,7 @@ PACKED = tuple(_OPENED)
 """Endings of compressed files that are read."""
 
 
-def hold(where: object, what: str, amount: int, allowed: int) -> None:
+def allow(where: object, what: str, amount: int, allowed: int) -> None:
     """Refuse what is more than is allowed.
 
     Raises:
@@ -81,7 +81,7 @@ def read_whole(path: Path, allowed: int = MEMBER) -> bytes:
         DataError: it is too large.
         OSError: it cannot be read.
     """
-    hold(path, "bytes", path.stat().st_size, allowed)
+    allow(path, "bytes", path.stat().st_size, allowed)
     return path.read_bytes()
 
 
@@ -143,7 +143,7 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
     def _hold(self, place: int) -> None:
-        hold(self._path, "bytes unpacked", place, self._allowed)
+        allow(self._path, "bytes unpacked", place, self._allowed)
 
 
 class _Member(tarfile.TarInfo):
@@ -151,7 +151,7 @@ class _Member(tarfile.TarInfo):
 
     def _proc_member(self, tar: Any) -> Any:
         if self.type in _LONG_NAMES:
-            hold(tar.name, "bytes of a name in the tar", self.size, HEADER)
+            allow(tar.name, "bytes of a name in the tar", self.size, HEADER)
         return super()._proc_member(tar)  # type: ignore[misc]
 
     def _no_sparse(self, *_: Any) -> Any:
@@ -198,7 +198,7 @@ def tar_files(path: Path, tar: tarfile.TarFile, start: int = 0, stop: int | None
         tar.members.clear()  # type: ignore[attr-defined]
         if member is None:
             return
-        hold(path, "files in the tar", count, MEMBERS)
+        allow(path, "files in the tar", count, MEMBERS)
         is_apart = member.size >= 0 and member.offset_data >= end
         end = member.offset_data + (member.size if member.isreg() else 0)
         if not is_apart or (stop is not None and end > stop):
@@ -212,7 +212,7 @@ def tar_content(path: Path, tar: tarfile.TarFile, member: tarfile.TarInfo) -> by
     Raises:
         DataError: it is too large, or cut off.
     """
-    hold(f"{path}: {member.name[:100]}", "bytes", member.size, MEMBER)
+    allow(f"{path}: {member.name[:100]}", "bytes", member.size, MEMBER)
     stream = tar.extractfile(member)
     data = stream.read() if stream else b""
     if len(data) != member.size:
@@ -232,10 +232,10 @@ def open_zip(where: object, stream: BinaryIO) -> Iterator[zipfile.ZipFile]:
     stream.seek(0)
     with zipfile.ZipFile(stream) as found:
         members = found.infolist()
-        hold(where, "files in the zip", len(members), MEMBERS)
+        allow(where, "files in the zip", len(members), MEMBERS)
         if sum(member.compress_size for member in members) > size:
             raise DataError(f"{where}: files in the zip lie over one another")
-        hold(where, "bytes unpacked", sum(member.file_size for member in members), unpacked_limit(size))
+        allow(where, "bytes unpacked", sum(member.file_size for member in members), unpacked_limit(size))
         yield found
 
 
@@ -271,7 +271,7 @@ def check_safetensors(where: object, content: bytes) -> None:
     Raises:
         DataError: it has one.
     """
-    hold(where, "bytes of the header", int.from_bytes(content[:8], "little"), HEADER)
+    allow(where, "bytes of the header", int.from_bytes(content[:8], "little"), HEADER)
 
 
 def check_pickle(where: object, stream: BinaryIO) -> set[str]:
@@ -291,13 +291,13 @@ def check_pickle(where: object, stream: BinaryIO) -> set[str]:
     memo = dict[Any, Any]()
     try:
         for count, (step, argument, _) in enumerate(pickletools.genops(stream), 1):
-            hold(where, "steps of the pickle", count, VALUES)
+            allow(where, "steps of the pickle", count, VALUES)
             if step.name == "GLOBAL":
                 names.add(str(argument))
             found = _pickle_step(step, argument, stack, memo)
             if found is not None:
-                hold(where, "lists and tuples in one another", found[0], DEPTH)
-                hold(where, "values", found[1], VALUES)
+                allow(where, "lists and tuples in one another", found[0], DEPTH)
+                allow(where, "values", found[1], VALUES)
     except DataError:
         raise
     except Exception as error:  # a damaged pickle fails in any way there is

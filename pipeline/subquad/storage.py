@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,10 +25,13 @@ from upath import UPath
 
 from subquad import disk
 from subquad.addresses import has_secret
+from subquad.disk import building as building
+from subquad.disk import check_own as check_own
+from subquad.disk import close as close
 from subquad.disk import replacing
 from subquad.downloads import Counted, client
 from subquad.errors import ConfigError, DataError, DiskError, RunError, SubquadError, UserError
-from subquad.limits import hold
+from subquad.limits import allow
 from subquad.manifest import manifest_of
 from subquad.runs import (
     CHECKPOINTS,
@@ -66,8 +68,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "http": {"get_client": client},
     "https": {"get_client": client},
 }
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-"""May write it: not its owner."""
 _STAYS = (LOCK, OWNER, STOP)
 """What belongs to the process that works on a folder."""
 
@@ -385,61 +385,10 @@ def _fetch(source: UPath, target: Path, size: int | None) -> None:
     Raises:
         DataError: it is too large for this machine, or larger than was stated.
     """
-    hold(source, "bytes to download", size or 0, shutil.disk_usage(target.parent).free)
+    allow(source, "bytes to download", size or 0, shutil.disk_usage(target.parent).free)
     more = {} if source.protocol in STORES else {"callback": Counted(str(source), size)}
     seconds = SECONDS + (size or 60 * SECONDS * _SLOWEST) / _SLOWEST
     _do(source, "get_file", source.path, str(target), seconds=seconds, **more)
-
-
-@contextmanager
-def building(folder: Path) -> Iterator[Path]:
-    """A new folder beside, `.part`, that nobody else may write; then it is renamed into place.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    part = folder.with_name(f"{folder.name}.part")
-    if part.is_symlink() or part.exists():
-        shutil.rmtree(part)
-    part.mkdir(mode=0o755)
-    try:
-        yield part
-        close(part)
-        part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def close(folder: Path) -> None:
-    """What lies below a folder can no longer be written by other users."""
-    for path in folder.rglob("*"):
-        path.chmod(path.stat().st_mode & ~_OTHERS)
-
-
-def check_own(folder: Path) -> None:
-    """Refuse prepared or fetched data into which another user could have put anything.
-
-    Raises:
-        DataError: it or a file in it belongs to another user, is a link, or may be written by others; or all users
-            may write the folder above.
-        OSError: it is not there.
-    """
-    above = folder.parent.stat()
-    if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
-        raise _not_own(folder.parent, "all users may write there")
-    for path in (folder, *folder.rglob("*")):
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
-            raise _not_own(path, "is a link")
-        if found.st_uid not in (0, os.getuid()):
-            raise _not_own(path, f"belongs to another user, {found.st_uid}")
-        if found.st_mode & _OTHERS:
-            raise _not_own(path, "other users may write it")
-
-
-def _not_own(path: Path, reason: str) -> DataError:
-    remedy = "remove it, or set SUBQUAD_DATA to a folder of your own"
-    return DataError(f"{path}: {reason}, so it is not believed; {remedy}")
 
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "Last-Modified")

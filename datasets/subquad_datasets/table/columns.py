@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from subquad.errors import DataError
-from subquad.limits import COLUMNS, MEMBER, hold, open_unpacked, unpacked_limit
+from subquad.limits import COLUMNS, MEMBER, allow, open_unpacked, unpacked_limit
 from subquad.suggest import did_you_mean
 from subquad_datasets.class_names import first_alike
 from subquad_datasets.table.times import OddTime, ordered
@@ -104,7 +104,7 @@ class Columns:
             if "\0" in word or "\n" in word or "\r" in word:
                 raise self.fault(row, f"column {name!r}: {word[:40]!r} has a line end or NUL in it; is a quote amiss?")
         longest = max(map(len, found), default=0)
-        hold(
+        allow(
             f"{self.path}: column {name!r}",
             "bytes, each text with room for the longest",
             4 * longest * len(found),
@@ -237,8 +237,8 @@ def _read_parquet(path: Path) -> Any:
 
     allowed = unpacked_limit(path.stat().st_size)
     with parquet.ParquetFile(path) as file:
-        hold(path, "columns", file.metadata.num_columns, COLUMNS)
-        hold(path, "bytes of its values", _parquet_bytes(file), allowed)
+        allow(path, "columns", file.metadata.num_columns, COLUMNS)
+        allow(path, "bytes of its values", _parquet_bytes(file), allowed)
         kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
         _check_names(path, file.schema_arrow.names)
         columns = [file.schema.column(place) for place in range(file.metadata.num_columns)]
@@ -247,7 +247,7 @@ def _read_parquet(path: Path) -> Any:
     for place, name in enumerate(table.column_names):
         column = table[name]
         if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
-            hold(path, f"bytes of column {name[:40]!r}", _text_bytes(column), allowed)
+            allow(path, f"bytes of column {name[:40]!r}", _text_bytes(column), allowed)
             if column.type != kinds[name]:
                 table = table.set_column(place, name, column.cast(kinds[name]))
     return table
@@ -302,7 +302,7 @@ def _read_csv(path: Path) -> Any:
 def _header(path: Path) -> list[str]:
     for number, raw in raw_lines(path):
         check_utf8(path, raw, number)
-        hold(path, "columns", raw.count(b","), COLUMNS)
+        allow(path, "columns", raw.count(b","), COLUMNS)
         try:
             names = next(csv.reader([raw.decode()], strict=True), [])
         except csv.Error as error:

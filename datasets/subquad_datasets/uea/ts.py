@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from subquad.data import hashed
-from subquad.limits import VALUES, hold
+from subquad.limits import VALUES, allow
 from subquad_datasets.text.lines import fault, raw_lines
 from subquad_datasets.uea.blocks import blocks, parse_block
 from subquad_datasets.uea.header import Header, parse_header
@@ -72,7 +72,7 @@ def read_ts(path: Path, *, missing: Missing = "refuse", labelled: bool = True) -
         header = _pin(header, rows[0])
     for block in blocks(lines):
         found = parse_block(block, header)
-        hold(path, "series", len(rows) + len(block), VALUES)
+        allow(path, "series", len(rows) + len(block), VALUES)
         rows += found or (parse_row(Place(path, at), line, header, missing) for at, line in texts(path, block))
     if not rows:
         raise fault(path, header.data_line, "no series after @data")

@@ -22,7 +22,7 @@ from subquad.report.rows import TableRow, varying, with_alternative
 from subquad.report.run import ReportedRun
 from subquad.report.text import DASH
 from subquad.report.tuning import unequal
-from subquad.runs import PREDICTIONS, RESULT
+from subquad.runs import PREDICTIONS, RESULT, read_bytes
 
 METHOD = (
     "The 95 % intervals are about new seeds and, where predictions were kept, new test samples. They are t intervals. "
@@ -212,7 +212,7 @@ def _predictions(run: ReportedRun) -> dict[str, np.ndarray]:
     if any(one.startswith(PREDICTIONS) for one in run.faults):
         raise _Unpaired(f"{PREDICTIONS} of {run.name} is not what the result was made of")
     try:
-        content = (run.folder / PREDICTIONS).read_bytes()
+        content = read_bytes(run.folder / PREDICTIONS)
         check_safetensors(run.folder / PREDICTIONS, content)
         return load(content)
     except FileNotFoundError:

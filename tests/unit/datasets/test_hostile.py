@@ -106,7 +106,7 @@ def refused(capsys, *settings: str, command: tuple[str, ...] = ("data", "prepare
     lines = told.err.splitlines()
     assert code == 2, told
     assert len(lines) == 1, lines
-    assert "unexpected" not in lines[0]
+    assert not re.search(r"unexpected \w+Error", lines[0])
     return lines[0]
 
 
@@ -138,14 +138,18 @@ LONG = b"x" * (33 << 20)
     ("name", "files", "said"),
     [
         ("lra-text", {**TEXTS, "train_a.jsonl": LONG}, f"train_a.jsonl:1: {LINE}"),
-        ("lra-text", {**TEXTS, "train_a.jsonl": b'{"a": [' + b"[]," * 1_200_000 + b"[]]}"}, "train_a.jsonl:1: values: "),
+        (
+            "lra-text",
+            {**TEXTS, "train_a.jsonl": b'{"a": [' + b"[]," * 1_200_000 + b"[]]}"},
+            "train_a.jsonl:1: values: ",
+        ),
         (
             "lra-text",
             {**TEXTS, "train_a.jsonl": b"{" + b",".join(b'"%d":1' % (i // 2) for i in range(200_000)) + b"}\n"},
             "train_a.jsonl:1: not JSON: '0' is there twice",
         ),
         ("lra-text", {"train/a/1.txt": LONG, "train/b/1.txt": b"b"}, "1.txt: bytes: 34,603,008, at most"),
-        ("lra-retrieval", {"train.tsv": LONG}, f"train.tsv:1: {LINE}"),
+        ("lra-retrieval", {"train.tsv": LONG, "eval.tsv": b"", "test.tsv": b""}, f"train.tsv:1: {LINE}"),
         ("lra-listops", {f"basic_{part}.tsv": LONG for part in ("train", "val", "test")}, f"basic_train.tsv:1: {LINE}"),
         ("pubmed-rct", {"train.txt": LONG, "dev.txt": b"", "test.txt": b""}, f"train.txt:1: {LINE}"),
         (
@@ -159,8 +163,11 @@ LONG = b"x" * (33 << 20)
         ("uea", {"A_TRAIN.ts": TS + LONG, "A_TEST.ts": TS}, f"A_TRAIN.ts:5: {LINE}"),
         (
             "uea",
-            {"A_TRAIN.ts": TS.replace(b"@data", b"@seriesLength " + b"9" * 5000 + b"\n@data"), "A_TEST.ts": TS},
-            "A_TRAIN.ts:4: @seriesLength must be a positive whole number",
+            {
+                "A_TRAIN.ts": TS.replace(b"@data", b"@equalLength true\n@seriesLength " + b"9" * 5000 + b"\n@data"),
+                "A_TEST.ts": TS,
+            },
+            "A_TRAIN.ts:5: @seriesLength must be a positive whole number",
         ),
         (
             "lra-listops",
@@ -180,7 +187,7 @@ def test_lines_and_texts_have_a_limit(capsys, data, name, files, said):
 
 
 def settings_of(name: str, path: str) -> list[str]:
-    own = {"uea": ["problem=A"], "table": ["id=id", "time=a", "labels=[a]"], "lra-image": ["side=32"]}
+    own = {"uea": ["problem=A"], "table": ["id=id", "channels=[a]"], "lra-image": ["side=32"]}
     return [f"dataset.params.{one}" for one in (f"path={path}", *own.get(name, []))]
 
 
@@ -188,7 +195,7 @@ def packed_in(name: str, file: str, content: bytes) -> dict[str, bytes]:
     others = {
         "lra-text": TEXTS,
         "uea": {"A_TEST.ts": TS},
-        "lra-retrieval": {},
+        "lra-retrieval": {"eval.tsv": b"", "test.tsv": b""},
         "pubmed-rct": {"dev.txt": b"", "test.txt": b""},
         "pubmed-summarization": {"val.jsonl": b"", "test.jsonl": b""},
         "text-lm": {"valid.txt": b"a", "test.txt": b"a"},
@@ -259,7 +266,7 @@ def test_pickles_are_looked_at_before_anything_is_built(capsys, data, meta, said
 def test_a_label_that_is_no_number_is_not_shown(capsys, data):
     meta = pickle.dumps({"label_names": ["a", "b"]}, protocol=2)
     lists = b"]" + b"".join(b"q%c(h%ch%cl" % (n, n, n) for n in range(18))
-    batch = pickle.dumps({"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=2).replace(b"K\x07", lists)
+    batch = pickle.dumps({"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=3).replace(b"K\x07", lists)
     path = files_in(
         data, {"batches.meta": meta, **{f"data_batch_{n}": batch for n in range(1, 6)}, "test_batch": batch}
     )
@@ -281,12 +288,12 @@ GZIPPED_GB = packed_zeros(64)
         (gzip.compress(header("x", 1 << 30, tarfile.XGLTYPE)) + GZIPPED_GB, "bytes of a name in the tar"),
         (gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGNAME)) + GZIPPED_GB, "bytes of a name in the tar"),
         (gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGLINK)) + GZIPPED_GB, "bytes of a name in the tar"),
-        (gzip.compress(header("a" * 90, 0) * 30_000) * 60, "bytes unpacked: "),
+        (gzip.compress(header("a" * 90, 0) * 30_000) * 8, "files in the tar: 200,001, at most 200,000"),
         ((header("x", 1, tarfile.GNUTYPE_LONGNAME) + b"a".ljust(512, b"\0")) * 5000 + ENDED, "too many headers"),
         (pax(size="-1024") + header("b", 0) + ENDED, "not a readable tar"),
         (pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + b"9\n" * 256 + ENDED, "a file with holes"),
         (header("x", 0, tarfile.GNUTYPE_SPARSE) + ENDED, "a file with holes"),
-        (header("train/a/1.png", 300 << 20) + ENDED, "bytes: 314,572,800, at most 268,435,456"),
+        (header("train/a/1.png", 300 << 20) + ENDED, "not a readable tar, or cut off"),
     ],
     ids=shown,
 )
@@ -305,7 +312,7 @@ def test_tars_are_judged_by_their_headers(capsys, data, content, said):
         (header("a.jpg", 1 << 40) + ENDED, "a.jpg: bytes: 1,099,511,627,776, at most 268,435,456"),
         (header("a.cls", 1 << 40) + ENDED, "a.cls: bytes: 1,099,511,627,776, at most 268,435,456"),
         (header("a.jpg", 0, tarfile.GNUTYPE_SPARSE) + ENDED, "a file with holes"),
-        (pax(size="-1024") + header("b", 0) + ENDED, "no plain tar, damaged or cut off"),
+        (pax(size="-1024") + header("b", 0) + ENDED, "not a readable tar: 'a.jpg' lies where another"),
         (header("k" * 90 + ".jpg", 0) + ENDED, "has no label"),
     ],
     ids=shown,
@@ -359,7 +366,7 @@ def test_every_field_of_an_index_is_checked(capsys, data, head, rows, said):
     content = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\n" + rows
     index = content + sha256(content).digest()
     files_in(data, {"a.tar": bytes(2048), "a.tar.index": index, "classes.txt": b"x\ny\n"})
-    settings = [f"dataset.params.{name}={data / 'a.tar'}" for name in ("train", "validation")]
+    settings = [f"dataset.params.{name}={data / 'a.tar'}" for name in ("train", "test")]
     told = refused(capsys, "imagenet", *settings)
     assert "a.tar.index: " in told
     assert said in told
@@ -431,9 +438,12 @@ def test_a_long_text_does_not_make_all_others_as_long(capsys, data):
         (jpeg(0, 0).replace(b"\xff\xda", b"\xff\xda" * 101, 1), "101 passes over its pixels, at most 100"),
         (
             b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II5B", 60_000, 60_000, 8, 2, 0, 0, 0) + bytes(99),
-            "cannot be",
+            "cannot be|no JPEG",
         ),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II5B", 10_000, 10_000, 8, 2, 0, 0, 0) + bytes(99), ""),
+        (
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II5B", 10_000, 10_000, 8, 2, 0, 0, 0) + bytes(99),
+            "cannot be|no JPEG|pixels",
+        ),
     ],
     ids=shown,
 )
