@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -214,12 +214,14 @@ def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
     return any(x is one for one in others)
 
 
-class _Dispatch(TorchDispatchMode):
-    supports_higher_order_operators = True
+class _Counting:
+    """What is done at each operation.
 
-    def __init__(self, count: Count):
-        super().__init__()
-        self.count = count
+    It is no method of the mode's own class: torch wraps such a method, and its first call then imports Dynamo. That
+    takes seconds, which is more than most counts take.
+    """
+
+    count: Count
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -227,11 +229,19 @@ class _Dispatch(TorchDispatchMode):
             self.count.note_unknown(str(func))
             return func(*args, **kwargs)
         if _is_composite(func):
-            with self:
+            with cast("_Dispatch", self):
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
         self.count.note(func, args, kwargs, out)
         return out
+
+
+class _Dispatch(_Counting, TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self, count: Count):
+        super().__init__()
+        self.count = count
 
 
 @functools.cache
