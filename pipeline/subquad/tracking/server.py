@@ -63,6 +63,7 @@ def serving(root: Path, port: int | None = None) -> Iterator[tuple[str, str, sub
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             command,
+            cwd="/",  # uvicorn imports from where it stands
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
