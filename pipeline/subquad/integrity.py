@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from subquad.disk import opened
 from subquad.errors import CheckpointError, UserError
 from subquad.manifest import change, sum_at, sum_of
 from subquad.runs import (
@@ -22,10 +23,11 @@ from subquad.runs import (
     TRIALS,
     bound_files,
     parse_object,
-    read_bytes,
     read_json,
+    read_object,
 )
 from subquad.storage import checkpoints_of, content_of, is_remote, listing
+from subquad.strict_json import lines_of
 
 MANIFEST, FORMAT = "manifest.json", 1
 """Of a checkpoint: the file that is written last, and the version of all its files."""
@@ -84,7 +86,7 @@ def _result(run: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """What result.json says, and what is wrong with it."""
     path = run / RESULT
     try:
-        result = parse_object(read_bytes(path)) if path.exists() else None
+        result = read_object(path) if path.exists() else None
     except (OSError, ValueError) as error:
         return None, [f"{RESULT}: {getattr(error, 'strerror', None) or error}"]
     if result is not None and not isinstance(result.get("files"), dict):
@@ -104,14 +106,15 @@ def _unreadable(run: Path) -> Iterator[str]:
 def _read_all(path: Path) -> None:
     """Read a JSON file, or all whole lines of one of JSON lines; what has no check is left."""
     if path.suffix == ".json":
-        parse_object(read_bytes(path))
+        read_object(path)
     if path.suffix == ".jsonl":
-        for number, line in enumerate(read_bytes(path).splitlines(keepends=True), 1):
-            try:
-                if line.endswith(b"\n"):  # else it was being written
-                    parse_object(line)
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from error
+        with opened(path) as stream:
+            for number, line in enumerate(lines_of(stream), 1):
+                try:
+                    if line.endswith(b"\n"):  # else it was being written
+                        parse_object(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from error
 
 
 def _changed(run: Path, told: Mapping[str, Any]) -> Iterator[str]:
@@ -198,7 +201,7 @@ def look_at_trials(search: Path) -> Iterator[str]:
     if not path.exists():
         return
     try:
-        candidates = parse_object(read_bytes(path))["candidates"]
+        candidates = read_object(path)["candidates"]
         ended = [
             (PurePosixPath(TRIALS, one["label"], f"{int(number):05d}"), manifest)
             for one in candidates

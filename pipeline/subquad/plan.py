@@ -19,6 +19,9 @@ from subquad.errors import ConfigError
 UNTRIMMED = int(np.iinfo(np.int64).max)
 """Length of a sample without any real token: what a model makes of it may depend on its padding, so it keeps it."""
 
+_MOST_CUT = 10**9
+"""Samples of all epochs together, in a plan whose epochs differ; a second cuts about a million."""
+
 _SECOND = 1 << 63
 """Tells the key of the batches' (or shards') order from that of the samples' order; no epoch comes this far."""
 
@@ -107,7 +110,20 @@ class Plan(ABC):
     @cached_property
     def total_steps(self) -> int:
         """Batches in the whole run."""
-        return self.settings.steps or sum(map(self.steps_of, range(self.settings.epochs or 0)))
+        return self.settings.steps or self.steps_before(self.settings.epochs or 0)
+
+    def steps_before(self, epochs: int) -> int:
+        """Batches of so many epochs together.
+
+        Raises:
+            ConfigError: epochs differ, and these are too many to cut them all.
+        """
+        if epochs * self.num_samples > _MOST_CUT:
+            raise ConfigError(
+                f"train.epochs: got {epochs}: epochs of this data set differ in their number of batches, so all are "
+                f"cut at the start, which is done for {_MOST_CUT:,} samples at most; give train.steps"
+            )
+        return sum(map(self.steps_of, range(epochs)))
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -159,6 +175,9 @@ class Permutation(Plan):
 
     def steps_of(self, epoch: int) -> int:
         return -(-self.num_samples // self.batch_size)
+
+    def steps_before(self, epochs: int) -> int:
+        return epochs * self.steps_per_epoch
 
     def place(self, step: int) -> tuple[int, int]:
         return divmod(step, self.steps_per_epoch)

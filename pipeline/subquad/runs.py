@@ -35,9 +35,11 @@ from typing import IO, Any, Literal, cast
 from pydantic import TypeAdapter
 from upath import UPath
 
+from subquad import shapes
 from subquad.disk import held, hold, make_folder, opened, replacing
 from subquad.errors import DiskError, RunError
 from subquad.manifest import manifest_of
+from subquad.strict_json import MAX_BYTES, lines_of, parse_json, shaped
 
 EXPERIMENT, STUDY, ENVIRONMENT = "experiment.yaml", "study.yaml", "environment.json"
 METRICS, ATTEMPTS, RESULT, TRACKING = "metrics.jsonl", "attempts.jsonl", "result.json", "mlflow.json"
@@ -56,6 +58,15 @@ _BOUND += ("environment*.json", f"{SOURCES}/*")
 
 _MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
 """One of them is in each folder that a command opens."""
+_SHAPES = {
+    RESULT: TypeAdapter(shapes.ResultFile),
+    IDENTITY: TypeAdapter(shapes.IdentityFile),
+    ENVIRONMENT: TypeAdapter(shapes.EnvironmentFile),
+    TRIAL: TypeAdapter(shapes.TrialFile),
+    SUMMARY: TypeAdapter(shapes.SearchFile),
+    OWNER: TypeAdapter(shapes.OwnerFile),
+}
+"""Of files that more than one module reads; others are held against a type where they are read."""
 
 RecordKind = Literal["train", "eval", "system", "event"]
 
@@ -104,14 +115,21 @@ _RECORD = TypeAdapter(Record)
 
 
 def json_value(data: Any) -> Any:
-    """JSON values with non-finite floats as the strings NaN, Infinity and -Infinity, which `float` reads back."""
+    """JSON values with non-finite floats as the strings NaN, Infinity and -Infinity, which `float` reads back.
+
+    What has no form in JSON becomes text, and half a character (of a file's name) an escape.
+    """
     if isinstance(data, Mapping):
-        return {str(key): json_value(value) for key, value in data.items()}
+        return {_text(key): json_value(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
         return [json_value(value) for value in data]
     if isinstance(data, float) and not math.isfinite(data):
         return "NaN" if math.isnan(data) else ("Infinity" if data > 0 else "-Infinity")
-    return data
+    return data if data is None or isinstance(data, (int, float)) else _text(data)
+
+
+def _text(data: Any) -> str:
+    return str(data).encode("utf-8", "backslashreplace").decode()
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -135,7 +153,7 @@ def read_records(run: Path) -> Iterator[Record]:
     if not path.exists():
         return
     with touching(path), opened(path) as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines_of(lines), 1):
             if line.endswith(b"\n"):
                 try:
                     yield Record.parse(line)
@@ -177,7 +195,7 @@ def read_new(run: Path, place: Place) -> tuple[list[Record], Place]:
         cut = _digest(stream.read(place.length)) != place.last and place.offset > 0
         before = Place(attempt=place.attempt) if cut else place
         stream.seek(before.offset)
-        lines = [line for line in stream if line.endswith(b"\n")]
+        lines = [line for line in lines_of(stream) if line.endswith(b"\n")]
     records, unreadable = list[Record](), before.unreadable
     for number, line in enumerate(lines, before.lines + 1):
         try:
@@ -250,11 +268,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def json_text(data: Mapping[str, Any]) -> str:
     """A JSON object with its check, as files have it."""
-    return json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False, default=str) + "\n"
+    return json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def _line(data: Mapping[str, Any]) -> str:
-    return json.dumps(_checked(data), allow_nan=False, default=str) + "\n"
+    return json.dumps(_checked(data), allow_nan=False) + "\n"
 
 
 def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,30 +282,42 @@ def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_of(values: Mapping[str, Any]) -> str:
-    return _digest(json.dumps(values, sort_keys=True, default=str).encode())
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return _digest(text.encode())  # which half a character has no form in
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """A JSON object without its check.
 
     Raises:
-        ValueError: it is no JSON object, or it has changed since it was written.
+        ValueError: it is no strict JSON object, or it has changed since it was written.
     """
-    try:
-        data = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError("no JSON object")
-        if data.pop(_CHECK, None) != _check_of(data):
-            raise ValueError("it was damaged or edited: its `check` does not fit its values")
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    data = parse_json(text)
+    if not isinstance(data, dict):
+        raise ValueError("no JSON object")
+    if data.pop(_CHECK, None) != _check_of(data):
+        raise ValueError("it was damaged or edited: its `check` does not fit its values")
+    return data
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file, without its check.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no strict JSON object, has changed since it was written, or has not the shape of its file.
+    """
+    with opened(path) as stream:
+        data = parse_object(stream.read(MAX_BYTES + 1))
+    if shape := _SHAPES.get(path.name):
+        shaped(data, shape)
     return data
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where the file is missing, torn, damaged or not an object."""
+    """A JSON object, or None where the file is missing, torn, damaged or not what a run has there."""
     try:
-        return parse_object(read_bytes(path))
+        return read_object(path)
     except (OSError, ValueError):
         return None
 

@@ -17,7 +17,7 @@ from subquad.cli.bench_mixers import (
     reached,
     speed_options,
 )
-from subquad.cli.tables import print_line, print_table
+from subquad.cli.tables import print_line, print_table, print_text
 from subquad.reach import Reach
 
 _COLUMNS = (
@@ -59,7 +59,7 @@ def kernels_command(
     if as_json:
         click.echo(json.dumps({"what": "kernels", **found}, allow_nan=False))
     elif as_markdown:
-        click.echo("\n".join(as_markdown_lines(*_table(found), _notes(found))))
+        print_text("\n".join(as_markdown_lines(*_table(found), _notes(found))) + "\n")
     else:
         print_table(*_table(found))
         for note in _notes(found):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from subquad.cli.tables import LocalPath, print_line, print_table
+from subquad.cli.tables import LocalPath, print_line, print_table, print_text
+from subquad.markup import as_csv, in_markdown
 from subquad.reach import Reach
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def mixers_command(
     if as_json:
         click.echo(_as_json(found))
     elif as_markdown:
-        click.echo("\n".join(_as_markdown(found, chosen)))
+        print_text("\n".join(_as_markdown(found, chosen)) + "\n")
     else:
         print_table(*_table(found))
         for note in _notes(found, chosen):
@@ -152,10 +152,9 @@ def _write(found: dict[str, Any], chosen: Sequence[MixerChoice], out: Path) -> N
 
     (out / "bench.json").write_text(_as_json(found) + "\n", encoding="utf-8")
     (out / "bench.md").write_text("\n".join(_as_markdown(found, chosen)) + "\n", encoding="utf-8")
-    with (out / "bench.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(found["speeds"][0]) if found["speeds"] else ["mixer"])
-        writer.writeheader()
-        writer.writerows({**one, "uncounted": "; ".join(one["uncounted"])} for one in found["speeds"])
+    columns = list(found["speeds"][0]) if found["speeds"] else ["mixer"]
+    records = [{**one, "uncounted": "; ".join(one["uncounted"])} for one in found["speeds"]]
+    (out / "bench.csv").write_text(as_csv(records, columns, line_end="\r\n"), encoding="utf-8", newline="")
     draw_speeds(found["speeds"], out / "bench.png")
 
 
@@ -264,5 +263,7 @@ def _as_markdown(found: dict[str, Any], chosen: Sequence[MixerChoice]) -> list[s
 
 def as_markdown_lines(titles: Sequence[str], rows: Sequence[Sequence[str]], notes: Iterable[str]) -> list[str]:
     """A table with its notes as a list below."""
-    lines = [[title.replace("\n", " ").strip() for title in titles], ["---", *["---:"] * (len(titles) - 1)], *rows]
-    return [*(f"| {' | '.join(line)} |" for line in lines), "", *(f"- {note}" for note in notes)]
+    lines = [[title.replace("\n", " ").strip() for title in titles], ["---", *["---:"] * (len(titles) - 1)]]
+    lines += [list(map(in_markdown, row)) for row in rows]
+    table = [f"| {' | '.join(line)} |" for line in lines]
+    return [*table, "", *(f"- {in_markdown(note)}" for note in notes)]

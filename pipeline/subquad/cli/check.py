@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from subquad.cli.tables import print_line, print_table
+from subquad.cli.tables import print_line, print_table, print_text
 from subquad.errors import ConfigError, Interrupted, UserError
 from subquad.reach import Reach
 from subquad.registry.foreign import plain
@@ -148,7 +148,7 @@ def _show(certificate: Certificate, document: _Document | None, markdown: str | 
         _print(certificate)
     for outcome in certificate.outcomes if debug else ():
         if outcome.traceback:
-            click.echo(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}", err=True)
+            print_text(f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}\n", err=True)
 
 
 @contextlib.contextmanager
@@ -354,7 +354,7 @@ def _print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -
 
 def _write(target: str, text: str) -> None:
     if target == "-":
-        click.echo(text, nl=False)
+        print_text(text)
         return
     try:
         Path(target).write_text(text, encoding="utf-8")

@@ -15,6 +15,7 @@ import click
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from subquad.cli.submit import refuse_secrets
+from subquad.cli.tables import print_text
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_study
 from subquad.experiment.run import resolve_unrun
@@ -150,7 +151,7 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
     if given["output"]:
         write_output(given["output"], text)
     else:
-        click.echo(text, nl=False)
+        print_text(text)
 
 
 def _sizes(study: Study, per_node: int) -> dict[str, int]:

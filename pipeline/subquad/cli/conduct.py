@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from subquad.cli.tables import console_of
+from subquad.cli.tables import console_of, print_line, print_text
 from subquad.disk import delete, make_folder, opened, temporary_beside
 from subquad.drivers.drive import Outcome, drive
 from subquad.drivers.executor import Executor
@@ -52,7 +52,7 @@ def writable(root: Path) -> Path:
 
 def found(run: str, root: Path = Path()) -> Path:
     """The folder of a run, study or search, fetched where its address in storage is given, which is told."""
-    return local_folder(run, root, lambda text: click.echo(text, err=True))
+    return local_folder(run, root, lambda text: print_line(text, err=True))
 
 
 def conduct(study: Study, executor: Executor, *, as_json: bool) -> int:
@@ -162,7 +162,7 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": study.name, "study": not study.single, "experiment": study.text, "runs": rows}))
         return
-    click.echo(study.text)
+    print_text(f"{study.text}\n")
     cells = [
         {
             "run": row["label"],

@@ -144,10 +144,11 @@ def _unexpected(error: Exception) -> int:
 
 def _failed(message: str, code: int) -> int:
     """Say in one line, whatever names it holds, why a command ends with this exit code."""
+    from subquad.addresses import mask
     from subquad.errors import UserError, plain
 
-    line = plain(" ".join(message.split()), UserError.longest)
-    click.echo(f"subquad: {line}", err=True)
+    line = mask(" ".join(message.split()))
+    click.echo("subquad: " + plain(line, UserError.longest), err=True)
     return code
 
 

@@ -246,7 +246,7 @@ def _read(report: PluginHealth) -> PluginHealth:
 
 def _progress(report: PluginHealth) -> None:
     if sys.stderr.isatty():
-        click.echo(f"{report.found}: {report.status}", err=True)
+        print_line(f"{report.found}: {report.status}", err=True)
 
 
 def _print_health(reports: list[PluginHealth], warnings: list[str], versions: list[VersionCheck]) -> None:

@@ -132,7 +132,7 @@ def _submitted(
         folder, archive = Path(scratch, "job"), Path(scratch, "job.zip")
         (folder / JOB).mkdir(parents=True)
         if left_out := add_packages(plugin, folder):
-            click.echo(f"not sent, as they may be data or secrets (a wheel sends all): {', '.join(left_out)}", err=True)
+            print_line(f"not sent, as they may be data or secrets (a wheel sends all): {', '.join(left_out)}", err=True)
         check_packages(folder)
         with _importable(folder):
             study = _study_of(base, given, folder)
@@ -142,10 +142,10 @@ def _submitted(
             add_packages(["subquad"], folder)
         sent = [*check_packages(folder), *(one.name for one in (folder / JOB).rglob("*") if one.is_file())]
         jobs = _connect(address, insecure)
-        click.echo(f"uploads {pack(folder, archive) / 1e6:.1f} MB to {jobs.address}: {', '.join(sent)}", err=as_json)
+        print_line(f"uploads {pack(folder, archive) / 1e6:.1f} MB to {jobs.address}: {', '.join(sent)}", err=as_json)
         metadata = {"subquad": version("subquad"), "command": shlex.join(words)}
         jobs.submit(archive, ["submit", "_job", job, root, *words], job, metadata)
-    click.echo(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
+    print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     if detach:
         click.echo(json.dumps({"job": job}) if as_json else f"follow it with: subquad submit logs {job} -f{again}")
         return 0
@@ -286,16 +286,18 @@ def _told(jobs: Jobs, job: str, info: JobDetails, into: Path, goes_on: str, as_j
         folders = jobs.fetch(job, into, goes_on=goes_on)
     except RunError as error:
         if code == 0:
-            click.echo(f"subquad: {error}", err=True)
+            print_line(f"subquad: {error}", err=True)
     if info.driver_exit_code is None and info.status.value == "FAILED":
         reason = (info.message or "?").splitlines()[0]
-        click.echo(f"subquad: job {job} did not run: {plain(reason)}", err=True)
+        print_line(f"subquad: job {job} did not run: {plain(reason)}", err=True)
     if as_json:
         print_json(
             {"job": job, "status": info.status.value, "exit_code": code, "fetched": [str(one) for one in folders]}
         )
     else:
-        click.echo(f"job {job}: {info.status.value}" + "".join(f"\nfetched {one}" for one in folders))
+        print_line(f"job {job}: {info.status.value}")
+        for folder in folders:
+            print_line(f"fetched {folder}")
     return code
 
 
@@ -401,7 +403,7 @@ def _stop_command(job: str, address: str | None, insecure: bool) -> None:
     """
     jobs = _connect(address, insecure)
     info, ran = jobs.stop(job)
-    click.echo(f"job {job}: {'' if ran else 'has ended before: '}{info.status.value}")
+    print_line(f"job {job}: {'' if ran else 'has ended before: '}{info.status.value}")
     stops = [line for line in jobs.logs(job).splitlines() if line.startswith("subquad: ")]
     if stops:
         print_line(stops[-1].partition("; go on with:")[0])
@@ -418,7 +420,7 @@ def _fetch_command(job: str, into: Path, address: str | None, insecure: bool) ->
     subquad submit fetch quickstart-3fa9c1 --into results
     """
     for folder in _connect(address, insecure).fetch(job, into):
-        click.echo(f"fetched {folder}")
+        print_line(f"fetched {folder}")
 
 
 @submit_command.command("_job", hidden=True, context_settings={"ignore_unknown_options": True})
@@ -454,4 +456,4 @@ def _job_command(job: str, root: str, words: tuple[str, ...]) -> int:
         try:
             leave_results(job, folders)
         except (OSError, RunError) as error:
-            click.echo(f"results cannot be fetched: {error}", err=True)
+            print_line(f"results cannot be fetched: {error}", err=True)

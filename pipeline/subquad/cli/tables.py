@@ -32,7 +32,14 @@ def console_of(*, stderr: bool = False) -> Console:
     """What every command prints on: as wide as its terminal, and without limit in a file or pipe."""
     stream = sys.stderr if stderr else sys.stdout
     terminal = stream is not None and stream.isatty()
-    return Console(stderr=stderr, width=None if terminal else _ENDLESS, highlight=False)
+    return _Console(stderr=stderr, width=None if terminal else _ENDLESS, highlight=False)
+
+
+class _Console(Console):
+    """A console on which no text steers the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(_inert(shown) if isinstance(shown, str) else shown for shown in objects), **options)
 
 
 def print_json(data: Any) -> None:
@@ -55,14 +62,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     console_of().print(table)
 
 
-def print_line(text: object = "") -> None:
+def print_line(text: object = "", *, err: bool = False) -> None:
     """One line of foreign text."""
-    click.echo(_encodable(plain(text, limit=10_000)))
+    click.echo(_encodable(plain(text, limit=10_000)), err=err)
 
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Foreign text as it is but for characters that could steer a terminal; its lines and tabs stay."""
-    click.echo(_encodable(plain(text, limit=sys.maxsize, keep="\n\t")), nl=False, err=err)
+    click.echo(_encodable(_inert(text)), nl=False, err=err)
+
+
+def _inert(text: str) -> str:
+    return plain(text, limit=sys.maxsize, keep="\n\t")
 
 
 def _encodable(text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from subquad.cli.tables import LocalPath
+from subquad.cli.tables import LocalPath, print_line
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.reach import Reach
 from subquad.tracking.address import DATABASE
@@ -39,7 +39,7 @@ def sync_command(folders: tuple[Path, ...], uri: str | None, timeout: float, as_
     for folder in folders:
         summary = sync(folder, uri=uri, timeout=timeout)
         delivered = delivered and summary.delivered
-        click.echo(summary.model_dump_json() if as_json else _line(folder, summary))
+        print_line(summary.model_dump_json() if as_json else _line(folder, summary))
     return 0 if delivered else 1
 
 

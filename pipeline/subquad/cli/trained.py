@@ -130,5 +130,5 @@ def _opened(run: str, which: str, file: Path, settings: tuple[str, ...], *, labe
     trained = Trained.of(found(run), which, device, settings)
     split = trained.dataset.open_file(file, labelled=labelled)
     for note in getattr(split, "notes", ()):
-        click.echo(note, err=True)
+        print_line(note, err=True)
     return trained, split

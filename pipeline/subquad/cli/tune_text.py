@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from subquad.cli.conduct import full_disks_named, make_report, short, summary, tell, tracking_line, writable
-from subquad.cli.tables import console_of
+from subquad.cli.tables import console_of, print_text
 from subquad.drivers.executor import Executor
 from subquad.drivers.progress import Display
 from subquad.errors import Interrupted, TrainingFailed
@@ -49,7 +49,7 @@ NOISY = 0.1
 def export_trials(folder: Path) -> int:
     """Print a search's trials as CSV."""
     search = read_search(folder)
-    click.echo(trials_csv(search, search.trials(folder)), nl=False)
+    print_text(trials_csv(search, search.trials(folder)))
     return 0
 
 

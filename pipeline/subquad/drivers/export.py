@@ -29,7 +29,7 @@ from subquad.experiment import check, parse
 from subquad.limits import check_safetensors
 from subquad.manifest import change, manifest_of, sum_of
 from subquad.nn import Backbone, Decoder
-from subquad.runs import EXPORTED, enter, parse_object, read_bytes, touching, write_json
+from subquad.runs import EXPORTED, enter, read_bytes, read_object, touching, write_json
 from subquad.storage import put, remove_tree
 
 _WEIGHTS = "model.safetensors"
@@ -59,7 +59,7 @@ def load_exported(folder: Path) -> Backbone:
     folder = enter(folder)
     path = folder / EXPORTED
     try:
-        config = _Exported.model_validate(parse_object(read_bytes(path)))
+        config = _Exported.model_validate(read_object(path))
     except ValidationError as error:
         first = error.errors()[0]
         raise RunError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from subquad.errors import plain
 from subquad.experiment import Run
 from subquad.runs import PLAN, Place, Record, read_json, read_new
 
@@ -66,7 +67,7 @@ class Display:
             self._lines(run, records, bar)
             if records:
                 plan = read_json(run.folder / PLAN) or {}
-                description = f"{escape(run.label)}  {_values(run, records[-1])}"
+                description = escape(plain(f"{run.label}  {_values(run, records[-1])}"))
                 bar.update(shown, completed=records[-1].step, total=plan.get("total_steps"), description=description)
             if (result := run.result) is not None:
                 ended.add(run.folder)

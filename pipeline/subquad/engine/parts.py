@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -203,13 +203,29 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
         return make_mixer(*run.mixer_at(site), site)
 
     context = BackboneContext(spec=spec, num_outputs=num_outputs, make_mixer=make, seed=train.seed)
-    model = build_class(run.backbone)(run.backbone_config, context)
+    with _memory_for("this model"):
+        model = build_class(run.backbone)(run.backbone_config, context)
     for number, entry in enumerate(run.experiment.mixers):
         if not any(map(entry.takes, built)):
             raise ConfigError(f"mixers[{number}]: no mixer of this model has its layers and role; leave it out")
     if train.bucket_batches:
         _check_extra_losses(model, train.bucket_batches)
     return model.to(_parameter_dtype(train))
+
+
+@contextmanager
+def _memory_for(what: str) -> Iterator[None]:
+    """What this machine has no memory for is a mistake in the experiment.
+
+    Raises:
+        ConfigError: the system refused the memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch's own kind is the latter
+        if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            raise
+        raise ConfigError(f"{what} does not fit into memory: {error}; give smaller sizes") from error
 
 
 def _check_extra_losses(model: Backbone, batches: int) -> None:

@@ -115,16 +115,19 @@ class _Refused(yaml.MarkedYAMLError):
     """A text that the parser might take, or refuse in worse words."""
 
 
-def parse_yaml(text: str, name: str, folder: Path | None = None) -> Tree:
+def parse_yaml(text: str, name: str, folder: Path | None = None, *, aliases: bool = False) -> Tree:
     """Parse one YAML document; its data are None where it is empty.
 
     Messages call it by `name`, and relative paths in it are relative to `folder`.
+
+    Args:
+        aliases: values may be anchored, used again and merged (`<<`). Each use counts as all that it stands for.
 
     Raises:
         ConfigError: it is not strict YAML.
     """
     try:
-        return _parse(text, name, folder)
+        return _parse(text, name, folder, aliases)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
@@ -153,10 +156,10 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
     return next((ours for theirs, ours in known.items() if theirs in said), said)
 
 
-def _parse(text: str, name: str, folder: Path | None) -> Tree:
+def _parse(text: str, name: str, folder: Path | None, aliases: bool = False) -> Tree:
     _refuse_unprintable(text)
     try:
-        return _Reader(name, folder, yaml.parse(text, Loader=_Loader)).document()
+        return _Reader(name, folder, yaml.parse(text, Loader=_Loader), aliases).document()
     except (ValueError, OverflowError):  # PyYAML calls chr() on whatever follows \U
         raise _Refused(problem=_NO_CHARACTER) from None
 
@@ -192,12 +195,14 @@ def _scalar(event: events.ScalarEvent) -> Any:
 class _Reader:
     """Builds data and marks from one document's events."""
 
-    def __init__(self, name: str, folder: Path | None, stream: Iterator[events.Event]):
+    def __init__(self, name: str, folder: Path | None, stream: Iterator[events.Event], aliases: bool):
         self.name = name
         self.folder = folder
         self.stream = stream
         self.marks: dict[KeyPath, Origin] = {}
         self.nodes = 0
+        self.aliases = aliases
+        self.anchored: dict[str, tuple[Any, int]] = {}  # values and how many nodes each is
 
     def document(self) -> Tree:
         next(self.stream)  # stream start
@@ -214,27 +219,40 @@ class _Reader:
         return Tree(data, self.marks)
 
     def value(self, path: KeyPath, event: Any) -> Any:
+        if self.aliases and isinstance(event, events.AliasEvent) and event.anchor in self.anchored:
+            data, nodes = self.anchored[event.anchor]
+            self.count(nodes, event)
+            return data
         self.limit(path, event)
         self.marks.setdefault(path, self.origin(event))
+        before = self.nodes
         if isinstance(event, events.MappingStartEvent):
-            return self.mapping(path)
-        if isinstance(event, events.SequenceStartEvent):
-            return self.sequence(path)
-        return _scalar(event)
+            data = self.mapping(path)
+        elif isinstance(event, events.SequenceStartEvent):
+            data = self.sequence(path)
+        else:
+            data = _scalar(event)
+        if event.anchor is not None:
+            self.anchored[event.anchor] = data, self.nodes - before + 1
+        return data
+
+    def count(self, nodes: int, event: Any) -> None:
+        """Refuse more nodes than a text may have, those that an alias stands for included."""
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            raise _refuse(event, f"more than {MAX_NODES:,} keys and values")
 
     def limit(self, path: KeyPath, event: Any) -> None:
         """Refuse what means more than it says, or costs more than it should."""
-        self.nodes += 1
+        self.count(1, event)
         if isinstance(event, events.AliasEvent):
             raise _refuse(event, f"an alias (*{event.anchor}); write the value out")
-        if event.anchor is not None:
+        if event.anchor is not None and not self.aliases:
             raise _refuse(event, f"an anchor (&{event.anchor}); write values out where they are used")
         if event.tag is not None:
             raise _refuse(event, f"a tag ({event.tag}); only plain values can be used")
         if len(path) > MAX_DEPTH:
             raise _refuse(event, f"nested deeper than {MAX_DEPTH} levels")
-        if self.nodes > MAX_NODES:
-            raise _refuse(event, f"more than {MAX_NODES:,} keys and values")
 
     def mapping(self, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -245,6 +263,9 @@ class _Reader:
                 raise _refuse(event, f"key {shown_key(key)} is given twice, on lines {first} and {second}")
             self.marks[(*path, key)] = self.origin(event)
             result[key] = self.value((*path, key), next(self.stream))
+        if self.aliases and isinstance(merged := result.get("<<"), dict):
+            del result["<<"]
+            return {**merged, **result}
         return result
 
     def sequence(self, path: KeyPath) -> list[Any]:

@@ -25,7 +25,7 @@ from subquad.drivers.executor import Made
 from subquad.drivers.preflight import Room, check_parts, check_paths
 from subquad.drivers.signals import Signum, listen_again
 from subquad.engine.loop import Judge
-from subquad.errors import ConfigError, TrainingFailed, UserError
+from subquad.errors import ConfigError, TrainingFailed, UserError, plain
 from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.ray.cluster import SETTINGS, forget_token, in_thread, job_config
@@ -90,9 +90,8 @@ def attach(address: str) -> None:
 def _tell(data: Mapping[str, Any], ignore_prefix: bool) -> None:
     """Of what the cluster reports, tell which machines are lost."""
     for name in re.findall(r"node name: (\S+) has been marked dead", " ".join(data["lines"])):
-        click.echo(
-            f"machine {name} was lost; training goes on from the newest checkpoint where there is room", err=True
-        )
+        said = f"machine {name} was lost; training goes on from the newest checkpoint where there is room"
+        click.echo(plain(said), err=True)
 
 
 @contextmanager
@@ -136,7 +135,7 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
     each = {"CPU": resources.cpus_per_worker, "GPU": resources.gpus_per_worker}
     while (reason := _lacking(room := _room(), resources)) and time.monotonic() < until and not signum():
         if not asked:
-            click.echo(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
+            click.echo(plain(f"{reason}; waits for room, for {resources.wait_s:g} s at most"), err=True)
             request_resources(bundles=[{name: one for name, one in each.items() if one}] * resources.fewest)
         asked = True
         time.sleep(_ROOM_SECONDS)
@@ -248,9 +247,9 @@ def _compare(found: Mapping[str, Any]) -> None:
         pairs = ", ".join(f"{one} {versions[one]}, the driver has {_version(one) or 'none'}" for one in other)
         raise UserError(f"machine {name}: other versions than the driver's: {pairs}")
     if found["free"] < _LEAST_FREE:
-        click.echo(f"machine {name}: only {found['free'] / 1e6:,.0f} MB are free for temporary files", err=True)
+        click.echo(plain(f"machine {name}: only {found['free'] / 1e6:,.0f} MB are free for temporary files"), err=True)
     if abs(skew := found["time"] - time.time()) > _MOST_SKEW:
-        click.echo(f"machine {name}: its clock is {skew:+,.0f} s off the driver's", err=True)
+        click.echo(plain(f"machine {name}: its clock is {skew:+,.0f} s off the driver's"), err=True)
 
 
 def _version(name: str) -> str:

@@ -28,7 +28,7 @@ import click
 
 from subquad.drivers.preflight import available_cpus
 from subquad.drivers.signals import Signum, listen_again
-from subquad.errors import TrainingFailed, UserError
+from subquad.errors import TrainingFailed, UserError, plain
 
 # Ray's own defaults poll the workers every 2 s, print every line twice and wait for ever.
 SETTINGS = {
@@ -114,7 +114,7 @@ def in_cluster(work: Callable[[str], Any], signum: Signum = lambda: 0) -> dict[s
     error: BaseException | None = None
     for seconds in _START_SECONDS:
         if error is not None:
-            click.echo(f"{error}; it is tried again, for up to {seconds} s", err=True)
+            click.echo(plain(f"{error}; it is tried again, for up to {seconds} s"), err=True)
         with _environment() as (folder, port):
             outcome = in_thread(lambda: _session(work, folder, port, seconds, signum), signum)  # noqa: B023
         error = outcome.get("raised")

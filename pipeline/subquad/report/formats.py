@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,17 +18,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from subquad.errors import ConfigError
+from subquad.markup import as_csv, in_latex, in_markdown, one_line
 from subquad.report.charts import Chart
 from subquad.report.document import NEVER, ReportDocument, Table
 from subquad.runs import write_text
 from subquad.suggest import did_you_mean
 
-_MARKDOWN = str.maketrans({**{one: f"\\{one}" for one in r"\`*_[]|~!"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"})
-"""Makes Markdown show a text as it is: links, emphasis, pipes and HTML do nothing."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_LATEX = {**{one: f"\\{one}" for one in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
-_LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
-"""Makes LaTeX set a text as it is."""
 _PICTURES = "charts"
 _NARROW = 16
 """Characters of a word that a narrow terminal keeps on one line."""
@@ -69,12 +62,12 @@ def write_document(document: ReportDocument, folder: Path, formats: Sequence[str
     return list(texts)
 
 
-def _filled(template: str, document: ReportDocument, escapes: Mapping[int, str] | None = None, **more: Any) -> str:
-    """A template of this package; `escapes` are for every value but those marked as safe, None is HTML's."""
+def _filled(template: str, document: ReportDocument, shown: Callable[[object], str] | None = None, **more: Any) -> str:
+    """A template of this package; `shown` makes every value but those marked as safe harmless, None: HTML's escapes."""
     environment = Environment(
         loader=FunctionLoader(_file),
-        autoescape=escapes is None,
-        finalize=(lambda value: value if isinstance(value, Markup) else value.translate(escapes)) if escapes else None,
+        autoescape=shown is None,
+        finalize=lambda value: value if isinstance(value, Markup) else (shown or one_line)(value),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -83,19 +76,11 @@ def _filled(template: str, document: ReportDocument, escapes: Mapping[int, str] 
     return environment.get_template(template).render(document=document, **more)
 
 
-def _neutral(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula, behind an apostrophe; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(_FORMULA) else value
-
-
 def _sheet(document: ReportDocument) -> str:
-    """RFC 4180: records under the columns that any of them has, in the order in which they come up."""
-    records, stream = [_flat(record) for record in document.records], io.StringIO()
+    """Records under the columns that any of them has, in the order in which they come up."""
+    records = [_flat(record) for record in document.records]
     columns = list(dict.fromkeys(name for record in records for name in record))
-    writer = csv.DictWriter(stream, columns, restval=None, lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({name: _neutral(value) for name, value in record.items()} for record in records)
-    return stream.getvalue()
+    return as_csv(records, columns, line_end="\r\n")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -140,10 +125,10 @@ def _file(name: str) -> str:
 
 
 FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {
-    "md": partial(_filled, "report.md.j2", escapes=_MARKDOWN),
+    "md": partial(_filled, "report.md.j2", shown=in_markdown),
     "csv": _sheet,
     "html": _page,
-    "tex": partial(_filled, "report.tex.j2", escapes=str.maketrans(_LATEX)),
+    "tex": partial(_filled, "report.tex.j2", shown=in_latex),
 }
 """Format -> what renders it."""
 
@@ -153,7 +138,7 @@ def print_document(document: ReportDocument, console: Console) -> None:
 
     def say(lines: Iterable[str], style: str = "") -> None:
         for line in lines:
-            console.print(Text(line, style=style), soft_wrap=True)
+            console.print(Text(one_line(line), style=style), soft_wrap=True)
 
     say(document.lead)
     for number, section in enumerate(document.sections):
@@ -190,7 +175,7 @@ def print_cells(table: Table, console: Console) -> None:
         number = name in table.numeric
         fixed = width if number and not fits else None
         side = "right" if number else "left"
-        grid.add_column(Text(name), justify=side, overflow="fold", min_width=width, width=fixed)
+        grid.add_column(Text(one_line(name)), justify=side, overflow="fold", min_width=width, width=fixed)
     for number, line in enumerate(zip(*(cells[name] for name in shown), strict=True)):
-        grid.add_row(*map(Text, line), style="italic" if number in table.italic else "")
+        grid.add_row(*(Text(one_line(cell)) for cell in line), style="italic" if number in table.italic else "")
     console.print(grid, crop=False)

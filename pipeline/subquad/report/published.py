@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
+from subquad.errors import ConfigError
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.registry.files import yaml_files
 from subquad.registry.found import Found
 from subquad.report.rows import TableRow
@@ -227,12 +228,12 @@ def _files() -> list[tuple[Found, _PublishedTable | str]]:
 def _read(path: Path, owner: str) -> _PublishedTable | str:
     """A published table, or in one line what is wrong with its file."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(read_text(path, path.name), path.name, aliases=True).data
         if isinstance(data, dict):
             text = data.get("rows") or path.with_suffix(".csv").read_text(encoding="utf-8")
             data["rows"] = list(csv.DictReader(str(text).splitlines()))
         table = _PublishedTable.read(data)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, ConfigError) as error:
         return f"{owner}: {path.name}: {' '.join(str(error).split())}"
     return table.model_copy(update={"rows": tuple(_cautioned(row, table.cautions) for row in table.rows)})
 

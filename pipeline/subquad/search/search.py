@@ -19,7 +19,7 @@ from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
 from subquad.experiment.run import resolve_given
 from subquad.experiment.settings import dotted
-from subquad.experiment.strict_yaml import parse_yaml
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.runs import FINAL, SEARCH, TRIALS, enter, new_folder, read_bytes, read_json, write_json, write_text
 from subquad.search.candidates import SEED, Candidate, candidates_of
 from subquad.search.fitting import LENGTH_KEYS
@@ -192,7 +192,7 @@ def read_search(folder: Path) -> Search:
     if not path.exists():
         raise RunError(f"{folder}: not a search (no {SEARCH})")
     _refuse_edited(path)
-    data = parse_yaml(read_bytes(path).decode(), str(path)).data
+    data = parse_yaml(read_text(path, str(path)), str(path)).data
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RunError(f"{path}: written by another version of subquad, this one reads format {FORMAT}")
     try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
+from subquad.markup import as_csv
 from subquad.runs import CELLS, OPENINGS, SUMMARY, read_json
 from subquad.search.candidates import Candidate, final_labels
 from subquad.search.folder import Trials, earlier_finals
@@ -114,12 +113,10 @@ def trials_csv(search: Search, trials: Trials) -> str:
     """All trials as one table: a row for each, with a column for each setting that is searched."""
     rows = [(trial, trial.best(one.goal.mode)) for one in search.candidates for trial in trials.of(one.label)]
     settings = dict.fromkeys(dim.path for one in search.candidates for dim in one.space.dims)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*_COLUMNS[:3], *settings, *_COLUMNS[3:]], lineterminator="\n")
-    writer.writeheader()
+    records = list[dict[str, Any]]()
     for trial, best in rows:
         told = {key: getattr(trial, key) for key in _COLUMNS if hasattr(trial, key)}
         told["flops"] = "unknown" if trial.flops is None else trial.flops
         found = {"objective": best.value, "loss": best.loss} if best else {}
-        writer.writerow(told | found | trial.point)
-    return out.getvalue()
+        records.append(trial.point | told | found)
+    return as_csv(records, [*_COLUMNS[:3], *settings, *_COLUMNS[3:]])

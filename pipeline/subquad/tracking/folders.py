@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from subquad import runs
 from subquad.addresses import mask
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.manifest import manifest_of
 from subquad.metric import metric_of, read_metrics
 from subquad.runs import read_json, read_result
@@ -121,11 +120,14 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A mapping; an empty one where the file is missing or holds none."""
-    try:
-        data = yaml.safe_load(runs.read_bytes(path))
-    except (OSError, yaml.YAMLError):
+    """A mapping; an empty one where the file is missing or holds none.
+
+    Raises:
+        ConfigError: it is not strict YAML.
+    """
+    if not path.exists():
         return {}
+    data = parse_yaml(read_text(path, str(path)), str(path)).data
     return data if isinstance(data, dict) else {}
 
 

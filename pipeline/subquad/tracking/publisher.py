@@ -18,7 +18,7 @@ from typing import IO
 import click
 
 from subquad.addresses import HIDDEN, mask
-from subquad.errors import ConfigError, UserError
+from subquad.errors import ConfigError, UserError, plain
 from subquad.experiment.schema import Tracking
 from subquad.runs import EXPERIMENT, SEARCH, enter, runs_below, runs_root
 from subquad.tracking.address import VARIABLE, StoreDown, artifact_folder, check_server, sqlite_path, store_uri
@@ -106,7 +106,7 @@ def open_publisher(tracking: Tracking, folder: Path, *, name: str) -> Publisher:
     try:
         check_server(uri, _START_SECONDS)
     except StoreDown as error:
-        click.echo(f"MLflow does not answer: {error}; the run goes on, `subquad sync` sends it later", err=True)
+        click.echo(plain(f"MLflow does not answer: {error}; the run goes on, `subquad sync` sends it later"), err=True)
     experiment, artifacts = tracking.experiment or name, artifact_folder(uri, root)
     return Publisher(Upload(uri=uri, experiment=experiment, artifacts=artifacts, folder=folder))
 

@@ -11,11 +11,14 @@ Standard output: a `Summary`, once, at the end.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
+import select
 import shutil
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -291,14 +294,28 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _listen(asked: threading.Event) -> None:
-    """Wait for the driver's word or its end, then allow so many seconds for the rest."""
+def _listen(asked: threading.Event, answer: int) -> None:
+    """Wait for the driver's word or its end, then allow so many seconds for the rest.
+
+    A driver that has said `close` waits for the answer, so without it nothing is left to do. The limit is
+    faulthandler's, which needs no interpreter: this thread may wait for ever for one that is busy in C.
+
+    Args:
+        answer: what the driver reads.
+    """
+    while not select.select([sys.stdin], [], [], _POLL_SECONDS)[0]:
+        faulthandler.dump_traceback_later(_ORPHAN_SECONDS, exit=True)
     words = sys.stdin.readline().split()
-    seconds = float(words[1]) if words[:1] == ["close"] else _ORPHAN_SECONDS
-    limit = threading.Timer(seconds, os._exit, (1,))
-    limit.daemon = True
-    limit.start()
     asked.set()
+    faulthandler.dump_traceback_later(_ORPHAN_SECONDS, exit=True)
+    if words[:1] != ["close"]:
+        return
+    reader = select.poll()
+    reader.register(answer, 0)  # tells of its end alone
+    end = time.monotonic() + float(words[1])
+    while (left := end - time.monotonic()) > 0 and not reader.poll(1000 * min(_POLL_SECONDS, left)):
+        faulthandler.dump_traceback_later(_ORPHAN_SECONDS, exit=True)
+    os._exit(1)
 
 
 def _main() -> None:
@@ -307,7 +324,8 @@ def _main() -> None:
     answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is not the answer
     os.nice(5)
     closing, uploader = threading.Event(), Uploader(upload)
-    threading.Thread(target=_listen, args=(closing,), daemon=True).start()
+    faulthandler.dump_traceback_later(_ORPHAN_SECONDS, exit=True)
+    threading.Thread(target=_listen, args=(closing, answer.fileno()), daemon=True).start()
     final = closing.wait(0)
     while True:
         error = uploader.look(final=final)

@@ -21,7 +21,7 @@ class TransformerConfig(BackboneConfig):
     num_layers: int = param(2, meaning="layers", ge=1, le=256)
     dim: int = param(64, meaning="model width", symbol="D", ge=1, le=2**20)
     num_heads: int = param(2, meaning="heads of each mixer; dim must be divisible by it", symbol="H", ge=1)
-    ffn_dim: int | None = param(None, meaning="width of the feed-forward part; null: four times dim", ge=1)
+    ffn_dim: int | None = param(None, meaning="width of the feed-forward part; null: four times dim", ge=1, le=2**22)
     norm: Literal["pre", "post"] = param(
         "pre", meaning="layer norm before each part (LRA) or after its residual sum (UEA)"
     )
@@ -32,6 +32,7 @@ class TransformerConfig(BackboneConfig):
         meaning="rows of the token table, at least the data set's; more take no part (LRA: 32 or 512); null: the data "
         "set's",
         ge=1,
+        le=2**24,
     )
     positions: Literal["learned", "sinusoidal", "none"] = param(
         "learned", meaning="what is added to tell positions apart"
@@ -77,7 +78,9 @@ class Config(TransformerConfig):
         meaning="pooling: mean over real tokens, their sum over the padded length (LRA), a class token, the last real "
         "token, or all positions with padding zeroed (UEA); each: no pooling, for data sets that label positions",
     )
-    head_hidden: int | None = param(None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1)
+    head_hidden: int | None = param(
+        None, meaning="hidden width of a head with two layers (LRA); null: one layer", ge=1, le=2**22
+    )
     head_dropout: float = param(0.0, meaning="dropout before pooling; 0.1 in UEA", ge=0, lt=1)
 
     def padding_reason(self) -> str:

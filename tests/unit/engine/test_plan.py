@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subquad.engine.feed import _evaluation_requests, _training_requests, share
-from subquad.plan import Permutation, PlanSettings, _epoch_order
+from subquad.errors import ConfigError
+from subquad.plan import Permutation, PlanSettings, TokenBudget, _epoch_order
 
 sizes = st.integers(1, 300)
 batches = st.integers(1, 64)
@@ -94,3 +95,10 @@ def test_samples_that_belong_together_are_not_parted(count, world_size, micro_ba
             pair for pair in pairs if pair[0] in indices
         ]
     assert len({len(requests) for requests in ranks}) == 1, "collective calls pair up"
+
+
+def test_epochs_without_end_take_no_time_to_count():
+    assert Permutation(64, PlanSettings(16, 0, epochs=10**12)).total_steps == 4 * 10**12
+    budget = TokenBudget(64, PlanSettings(16, 0, epochs=10**12, bucket_batches=1), lengths=np.ones(64, int), tokens=8)
+    with pytest.raises(ConfigError, match=r"train\.epochs: got 1000000000000: .* at most; give train\.steps"):
+        _ = budget.total_steps

@@ -136,3 +136,18 @@ def test_a_refused_value_on_the_command_line(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_value(text, f"override {f'x={text}'!r}")
     assert str(caught.value) == message
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 9)
+)
+
+
+def test_values_used_again_count_as_all_that_they_stand_for():
+    again = "a: &a {x: 1, y: [2]}\nb: {<<: *a, x: 3}\nc: *a\n"
+    whole = {"x": 1, "y": [2]}
+    assert parse_yaml(again, "f.yaml", aliases=True).data == {"a": whole, "b": {"x": 3, "y": [2]}, "c": whole}
+    with pytest.raises(ConfigError, match=f"more than {MAX_NODES:,} keys and values"):
+        parse_yaml(BOMB, "f.yaml", aliases=True)
+    with pytest.raises(ConfigError, match=r"an alias \(\*b\)"):
+        parse_yaml("a: *b", "f.yaml", aliases=True)

@@ -31,7 +31,7 @@ def test_a_result_of_another_format(factory):
     [
         (lambda text: "{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         (lambda text: "[1]", "no JSON object"),
-        (lambda text: "[" * 100_000, "nested too deeply"),
+        (lambda text: "[" * 100_000, "nested deeper than 50 levels"),
         (lambda text: json_text({"files": {}}), "status: field required"),
         (lambda text: "{}", "it was damaged or edited: its `check` does not fit its values"),
         (lambda text: text.replace("0.9", "0.8"), "it was damaged or edited: its `check` does not fit its values"),

@@ -104,7 +104,7 @@ def test_list_and_doctor_know_it(install, capsys: pytest.CaptureFixture[str]):
         ("tables: {doe2026: [Table 1]}\n", "", "tables: field required"),
         ("epochs, 4", "epochs", "conditions.0.expect.train.epochs.1: field required"),
         ("91.5", "high", "rows.0.value: input should be a valid number"),
-        ("{running-mean: [RunningMean]", "{running-mean: [RunningMean", "while parsing"),
+        ("{running-mean: [RunningMean]", "{running-mean: [RunningMean", "doe2026.yaml:4:52: a list that is not closed"),
     ],
 )
 def test_a_broken_table_is_left_out_and_named(install, factory, capsys, good, bad, message):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from subquad.cli.main import main
+from subquad.markup import _neutral, in_latex, in_markdown, one_line
 from subquad.metric import Metric
 from subquad.report import Table, document_of, print_cells, print_document, read_report, text, write_document
-from subquad.report.formats import _MARKDOWN, _neutral
 
 
 def terminal(report, width: int = 160) -> str:
@@ -72,7 +72,7 @@ def test_markdown_names_are_inert(factory, name: str, as_text):
     (line,) = [line for line in page.splitlines() if line.startswith("| JapaneseVowels") and "finished" in line]
     unescaped = line.replace("\\\\", "").replace("\\|", "")
     assert unescaped.count("|") == 13
-    shown = name.translate(_MARKDOWN)
+    shown = in_markdown(name)
     assert f"| {shown} |" in line
     assert "<" not in shown
 
@@ -118,7 +118,29 @@ def test_no_csv_text_is_a_formula(value: str):
     found = _neutral(value)
     assert isinstance(found, str)
     assert not found.lstrip().startswith(("=", "+", "-", "@"))
-    assert found in (value, f"'{value}")
+    assert found in (one_line(value), f"'{one_line(value)}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["＝1+1", "﹦1", "＋1", "﹣1", "−1", "＠x", "\t=1", "\r@x", "\u200b=1", "\ufeff＝1", "\u3000+1", "\ufe0f=1"],
+)
+def test_a_formula_in_other_clothes_is_text(value: str):
+    assert _neutral(value).startswith("'")
+
+
+def test_latex_keeps_brackets_from_the_line_end_above_them():
+    assert in_latex("[4cm]") == "{}[4cm]"
+    assert in_latex(" *x") == "{} *x"
+    assert in_latex("a [b]\n\\input") == "a [b]\\textbackslash{}n\\textbackslash{}input"
+
+
+def test_what_steers_a_terminal_is_in_no_format(factory, as_text):
+    hostile = "acc\x1b]52;c;eA==\x07\x9b2J\u202e\u2028\u200b"
+    run = factory.run("one", metric=hostile, dataset=hostile, notes=[hostile])
+    for form in ("md", "csv", "html", "tex"):
+        text = as_text(read_report([run]), form)
+        assert not any(char in text for char in hostile[3:] if not char.isprintable())
 
 
 @pytest.mark.parametrize("name", ["=cmd()", "+1", "-1", "@x", " =1+1", 'a"b', "a,b"])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from small_run import SMALL
 
 from subquad import trust
 from subquad.cli.main import main
+from subquad.tracking.upload import Upload
 from subquad.trust import given_addresses, remember_address
 
 CANARY = "c4n4rytoken"
@@ -165,3 +171,45 @@ def test_a_kuberay_job_sends_to_the_address_that_was_checked(capsys):
     assert main(words) == 0
     assert f'- {{name: MLFLOW_TRACKING_URI, value: "{uri}"}}' in capsys.readouterr().out
     assert os.environ.get("MLFLOW_TRACKING_URI") is None
+
+
+@pytest.mark.parametrize("name", ["experiment.yaml", "search.yaml"])
+@pytest.mark.parametrize(
+    "text", ["a: &a [x]\nb: [*a, *a]\n", "{a: " * 900, "a: !!python/name:os.system x\n"], ids=range(3)
+)
+def test_sync_reads_yaml_as_strictly_as_report(tmp_path, capsys, name: str, text: str):
+    run = tmp_path / "work" / "runs" / "demo" / "one"
+    run.mkdir(parents=True)
+    (run / "experiment.yaml").write_text("name: demo\n")
+    (run / name).write_text(text)
+    assert main(["sync", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert name in said
+
+
+BUSY = {"in Python": "while True: pass", "in C": "10 ** 10**9", "asleep": "time.sleep(900)"}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("work", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("word", ["", "close 600\\n"])
+def test_what_sends_ends_with_its_driver(tmp_path, work: str, word: str):
+    """A driver that is killed leaves no process, whatever that is at, and so no lock."""
+    sending = (
+        "import time\nfrom subquad.tracking import upload\nupload._ORPHAN_SECONDS = 4\nupload._POLL_SECONDS = 1\n"
+        f"def look(self, final):\n    {work}\n"
+        "upload.Uploader.look = look\nupload._main()\n"
+    )
+    plan = Upload(uri="sqlite:///x.db", experiment="x", artifacts=None, folder=tmp_path).model_dump_json()
+    driving = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {sending!r}], stdin=-1, stdout=-1, start_new_session=True)\n"
+        f"child.stdin.write(({plan!r} + '\\n' + '{word}').encode())\nchild.stdin.flush()\n"
+        f"print(child.pid, flush=True)\ntime.sleep(6)\nos.kill(os.getpid(), 9)\n"
+    )
+    words = [sys.executable, "-c", driving]
+    driver = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert driver.returncode == -signal.SIGKILL
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(driver.stdout)).wait(timeout=20)

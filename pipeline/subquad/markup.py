@@ -1,0 +1,53 @@
+"""Text of others in tables that programs read: CSV, Markdown and LaTeX show it as it is, and run nothing of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from subquad.errors import plain
+
+_MARKDOWN = str.maketrans({**{one: f"\\{one}" for one in r"\`*_[]|~!"}, "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_LATEX = {**{one: f"\\{one}" for one in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
+_LATEX |= {"^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--", "<": "$<$", ">": "$>$", "|": "$|$"}
+_FORMULA = frozenset("=+-@\N{MINUS SIGN}")
+"""What begins a formula, once it is written in ASCII's width."""
+
+
+def one_line(text: object) -> str:
+    """Text with escapes for what could steer a terminal or break a line; not cut."""
+    return plain(text, limit=sys.maxsize)
+
+
+def in_markdown(text: object) -> str:
+    """Text that Markdown shows as it is: links, emphasis, pipes and HTML do nothing."""
+    return one_line(text).translate(_MARKDOWN)
+
+
+def in_latex(text: object) -> str:
+    """Text that LaTeX sets as it is, also behind a command that takes `*` or `[...]`, as a table's `\\\\` does."""
+    said = one_line(text).translate(str.maketrans(_LATEX))
+    return f"{{}}{said}" if said.lstrip().startswith(("[", "*")) else said
+
+
+def as_csv(records: Iterable[Mapping[str, Any]], columns: Sequence[str], line_end: str = "\n") -> str:
+    """RFC 4180; no text is a formula to a spreadsheet, and numbers stay numbers."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator=line_end)
+    writer.writerow([_neutral(name) for name in columns])
+    for record in records:
+        writer.writerow([_neutral(record.get(name)) for name in columns])
+    return stream.getvalue()
+
+
+def _neutral(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, behind an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    seen = (char for char in value if unicodedata.category(char)[0] not in "ZCM")
+    first = unicodedata.normalize("NFKC", next(seen, " "))[0]
+    return f"'{one_line(value)}" if first in _FORMULA else one_line(value)

@@ -1,0 +1,115 @@
+"""Read JSON strictly: bounded in bytes, values, depth and digits; finite; each key once; UTF-8 without lone surrogates.
+
+What is read of a file that others wrote has the shape that its name promises (`shapes`), so its readers need not ask.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from subquad.errors import plain
+
+MAX_BYTES = 200_000_000
+MAX_VALUES = 5_000_000
+MAX_DEPTH = 50
+MAX_DIGITS = 40
+"""The largest file is the state of a checkpoint, with 700 numbers and some 35 kB a process."""
+
+MAX_LINE = 10_000_000
+"""Bytes of a line of metrics.jsonl and the like."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The values of a JSON text.
+
+    Raises:
+        ValueError: in one line: it is no strict JSON.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES:,} bytes")
+    if isinstance(text, bytes):
+        text = text.decode()
+    opened = text.count("[") + text.count("{")
+    if opened + text.count(",") > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES:,} values")
+    try:
+        data = json.loads(
+            text,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_once,
+        )
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if opened > MAX_DEPTH:
+        _refuse_depth(data)
+    return data
+
+
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits, at most {MAX_DIGITS} are read")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{plain(text, 30)} is not a finite number")
+    return value
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a finite number")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        seen = set[str]()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"key {plain(twice, 60)!r} is given twice")
+    return data
+
+
+def _refuse_depth(data: Any) -> None:
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
+        if not level:
+            return
+    if any(isinstance(value, (dict, list)) for value in level):
+        raise ValueError(_TOO_DEEP)
+
+
+def _inside(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value
+
+
+def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file of JSON lines; of one that is longer than `MAX_LINE` pieces, which are no JSON."""
+    while line := stream.readline(MAX_LINE):
+        yield line
+
+
+def shaped(data: Mapping[str, Any], shape: TypeAdapter[Any]) -> None:
+    """Refuse values that have not the shape of their file.
+
+    Raises:
+        ValueError: the first key that is wrong, and why.
+    """
+    try:
+        shape.validate_python(data, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = plain(".".join(map(str, first["loc"])), 200)
+        raise ValueError(f"{where}: {first['msg'].lower()}") from None
