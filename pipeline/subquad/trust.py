@@ -16,8 +16,9 @@ from typing import Any
 
 from platformdirs import user_config_path
 
+from subquad.addresses import mask
 from subquad.disk import replacing
-from subquad.errors import ConfigError, PluginError
+from subquad.errors import ConfigError, PluginError, UserError
 
 _FILE = re.compile(r"[^\s,:=\[\]{}'\"]+\.py(?=:[A-Za-z_])")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s,}\]'\"]*")
@@ -55,6 +56,35 @@ def training() -> Iterator[None]:
         yield
     finally:
         _training.pop()
+
+
+def note_storage(storage: str) -> None:
+    """Let the storage of an experiment count as given from now on, where the user trains it."""
+    if _training:
+        _remember("storage", storage)
+
+
+def refuse_strange_storage(storage: str | None) -> None:
+    """Refuse to write to storage that only a folder or an experiment names.
+
+    Args:
+        storage: an address, or an absolute path; None where there is none.
+
+    Raises:
+        UserError: no experiment with it was trained here, and it does not stand on this command line.
+    """
+    if storage is None or storage in _remembered("storage"):
+        return
+    for word in _words:
+        given = word.partition("=")[2] or word
+        place = given if "://" in given else os.path.abspath(given)
+        if place.rstrip("/") == storage.rstrip("/") or place.startswith(f"{storage.rstrip('/')}/runs/"):
+            _remember("storage", storage)
+            return
+    raise UserError(
+        f"resources.storage: {mask(storage)}: files would be written there, and you have neither named it nor trained "
+        f"with it here: if you trust it, add --root {mask(storage)}"
+    )
 
 
 def trust_file(sha256: str) -> None:

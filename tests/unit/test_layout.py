@@ -73,7 +73,7 @@ CONTRACTS = {
     "integrity": {"disk", "errors", "manifest", "runs", "storage", "strict_json"},
     "effect": set(),
     "metric": set(),
-    "trust": {"disk", "errors"},
+    "trust": {"addresses", "disk", "errors"},
     "plugin": {"effect", "errors", "metric", "suggest"},
     "plan": {"plugin", "errors"},
     "data": {"errors", "plan", "plugin"},

@@ -215,3 +215,30 @@ def test_ones_own_work_needs_no_word_and_a_copy_elsewhere_one(theirs, tmp_path, 
 def test_a_caller_of_python_names_its_own_file(theirs):
     subquad.mixer("./x.py:Mean", dim=8, num_heads=2)
     assert theirs()
+
+
+def test_files_go_only_to_storage_that_the_user_gave(tmp_path, capsys):
+    """Storage is a setting that may change, so a folder's own may be anything."""
+    place = tmp_path / "theirs"
+    Path("small.yaml").write_text(SMALL)
+    assert main(["train", "small.yaml", "--local", "train.steps=2", "train.epochs=null"]) == 0
+    folder = next(Path("runs/small").iterdir())
+    (folder / "result.json").unlink()
+    experiment = folder / "experiment.yaml"
+    experiment.write_text(experiment.read_text().replace("storage: null", f"storage: {place}"))
+    capsys.readouterr()
+    assert main(["resume", str(folder), "--local"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.endswith(f"you have neither named it nor trained with it here: if you trust it, add --root {place}")
+    assert not place.exists()
+    assert main(["resume", str(folder), "--local", "--root", str(place)]) == 0
+    assert place.exists()
+
+
+def test_storage_that_one_trained_with_needs_no_word(tmp_path):
+    place = tmp_path / "ours"
+    Path("small.yaml").write_text(SMALL + f"resources: {{storage: {place}}}\n")
+    assert main(["train", "small.yaml", "--local", "train.steps=2", "train.epochs=null"]) == 0
+    folder = next(Path("runs/small").iterdir())
+    (folder / "result.json").unlink()
+    assert main(["resume", str(folder), "--local"]) == 0

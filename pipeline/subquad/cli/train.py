@@ -86,7 +86,7 @@ def train_command(
 @Reach(
     reads="RUN, its data",
     writes="RUN, the copy in --root of a RUN in storage, prepared data",
-    sends="metrics to addresses that you gave; files to storage in RUN; requests for data",
+    sends="metrics to addresses that you gave; files to storage that you gave; requests for data",
 )
 def resume_command(run: str, local: bool, address: str | None, root: str, as_json: bool) -> int:
     """Go on with RUN, the folder of a run or a study, or its address in storage.

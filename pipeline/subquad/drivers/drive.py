@@ -15,6 +15,7 @@ from subquad.experiment import Run, Study
 from subquad.storage import store_copy
 from subquad.tracking.publisher import open_publisher
 from subquad.tracking.upload import Summary
+from subquad.trust import refuse_strange_storage
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,12 @@ def drive(
         display: shows progress.
         executor: trains the runs.
         report: is called at the end, with the signal that stopped it or 0; what it writes is tracked too.
+
+    Raises:
+        UserError: only the folder names its storage, or its tracking.
     """
+    for storage in {run.experiment.resources.storage for run in study.runs}:
+        refuse_strange_storage(storage)
     with listening() as signum, exclusive(study.folder):
         tracking = study.runs[0].experiment.tracking
         publisher = open_publisher(tracking, study.folder, name=study.name)

@@ -12,6 +12,7 @@ from subquad.engine.loop import Judge
 from subquad.experiment import Run, Study
 from subquad.experiment.schema import Resources
 from subquad.tracking.publisher import check_tracking
+from subquad.trust import refuse_strange_storage
 
 Made = TypeVar("Made")
 
@@ -36,7 +37,7 @@ class Executor(ABC):
         """Refuse what cannot run, before a folder is made or a cluster started; what takes no time comes first.
 
         Raises:
-            UserError: Ray or MLflow is asked for and not installed, or the cluster cannot be reached.
+            UserError: only a file names the storage; Ray or MLflow is asked for and not installed, or the cluster cannot be reached.
             ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
             DataError, PluginError: see `check_parts`.
         """
@@ -45,6 +46,7 @@ class Executor(ABC):
             with naming(run, study):
                 self.room(run.experiment.resources).check(run.experiment.resources)
                 check_tracking(run.experiment.tracking, Path.cwd())
+                refuse_strange_storage(run.experiment.resources.storage)
         self.look(study)
 
     @abstractmethod

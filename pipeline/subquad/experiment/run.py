@@ -35,7 +35,7 @@ from subquad.registry.foreign import blamed
 from subquad.registry.unrun import unrun
 from subquad.runs import path_at, read_result
 from subquad.storage import checkpoints_at, store_copy
-from subquad.trust import is_named, refuse_strange_file
+from subquad.trust import is_named, note_storage, refuse_strange_file
 
 Resolve = Callable[..., Resolved]
 """`resolve_given`, or something with its signature."""
@@ -323,6 +323,7 @@ def _absolute(experiment: Experiment, marks: Marks | None, base: Path) -> Experi
     init, resources = experiment.init, experiment.resources
     if resources.storage is not None:
         storage = absolute(resources.storage, folder_of(("resources", "storage"), marks, base))
+        note_storage(storage)
         experiment = experiment.model_copy(update={"resources": resources.model_copy(update={"storage": storage})})
     if init is not None:
         source = absolute(init.source, folder_of(("init", "from"), marks, base))
