@@ -363,7 +363,9 @@ def path_at(address: str) -> Path:
 
 
 def enter(folder: Path) -> Path:
-    """Open a folder of a run, study, search or exported model, whoever made it; what is none of them is left.
+    """Open a folder of a run, study, search or exported model, whoever made it.
+
+    What is none of them is left, and so is what lies on another machine.
 
     Returns:
         its real path; as it was given where that is the same.
@@ -371,7 +373,8 @@ def enter(folder: Path) -> Path:
     Raises:
         RunError: there is a link in it, or what is neither a file nor a folder.
     """
-    return held(folder) if any(os.path.lexists(folder / name) for name in _MARKS) else folder
+    is_marked = isinstance(folder, Path) and any(os.path.lexists(folder / name) for name in _MARKS)
+    return held(folder) if is_marked else folder
 
 
 def is_study(folder: Path) -> bool:
