@@ -37,7 +37,8 @@ class Executor(ABC):
         """Refuse what cannot run, before a folder is made or a cluster started; what takes no time comes first.
 
         Raises:
-            UserError: only a file names the storage; Ray or MLflow is asked for and not installed, or the cluster cannot be reached.
+            UserError: only a file names the storage; Ray or MLflow is asked for and not installed, or the cluster
+                cannot be reached.
             ConfigError: more CPUs or GPUs are asked than there are, or `tracking.uri` is no store.
             DataError, PluginError: see `check_parts`.
         """
