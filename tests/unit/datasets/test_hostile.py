@@ -265,7 +265,7 @@ def test_pickles_are_looked_at_before_anything_is_built(capsys, data, meta, said
 
 def test_a_label_that_is_no_number_is_not_shown(capsys, data):
     meta = pickle.dumps({"label_names": ["a", "b"]}, protocol=2)
-    lists = b"]" + b"".join(b"q%c(h%ch%cl" % (n, n, n) for n in range(18))
+    lists = b"]" + b"".join(b"q%c(h%ch%cl" % (n, n, n) for n in range(100, 118))
     batch = pickle.dumps({"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=3).replace(b"K\x07", lists)
     path = files_in(
         data, {"batches.meta": meta, **{f"data_batch_{n}": batch for n in range(1, 6)}, "test_batch": batch}
@@ -288,7 +288,7 @@ GZIPPED_GB = packed_zeros(64)
         (gzip.compress(header("x", 1 << 30, tarfile.XGLTYPE)) + GZIPPED_GB, "bytes of a name in the tar"),
         (gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGNAME)) + GZIPPED_GB, "bytes of a name in the tar"),
         (gzip.compress(header("x", 1 << 30, tarfile.GNUTYPE_LONGLINK)) + GZIPPED_GB, "bytes of a name in the tar"),
-        (gzip.compress(header("a" * 90, 0) * 30_000) * 8, "files in the tar: 200,001, at most 200,000"),
+        (gzip.compress(header("a" * 90, 0) * 30_000) * 16, "files in the tar: 200,001, at most 200,000"),
         ((header("x", 1, tarfile.GNUTYPE_LONGNAME) + b"a".ljust(512, b"\0")) * 5000 + ENDED, "too many headers"),
         (pax(size="-1024") + header("b", 0) + ENDED, "not a readable tar"),
         (pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + b"9\n" * 256 + ENDED, "a file with holes"),
@@ -366,7 +366,7 @@ def test_every_field_of_an_index_is_checked(capsys, data, head, rows, said):
     content = (head if isinstance(head, bytes) else json.dumps(head).encode()) + b"\n" + rows
     index = content + sha256(content).digest()
     files_in(data, {"a.tar": bytes(2048), "a.tar.index": index, "classes.txt": b"x\ny\n"})
-    settings = [f"dataset.params.{name}={data / 'a.tar'}" for name in ("train", "test")]
+    settings = [f"dataset.params.{one}" for one in (f"path={data}", "train=a.tar", "test=a.tar")]
     told = refused(capsys, "imagenet", *settings)
     assert "a.tar.index: " in told
     assert said in told
@@ -382,7 +382,7 @@ HUGE = npy((10**12, 3))
         (npz(npy((10**12, 3), "|S0")), "only arrays of numbers and texts are read"),
         (npz(npy((-1, 3))), "only arrays of numbers and texts are read"),
         (npz(npy((2, 3), "|O", b"x" * 48)), "only arrays of numbers and texts are read"),
-        (npz(npy((2,), [("a", "<f4", (10**9,))], b"x")), "need 8,000,000,"),
+        (npz(npy((2,), [("a", "<f4", (10**8,))], b"x")), "need 800,000,"),
         (npz(npy("(" * 3000 + ")" * 3000)), "no readable array"),
         (npz(npy("-" * 9000 + "1")), "no readable array"),
         (npz(npy((64, 1 << 20), "|u1", bytes(64 << 20))), "bytes unpacked: 67,1"),
@@ -426,7 +426,7 @@ def test_what_stands_in_parquet_once_for_many_rows_is_counted(capsys, data, make
 
 
 def test_a_long_text_does_not_make_all_others_as_long(capsys, data):
-    content = b"id,a\n" + b"x" * 1_000_000 + b",1\n" + b"b,1\n" * 100_000
+    content = b"id,a,label\n" + b"x" * 1_000_000 + b",1,u\n" + b"b,1,v\n" * 100_000
     path = files_in(data, {"train.csv": content, "test.csv": content})
     told = refused(capsys, "table", *settings_of("table", path))
     assert "column 'id': bytes, each text with room for the longest: 400,004,000,000" in told
