@@ -9,6 +9,7 @@ from typing import Any
 
 from subquad.drivers.executor import Executor
 from subquad.errors import ConfigError, UserError
+from subquad.experiment import Run
 from subquad.search.candidates import Candidate
 from subquad.search.final import check_final
 from subquad.search.fitting import Fitted, Fitter
@@ -75,6 +76,12 @@ class Prepared:
             yield trial
 
 
+def _unstored(run: Run) -> Run:
+    """The run, kept in its folder alone."""
+    resources = run.experiment.resources.model_copy(update={"storage": None})
+    return replace(run, experiment=run.experiment.model_copy(update={"resources": resources}))
+
+
 def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh: bool = True) -> Prepared:
     """Look at data, models, sampler, pruner and budget.
 
@@ -92,7 +99,8 @@ def prepare(search: Search, executor: Executor, *, measure: bool = False, fresh:
         search.sampler(one)
         search.pruner(one)
     runs = tuple(replace(one.run, label=one.label, axes=one.axes) for one in search.candidates)
-    executor.preflight(replace(study, runs=runs))
+    looked_at = tuple(map(_unstored, runs)) if measure else runs  # a dry run writes no probe either
+    executor.preflight(replace(study, runs=looked_at))
     materials = executor.there(Materials, runs[0].experiment.resources)
     if fresh:
         for one in search.candidates:
