@@ -11,6 +11,7 @@ import io
 import json
 import random
 import re
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -19,13 +20,16 @@ from pathlib import Path
 
 import pytest
 from corruptions import LINES, column
+from mutated import mutate
 from plain_readers import BAD, READERS, Reader, Samples, Unreadable
+from small_run import SMALL, only_run
 
 from subquad.cli.main import main
 from subquad.drivers.preflight import check_parts
 from subquad.engine.parts import build_dataset
 from subquad.errors import DataError, UserError
 from subquad.experiment import Run, Study, load_study
+from subquad.tracking.folders import mirror
 
 SEED = 20_351_600
 """Of what CI draws."""
@@ -258,3 +262,48 @@ def test_a_reader_that_skips_bad_lines_is_found(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(source, "_json", lenient)
     verdicts = all_drawn(["text-files jsonl"], 12, SEED, tmp_path)
     assert any(verdict.kind == "wrong" and "neither" in verdict.said for verdict in verdicts)
+
+
+def answered(words: list[str]) -> str:
+    """What is wrong with how a command answers a folder of a stranger; "" where nothing is."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+    except (Exception, SystemExit) as error:
+        return f"{words[0]} ends in {type(error).__name__}: {error}"
+    said = err.getvalue()
+    if "unexpected" in said or (code == 2 and said.count("\n") != 1):
+        return f"{words[0]} says {said[:500]}"
+    shown = "".join(f"{out.getvalue()}{said}".split("\n"))
+    return "" if shown.isprintable() else f"{words[0]} prints control characters"
+
+
+def changed_run(good: Path, number: int, seed: int, root: Path) -> str:
+    """What is wrong with the answers to a run of which one JSON file was changed; "" where nothing is."""
+    folder = root / "runs" / "small" / str(number)
+    shutil.copytree(good, folder)
+    done = mutate(folder, random.Random(f"{seed} {number}"))
+    report = ["report", str(folder), "--out", str(root / "report"), "--format", "md,csv,tex"]
+    wrong = [answered(words) for words in (report, ["verify", str(folder)])]
+    with contextlib.suppress(UserError):
+        mirror(folder, final=True)
+    return "".join(f"{number} {done}: {said}\n" for said in wrong if said)
+
+
+def changed_runs(count: int, seed: int, root: Path) -> str:
+    path = root / "small.yaml"
+    path.write_text(SMALL)
+    assert answered(["train", str(path), "train.epochs=1", "--local", "--root", str(root / "made")]) == ""
+    good = only_run(root / "made")
+    return "".join(changed_run(good, number, seed, root) for number in range(count))
+
+
+@pytest.mark.ci
+def test_some_runs_of_strangers(tmp_path: Path):
+    assert changed_runs(12, SEED, tmp_path) == ""
+
+
+@pytest.mark.extended
+def test_drawn_runs_of_strangers(guard_seed: int, guard_rows: int | None, tmp_path: Path):
+    assert changed_runs(guard_rows or 3000, guard_seed, tmp_path) == ""
