@@ -265,7 +265,7 @@ def test_pickles_are_looked_at_before_anything_is_built(capsys, data, meta, said
 
 def test_a_label_that_is_no_number_is_not_shown(capsys, data):
     meta = pickle.dumps({"label_names": ["a", "b"]}, protocol=2)
-    lists = b"]" + b"".join(b"q%c(h%ch%cl" % (n, n, n) for n in range(100, 118))
+    lists = b"]" + b"".join(b"q%c0(h%ch%cl" % (n, n, n) for n in range(100, 118))
     batch = pickle.dumps({"labels": [7], "data": np.zeros((1, 3072), np.uint8)}, protocol=3).replace(b"K\x07", lists)
     path = files_in(
         data, {"batches.meta": meta, **{f"data_batch_{n}": batch for n in range(1, 6)}, "test_batch": batch}
