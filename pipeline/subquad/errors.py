@@ -29,8 +29,9 @@ def plain(text: object, limit: int = 400, *, keep: str = "") -> str:
     Args:
         keep: such characters that stay as they are.
     """
+    first = str(text)[: limit + 1]  # escapes only make it longer
     shown = "".join(
-        _escape(char) if unicodedata.category(char) in _HIDDEN and char not in keep else char for char in str(text)
+        _escape(char) if unicodedata.category(char) in _HIDDEN and char not in keep else char for char in first
     )
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
