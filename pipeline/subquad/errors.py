@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import unicodedata
+from functools import cache
 
 from subquad.addresses import mask
 
@@ -30,14 +31,23 @@ def plain(text: object, limit: int = 400, *, keep: str = "") -> str:
         keep: such characters that stay as they are.
     """
     first = str(text)[: limit + 1]  # escapes only make it longer
-    shown = "".join(
-        _escape(char) if unicodedata.category(char) in _HIDDEN and char not in keep else char for char in first
-    )
+    shown = first.translate(_shown(keep))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+class _Shown(dict[int, str]):
+    """What stands for a character, by its number; filled as they come."""
+
+    def __missing__(self, number: int) -> str:
+        character = chr(number)
+        is_hidden = unicodedata.category(character) in _HIDDEN
+        self[number] = character.encode("unicode_escape").decode("ascii") if is_hidden else character
+        return self[number]
+
+
+@cache
+def _shown(keep: str) -> _Shown:
+    return _Shown({ord(character): character for character in keep})
 
 
 class SubquadError(Exception):
