@@ -284,7 +284,8 @@ def check_pickle(where: object, stream: BinaryIO) -> set[str]:
         what it names, `module name`.
 
     Raises:
-        DataError: damaged, too many steps, too deep, or too large when written out.
+        DataError: too many steps, too deep, or too large when written out.
+        ValueError: damaged.
     """
     names = set[str]()
     stack = list[Any]()
@@ -301,7 +302,7 @@ def check_pickle(where: object, stream: BinaryIO) -> set[str]:
     except DataError:
         raise
     except Exception as error:  # a damaged pickle fails in any way there is
-        raise DataError(f"{where}: not a readable pickle ({type(error).__name__}: {error})") from error
+        raise ValueError(f"{type(error).__name__}: {error}") from error
     return names
 
 

@@ -83,6 +83,8 @@ class Folder:
             "metric": "accuracy",
             "metrics": {"accuracy": {"unit": "%"}},
             "over": over,
+            "final": [],
+            "ended": {},
             "trials": {"finished": 1, "running": 0, **states},
         }
         one |= {"steps": 6, "flops": 300.0, "seconds": 1.5, "dimensions": 1, "best": None if best is None else found}

@@ -18,7 +18,7 @@ from subquad.experiment import check, parse
 from subquad.nn import Backbone, ModelOutput
 from subquad.registry import find_plugins, resolve
 from subquad.report.text import metric_lines
-from subquad.runs import write_text
+from subquad.runs import write_output
 
 SPEC = DataSpec.tokens(4, 9, class_names=("a", "b"), num_classes=2, text=lambda ids: "-".join(map(str, ids)))
 
@@ -73,7 +73,7 @@ class Fixed(Backbone):
 )
 def test_what_is_no_program_is_refused_in_one_line(model, reason, tmp_path: Path):
     with pytest.raises(ConfigError, match=f"--format torch-export: .*{reason}") as raised:
-        _write_program(model, SPEC.example(3), tmp_path, "torch-export")
+        _write_program(model, SPEC.example(3), tmp_path / "model.pt2")
     assert "\n" not in str(raised.value)
 
 
@@ -88,7 +88,7 @@ def test_every_mixer_is_a_program_for_any_number_of_padded_samples(name, tmp_pat
     }
     spec = DataSpec.series(65, 3, num_classes=2)
     model = build_model(check(parse(experiment)), spec, 2).eval()
-    _write_program(model, spec.example(3), tmp_path, "torch-export")
+    _write_program(model, spec.example(3), tmp_path / "model.pt2")
 
 
 def test_scores_with_their_intervals():
@@ -101,7 +101,7 @@ def test_answers_go_into_a_pipe_which_stays_one(tmp_path: Path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    write_text(path, "{}\n")
+    write_output(path, "{}\n")
     assert os.read(end, 9) == b"{}\n"
     assert path.is_fifo()
     os.close(end)

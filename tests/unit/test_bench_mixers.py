@@ -294,7 +294,7 @@ def test_markdown(capsys):
     assert lines[0].startswith("| mixer | L | us/token fwd |")
     assert len([line for line in lines if line.startswith("| ")]) == 1 + 1 + 4
     assert lines[-1] == "- skipped: x: why"
-    assert any(line.startswith("- identity [always causal]: ") for line in lines)
+    assert any(line.startswith(r"- identity \[always causal\]: ") for line in lines)
     assert main(["bench", "mixers", "identity", "--markdown", *TINY_OPTIONS]) == 0
     assert capsys.readouterr().out.startswith("| mixer | L |")
 

@@ -138,7 +138,7 @@ def nested_key(depth: int) -> dict:
         ("a.pt", lambda: torch_file({"a": Room()}, legacy=True), "makes room for any number of values"),
         ("a.pt", lambda: torch_file(nested_key(150)), "lists and tuples in one another"),
         ("a.pt", lambda: torch_file(nested_key(150), legacy=True), "lists and tuples in one another"),
-        ("a.pt", lambda: pickle.dumps({"a": 1}), "not a readable pickle"),
+        ("a.pt", lambda: pickle.dumps({"a": 1}), "not a file of torch.save"),
         (
             "a.safetensors",
             lambda: (9 << 20).to_bytes(8, "little") + b"{" + b" " * (9 << 20),

@@ -44,8 +44,8 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
         DataError: damaged, not a dict, or it names anything but what uint8 arrays are made of.
     """
     allow(name, "bytes", len(data), MEMBER)
-    check_pickle(name, io.BytesIO(data))
     try:
+        check_pickle(name, io.BytesIO(data))
         found = _unpickler(data, name).load()
     except DataError:
         raise

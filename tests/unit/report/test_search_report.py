@@ -65,9 +65,10 @@ class Folder:
 
     def over(self, *candidates: str) -> None:
         """What search.json says: these have no further trial."""
-        labels = ("agf", "softmax")
-        told = [{"label": label, "over": "budget used" if label in candidates else ""} for label in labels]
-        write_json(self.path / SUMMARY, {"candidates": told})
+        summary = read_summary(self.path)
+        for one in summary["candidates"]:
+            one["over"] = "budget used" if one["label"] in candidates else ""
+        write_json(self.path / SUMMARY, summary)
 
     def picture(self, *names: str) -> None:
         (self.path / "plots").mkdir(exist_ok=True)

@@ -195,7 +195,7 @@ def test_test_values_that_overflow_are_refused(toy) -> None:
 
 def test_plugin_descriptor_builds_the_dataset(tmp_path: Path) -> None:
     assert PLUGIN.build == f"{UeaDataset.__module__}:{UeaDataset.__name__}"
-    assert (PLUGIN.inputs, PLUGIN.targets, PLUGIN.api) == ("series", ("class",), 2)
+    assert (PLUGIN.inputs, PLUGIN.targets, PLUGIN.api) == ("series", ("class",), 1)
     assert PLUGIN.config is UeaConfig
 
 
