@@ -184,7 +184,7 @@ def reason_of(error: BaseException) -> str:
     return said[:300] or type(error).__name__
 
 
-def _do(place: Path, name: str, *given: Any, seconds: float | None = None, **more: Any) -> Any:
+def _do(place: Path | UPath, name: str, *given: Any, seconds: float | None = None, **more: Any) -> Any:
     """What an operation of a place's file system returns.
 
     Raises:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from yaml import events
@@ -231,7 +231,7 @@ class _Reader:
         elif isinstance(event, events.SequenceStartEvent):
             data = self.sequence(path)
         else:
-            data = _scalar(event)
+            data = _scalar(cast("events.ScalarEvent", event))  # an alias was refused above
         if event.anchor is not None:
             self.anchored[event.anchor] = data, self.nodes - before + 1
         return data
