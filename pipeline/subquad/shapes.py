@@ -134,7 +134,7 @@ class _Candidate(TypedDict):
     best: _Winner | None
     final: list[str]
     over: str
-    ended: dict[str, dict[str, Any]]
+    ended: NotRequired[dict[str, dict[str, Any]]]
     reasons: NotRequired[list[str]]
 
 
