@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -214,14 +214,12 @@ def _is_among(x: Tensor, others: Sequence[Tensor]) -> bool:
     return any(x is one for one in others)
 
 
-class _Counting:
-    """What is done at each operation.
+class _Dispatch(TorchDispatchMode):
+    supports_higher_order_operators = True
 
-    It is no method of the mode's own class: torch wraps such a method, and its first call then imports Dynamo. That
-    takes seconds, which is more than most counts take.
-    """
-
-    count: Count
+    def __init__(self, count: Count):
+        super().__init__()
+        self.count = count
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -229,19 +227,11 @@ class _Counting:
             self.count.note_unknown(str(func))
             return func(*args, **kwargs)
         if _is_composite(func):
-            with cast("_Dispatch", self):
+            with self:
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
         self.count.note(func, args, kwargs, out)
         return out
-
-
-class _Dispatch(_Counting, TorchDispatchMode):
-    supports_higher_order_operators = True
-
-    def __init__(self, count: Count):
-        super().__init__()
-        self.count = count
 
 
 @functools.cache
