@@ -206,12 +206,6 @@ def test_a_clash_is_marked(outputs):
     assert len(marked) == 2
 
 
-def test_python_older_than_its_floor_is_told_in_one_row(outputs):
-    versions = {row["package"]: row for row in json.loads(outputs.doctor.stdout)["versions"]}
-    assert {"python", "torch"} <= set(versions)
-    assert versions["python"]["installed"] == ".".join(map(str, sys.version_info[:3]))
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [

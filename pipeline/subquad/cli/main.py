@@ -12,7 +12,7 @@ import click
 _VERBS = {
     "list": ("plugins", "List the plugins, recipes and spaces that are installed."),
     "show": ("plugins", "Show one plugin: its parameters, what it claims, its paper."),
-    "doctor": ("plugins", "Find plugins that do not work, and packages with known security faults."),
+    "doctor": ("plugins", "Find plugins that do not work, and packages in wrong versions."),
     "new": ("new", "Write a complete package with a plugin of your own, to start from."),
     "check": ("check", "Test a mixer against the contract and its own claims."),
     "train": ("train", "Train an experiment or a study, from a file or a recipe."),

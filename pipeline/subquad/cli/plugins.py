@@ -28,7 +28,7 @@ from subquad.registry import (
 )
 from subquad.registry.files import FileKind, folder_faults, yaml_files
 from subquad.registry.found import check_environment, environment_warnings, metadata_faults
-from subquad.registry.health import PluginHealth, VersionCheck, check_versions, examine
+from subquad.registry.health import PluginHealth, examine, wrong_versions
 
 if TYPE_CHECKING:
     from subquad.plugin import Plugin
@@ -213,7 +213,7 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
 def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
     """Import every installed plugin, or those of one KIND, each in a process of its own.
 
-    Installed packages with known security faults are named too. The exit code is 1 where a plugin is broken.
+    Packages in a version that subquad does not ask for are named too. The exit code is 1 where a plugin is broken.
 
     \b
     subquad doctor
@@ -222,15 +222,15 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     chosen = kind_of(kind) if kind else None
     check_environment()
     reports = [_read(one) for one in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)]
-    warnings, versions = environment_warnings(), check_versions()
+    warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:
         plugins = [
             {**asdict(one.found), "status": one.status, "reason": one.reason, "warnings": one.warnings}
             for one in reports
         ]
-        print_json({"plugins": plugins, "warnings": warnings, "versions": [asdict(check) for check in versions]})
+        print_json({"plugins": plugins, "warnings": warnings})
     else:
-        _print_health(reports, warnings, versions)
+        _print_health(reports, warnings)
     return int(any(report.status == "broken" for report in reports))
 
 
@@ -249,7 +249,7 @@ def _progress(report: PluginHealth) -> None:
         print_line(f"{report.found}: {report.status}", err=True)
 
 
-def _print_health(reports: list[PluginHealth], warnings: list[str], versions: list[VersionCheck]) -> None:
+def _print_health(reports: list[PluginHealth], warnings: list[str]) -> None:
     cells = [(report.status, report.found.kind, report.found.name, report.found.owner) for report in reports]
     print_table(("status", "kind", "name", "distribution"), cells)
     for report in reports:
@@ -258,8 +258,7 @@ def _print_health(reports: list[PluginHealth], warnings: list[str], versions: li
             print_line(f"{report.status}: {where}{report.reason}")
         for warning in report.warnings:
             print_line(f"warning: {report.found}: {warning}")
-    old = [one for one in versions if not one.ok]
-    for warning in [*warnings, *(f"{one.package} {one.installed} is older than {one.floor}: {one.why}" for one in old)]:
+    for warning in warnings:
         print_line(f"warning: {warning}")
     broken = sum(report.status == "broken" for report in reports)
     print_line(f"{len(reports)} plugins, {broken} broken")

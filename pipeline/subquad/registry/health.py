@@ -6,9 +6,7 @@ import contextlib
 import json
 import os
 import pickle
-import re
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -21,11 +19,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from packaging.requirements import Requirement
+
 from subquad.errors import SubquadError, plain
 from subquad.processes import forking_context, settle
 from subquad.registry.files import package_folder
 from subquad.registry.foreign import flush_output, process_state
-from subquad.registry.found import Found, Kind, blocked, canonical, clash, find_plugins
+from subquad.registry.found import Found, Kind, blocked, clash, find_plugins
 from subquad.registry.loaded import build_class, load_command, load_plugin
 
 BASE_LIMIT = 300.0
@@ -180,61 +180,16 @@ def _main(found: Found, pipe: Connection, printed: Path, complaints: Path, envir
     os._exit(0)
 
 
-FAULTS = {
-    "filelock": "CVE-2025-68146, CVE-2026-22701: a link in the place of a lock is followed",
-    "ray": "CVE-2025-62593, CVE-2026-27482, CVE-2026-41486, CVE-2026-57516 and a stale CA bundle",
-    "torch": "CVE-2025-32434, CVE-2026-24747, CVE-2026-4538: code runs while weights load",
-    "mlflow": "CVE-2026-53995 path traversal, CVE-2026-115886 request forgery",
-    "pillow": "CVE-2026-112393 and others: memory faults while images are decoded",
-}
-"""Known faults of what subquad needs, which the versions that it asks for (pyproject.toml) do not have."""
-_PYTHON = {(3, 11): 14, (3, 12): 12, (3, 13): 13, (3, 14): 4}
-_PYTHON_WHY = "CVE-2025-4517, CVE-2025-8194: tar extraction"
+def wrong_versions() -> list[str]:
+    """Packages that are installed in a version that subquad does not ask for, one line each.
 
-
-@dataclass(frozen=True)
-class VersionCheck:
-    """An installed package against its floor."""
-
-    package: str
-    installed: str
-    floor: str
-    ok: bool
-    why: str
-
-
-def check_versions() -> list[VersionCheck]:
-    """Python and each installed package that has a floor."""
-    return [_check_python(sys.version_info[:3]), *filter(None, map(_check_package, FAULTS))]
-
-
-def floors() -> dict[str, str]:
-    """The lowest version that subquad's own metadata ask for, by package."""
-    asked = (re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)", line) for line in requires("subquad") or ())
-    return {canonical(match.group(1)): match.group(2) for match in asked if match}
-
-
-def _check_python(running: tuple[int, int, int]) -> VersionCheck:
-    """The interpreter against the floor of its own series; a series newer than all known ones passes."""
-    minor, micro = running[:2], running[2]
-    floor = _PYTHON.get(minor, 0)
-    text = ".".join(map(str, running))
-    return VersionCheck("python", text, f"{minor[0]}.{minor[1]}.{floor}", micro >= floor, _PYTHON_WHY)
-
-
-def _check_package(package: str) -> VersionCheck | None:
-    try:
-        installed = version(package)
-    except PackageNotFoundError:
-        return None
-    floor = floors()[package]
-    return VersionCheck(package, installed, floor, _release(installed) >= _release(floor), FAULTS[package])
-
-
-def _release(text: str) -> tuple[int, ...]:
-    """The numbers of a version, without trailing zeros, pre-release and local parts: "2.13.0+cpu" is (2, 13)."""
-    match = re.match(r"(?:\d+!)?(\d+(?:\.\d+)*)", text)
-    numbers = [int(part) for part in match.group(1).split(".")] if match else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    The versions that it asks for (pyproject.toml) have no security fault that is known.
+    """
+    found = dict[str, None]()
+    for requirement in map(Requirement, requires("subquad") or ()):
+        with contextlib.suppress(PackageNotFoundError):
+            installed = version(requirement.name)
+            if not requirement.specifier.contains(installed, prereleases=True):
+                asked = f"subquad asks for {requirement.specifier}"
+                found[f"{requirement.name} {installed} is installed, and {asked}"] = None
+    return list(found)
