@@ -26,7 +26,7 @@ _VERBS = {
     "swap": ("swap", "Put another mixer into a trained model, keep its weights, and evaluate it without training."),
     "export": ("trained", "Write a run's model as a folder of its own, or as a program."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
-    "bench": ("bench", "Measure the speed of mixers and the costs of the engine."),
+    "bench": ("bench", "Measure the speed of mixers, kernels and training steps."),
     "cluster": ("cluster", "Make files that start a cluster for an experiment."),
     "sync": ("tracking", "Send to MLflow what it does not have yet."),
     "ui": ("tracking", "Show the runs in MLflow's web pages."),
